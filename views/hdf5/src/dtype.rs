@@ -1,10 +1,9 @@
 //! Datatypes: encoding, and the form in which elements are stored.
 //!
-//! In *stored form* a variable-length part is a 32-bit count and a blob id of [`crate::blob::ID_BYTES`]; HDF5 itself
-//! makes that form (`H5VLget_file_type`) and calls our blob callbacks when it converts. References of the old kind
-//! (`H5T_STD_REF_OBJ`, 8 bytes: the object's number; `H5T_STD_REF_DSETREG`, 12 bytes: see [`crate::regions`]) are replaced
-//! by integers or opaque bytes in both the memory and the stored type before conversion, because HDF5 takes any file that
-//! holds them for a native one.
+//! In *stored form* a variable-length part is a 32-bit count and a blob id of [`crate::blob::ID_BYTES`]; HDF5 itself makes that form
+//! (`H5VLget_file_type`) and calls our blob callbacks when it converts. Old references (`H5T_STD_REF_OBJ`, 8 bytes: the object's number;
+//! `H5T_STD_REF_DSETREG`, 12 bytes: see [`crate::regions`]) are replaced by integers or opaque bytes in both the memory and the stored
+//! type before conversion, because HDF5 takes any file that contains them for a native one.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
@@ -23,11 +22,11 @@ use crate::ffi::{Api, Hid};
 use crate::file::File;
 use crate::object::{Body, Handle};
 
-/// Size in memory of the old object reference, the old region reference.
+/// Size in memory of an old object reference, and of an old region reference.
 const REF_OBJECT_BYTES: usize = 8;
 const REF_REGION_BYTES: usize = 12;
 
-/// A datatype that converts: what stored elements look like, and what to call the program's memory type meanwhile.
+/// The two types of a conversion: the stored form, and the program's memory type as used meanwhile.
 pub struct Pair {
     /// Stored form of the dataset's or attribute's type.
     pub stored: Arc<Hid>,
@@ -61,7 +60,7 @@ pub fn disk(file: &Arc<File>, dtype: hid_t) -> Result<Arc<Hid>> {
     }
     let key = (h5.slot, encode(h5, dtype)?);
     let mut types = TYPES.lock();
-    // The library may have been closed and opened again since: its ids are gone then.
+    // The library may have been closed and reopened since; then its ids are gone.
     if let Some(known) = types.get(&key).filter(|id| id.is_valid()) {
         return Ok(known.clone());
     }
@@ -74,12 +73,12 @@ pub fn disk(file: &Arc<File>, dtype: hid_t) -> Result<Arc<Hid>> {
     Ok(made)
 }
 
-/// Stored forms of datatypes with blobs, by slot and encoded type: HDF5 keeps every file type that ever took part in a
-/// conversion, so that each must be made once only.
+/// Stored forms of datatypes with blobs, by slot and encoded type. HDF5 keeps every file type that ever took part in a conversion, so
+/// each is made only once.
 static TYPES: LazyLock<Mutex<Types>> = LazyLock::new(Mutex::default);
 type Types = HashMap<(usize, Vec<u8>), Arc<Hid>>;
 
-/// What HDF5 takes for the file inside stored types, one for each libhdf5; lives as long as the process.
+/// The handles that HDF5 takes for the file inside stored types, one per libhdf5; they live as long as the process.
 static ANCHORS: Mutex<[usize; SLOTS_MAX]> = Mutex::new([0; SLOTS_MAX]);
 
 fn anchor(h5: &'static Api) -> *mut Handle {
@@ -96,7 +95,7 @@ pub fn copy(h5: &'static Api, dtype: hid_t) -> Result<Hid> {
     h5_id(h5, "H5Tcopy", unsafe { (h5.H5Tcopy)(dtype) })
 }
 
-/// Bytes of an element.
+/// Size of an element in bytes.
 pub fn size(h5: &'static Api, dtype: hid_t) -> Result<usize> {
     // SAFETY: a plain query.
     match unsafe { (h5.H5Tget_size)(dtype) } {
@@ -110,7 +109,7 @@ pub fn encode(h5: &'static Api, dtype: hid_t) -> Result<Vec<u8>> {
     // A committed datatype would be encoded as a reference to itself.
     let transient = copy(h5, dtype)?;
     let mut n = 0usize;
-    // SAFETY: asked with no buffer first, HDF5 tells the size; then the buffer has it.
+    // SAFETY: without a buffer HDF5 returns the size; then the buffer has that size.
     unsafe {
         h5_check("H5Tencode", (h5.H5Tencode)(transient.get(), std::ptr::null_mut(), &raw mut n))?;
         let mut buf = vec![0u8; n];
@@ -158,15 +157,15 @@ pub fn convert(
     Ok(())
 }
 
-/// True if stored elements of this type name bytes in the heap (or might: references do if they are new ones).
+/// Returns true if stored elements of this type name bytes in the heap, or might: new references do.
 pub fn names_blobs(h5: &Api, dtype: hid_t) -> bool {
     // SAFETY: a query of a datatype.
     has_variable_parts(h5, dtype) || unsafe { (h5.H5Tdetect_class)(dtype, H5T_REFERENCE) > 0 }
 }
 
-/// True if elements have variable-length sequences or strings in them.
+/// Returns true if elements contain variable-length sequences or strings.
 pub fn has_variable_parts(h5: &Api, dtype: hid_t) -> bool {
-    // HDF5 counts variable-length strings as strings when it detects classes, so these are looked for by hand.
+    // HDF5 classes variable-length strings as strings, so these are checked separately.
     // SAFETY: queries of a datatype.
     unsafe {
         let has = |class| (h5.H5Tdetect_class)(dtype, class) > 0;
@@ -197,16 +196,16 @@ fn has_variable_string(h5: &Api, dtype: hid_t) -> bool {
     }
 }
 
-/// What is inside a datatype.
+/// Special parts of a datatype.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Inside {
     /// Variable-length parts or new-style references.
     pub blobs: bool,
-    /// References of the old kind.
+    /// Old references.
     pub old_refs: bool,
 }
 
-/// Looks into a datatype; refuses what cannot be stored.
+/// Inspects a datatype; refuses one that cannot be stored.
 pub fn look(h5: &'static Api, dtype: hid_t) -> Result<Inside> {
     // SAFETY: plain queries; ids that they return are owned here.
     unsafe {
@@ -243,7 +242,8 @@ pub fn look(h5: &'static Api, dtype: hid_t) -> Result<Inside> {
     }
 }
 
-/// The type with old references replaced, those to objects by 64-bit integers, those to regions by as many bytes; `None` if it has none.
+/// The type with old object references replaced by 64-bit integers, and old region references by opaque bytes of their size; `None` if
+/// it has none.
 fn without_old_refs(h5: &'static Api, dtype: hid_t) -> Result<Option<Hid>> {
     if !look(h5, dtype)?.old_refs {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Failures on their way to the HDF5 error stack.
+//! Errors, and how they get to the HDF5 error stack.
 
 use std::ffi::{CString, c_void};
 
@@ -7,7 +7,7 @@ use cenote::{Error, ErrorKind};
 use crate::ffi::types::{H5E_DEFAULT, H5E_auto2_t, herr_t, hid_t};
 use crate::ffi::{Api, Hid};
 
-/// How the cause begins when a path leads over too many links: h5py tells this case apart by HDF5's number for it.
+/// Start of the cause when a path has too many links: h5py recognises this case by HDF5's number for it.
 pub const TOO_MANY_LINKS: &str = "too many links";
 
 /// The result of everything in this crate.
@@ -19,7 +19,7 @@ pub fn fail(kind: ErrorKind, subject: impl Into<String>, cause: impl Into<String
     Error::new(kind, subject).because(cause)
 }
 
-/// The refusal of something that this connector does not do.
+/// The error for an operation that this connector does not support.
 #[cold]
 pub fn unsupported(what: impl Into<String>, remedy: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unsupported, what).because("the cenote connector does not do this").try_next(remedy)
@@ -41,10 +41,10 @@ pub fn h5_failed(call: &'static str) -> Error {
     Error::new(ErrorKind::InvalidInput, call).because("HDF5 itself refused this call")
 }
 
-/// Without HDF5 printing what goes wrong in the calls that `act` makes.
+/// Runs `act` without HDF5 printing errors.
 pub fn quietly<T>(h5: &Api, act: impl FnOnce() -> T) -> T {
     let (mut function, mut data): (H5E_auto2_t, *mut c_void) = (None, std::ptr::null_mut());
-    // SAFETY: the places written to are ours; what was set is set again.
+    // SAFETY: the places written to are ours; the previous setting is restored.
     unsafe {
         (h5.H5Eget_auto2)(H5E_DEFAULT, &raw mut function, &raw mut data);
         (h5.H5Eset_auto2)(H5E_DEFAULT, None, std::ptr::null_mut());
@@ -67,7 +67,7 @@ pub fn push_to(h5: &Api, stack: hid_t, callback: &'static str, error: &Error) {
         minor = h5.H5E_NLINKS_g();
     }
     let mut text = format!("cenote {callback}: {error}").replace('\0', "\u{fffd}");
-    // h5py makes a `PermissionError` of this, as of HDF5's own words where a file cannot be opened.
+    // h5py makes a `PermissionError` of this text, which is HDF5's own for a file that cannot be opened.
     let is_opening = matches!(callback, "file_open" | "file_create");
     if is_opening && error.kind() == ErrorKind::PermissionDenied && !text.contains("errno = ") {
         text.push_str(", errno = 13, error message = 'Permission denied'");
@@ -91,14 +91,14 @@ pub fn push_to(h5: &Api, stack: hid_t, callback: &'static str, error: &Error) {
     }
 }
 
-/// Runs `work`, whose calls of HDF5's make HDF5 forget its errors, so that it still has them: what HDF5 closes when a call
-/// fails must not hide why it failed.
+/// Runs `work` and restores HDF5's errors afterwards, since HDF5 calls clear them: when HDF5 closes objects after a failed
+/// call, the cause must not be lost.
 pub fn keeping<T>(h5: &Api, work: impl FnOnce() -> T) -> T {
-    // SAFETY: a plain query, which forgets nothing.
+    // SAFETY: a plain query, which clears nothing.
     if unsafe { (h5.H5Eget_num)(H5E_DEFAULT) } <= 0 {
         return work();
     }
-    // SAFETY: the stack taken out here is put back whole, which also closes it.
+    // SAFETY: the stack taken here is put back whole, which also closes it.
     let kept = unsafe { (h5.H5Eget_current_stack)() };
     let done = work();
     if kept > 0 {

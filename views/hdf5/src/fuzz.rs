@@ -1,11 +1,11 @@
-//! The decoders of what is in a store's records and chunks, as functions of bytes for fuzzing: other processes wrote
-//! those bytes. Called by the test below and by libFuzzer (`make fuzz`); nothing else uses them.
+//! Decoders of a store's records and chunks, as functions of bytes for fuzzing: other processes wrote those bytes.
+//! Called by the test below and by libFuzzer (`make fuzz`); nothing else uses them.
 
 use crate::data::filter::{DEFLATE, FLETCHER32, Filter, LZF, Pipeline, SHUFFLE};
 use crate::meta::header::{Body, Header};
 use crate::meta::{attrs, links, maps};
 
-/// A record of any kind. What decodes as a header survives its own round trip.
+/// Decodes a record of any kind. A header must survive a round trip.
 pub fn records(bytes: &[u8]) {
     if let Ok(header) = Header::decode(bytes) {
         if let Body::Dataset { extent, .. } = &header.body {
@@ -19,7 +19,7 @@ pub fn records(bytes: &[u8]) {
     maps::fuzz(bytes);
 }
 
-/// A chunk: the first bytes choose the filters that it went through and their parameters.
+/// Decodes a chunk: the first bytes choose its filters and their parameters.
 pub fn filters(bytes: &[u8]) {
     let Some((head, stored)) = bytes.split_first_chunk::<4>() else { return };
     let filter = |which: u8| Filter {
@@ -35,7 +35,7 @@ pub fn filters(bytes: &[u8]) {
     }
 }
 
-/// Valid inputs to begin with.
+/// Valid inputs to start from.
 pub fn seeds() -> Vec<Vec<u8>> {
     use crate::props::{GroupProps, ObjectProps};
     let object = ObjectProps { track_times: true, attr_order: 3, attr_phase: (8, 6) };

@@ -1,5 +1,5 @@
-//! Mappings of virtual datasets and segments of external ones, as creation properties: from and to HDF5's property lists, and
-//! as we encode them.
+//! Mappings of virtual datasets and segments of external ones, as creation properties: conversion from and to HDF5's property
+//! lists, and our encoding.
 
 use std::ffi::{CString, c_char};
 
@@ -16,28 +16,28 @@ use crate::space::Extent;
 /// One mapping of a virtual dataset.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mapping {
-    /// Where in the virtual dataset.
+    /// Selection in the virtual dataset.
     pub target: Shape,
-    /// File that has the source, as the program named it; `.` is the virtual dataset's own.
+    /// File of the source, as the program named it; `.` is the virtual dataset's own.
     pub file: Vec<u8>,
-    /// The source in it.
+    /// Path of the source dataset in the file.
     pub dataset: Vec<u8>,
-    /// Where in the source.
+    /// Selection in the source.
     pub source: Shape,
 }
 
-/// One segment of a dataset whose raw data are in files of their own.
+/// One segment of a dataset with external raw data files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
     /// The file, as the program named it.
     pub name: Vec<u8>,
-    /// Where in the file it begins.
+    /// Offset in the file, in bytes.
     pub offset: i64,
-    /// Its bytes, or `u64::MAX` if there is no limit.
+    /// Length in bytes; `u64::MAX` means unlimited.
     pub bytes: u64,
 }
 
-/// A name that HDF5 gives in two calls: its length, then its bytes.
+/// A name that HDF5 returns in two calls: its length, then its bytes.
 pub fn name_of(call: &'static str, get: impl Fn(*mut c_char, usize) -> isize) -> Result<Vec<u8>> {
     let len = usize::try_from(get(std::ptr::null_mut(), 0)).map_err(|_| h5_failed(call))?;
     let mut name = vec![0u8; len + 1];
@@ -64,7 +64,7 @@ pub fn mappings_of(h5: &'static Api, plist: hid_t) -> Result<Vec<Mapping>> {
             let source = h5_id(h5, "H5Pget_virtual_srcspace", (h5.H5Pget_virtual_srcspace)(plist, i))?;
             let (mut whole, target_shape) = (Shape::of(h5, source.get())?, Shape::of(h5, target.get())?);
             if whole.chosen == Chosen::All && whole.extent.dims().is_empty() {
-                // HDF5 does not know the extent of the source of a dataset in a file.
+                // HDF5 does not know the source's extent in a dataset read from a file.
                 let all = u64::try_from((h5.H5Sget_select_npoints)(target.get())).unwrap_or(0);
                 let count = target_shape.chosen.block_elements().unwrap_or(all);
                 whole.extent = Extent::Simple { dims: vec![count], max: vec![count] };
@@ -80,7 +80,7 @@ pub fn mappings_of(h5: &'static Api, plist: hid_t) -> Result<Vec<Mapping>> {
     (0..count).map(one).collect()
 }
 
-/// Gives a dataset creation property list the virtual layout with these mappings.
+/// Sets the virtual layout with these mappings on a dataset creation property list.
 pub fn put_mappings(h5: &'static Api, plist: hid_t, mappings: &[Mapping]) -> Result<()> {
     // SAFETY: plain calls; names and dataspaces live across the calls.
     unsafe {
@@ -96,8 +96,8 @@ pub fn put_mappings(h5: &'static Api, plist: hid_t, mappings: &[Mapping]) -> Res
     Ok(())
 }
 
-/// The source's dataspace. Of a source that is mapped whole, a native file does not say the extent: then any does that has
-/// as many elements as the target.
+/// The source's dataspace. A native file does not record the extent of a source that is mapped whole; then any extent with as
+/// many elements as the target serves.
 fn source_space(h5: &'static Api, source: &Shape, target: hid_t) -> Result<Hid> {
     // SAFETY: a plain query.
     let count = unsafe { (h5.H5Sget_select_npoints)(target) };
@@ -114,7 +114,7 @@ pub fn segments_of(h5: &'static Api, plist: hid_t) -> Result<Vec<Segment>> {
     // SAFETY: the list is a dataset creation property list.
     let count = h5_check("H5Pget_external_count", unsafe { (h5.H5Pget_external_count)(plist) })?;
     let one = |i: i32| {
-        // HDF5 does not say how long the name is.
+        // HDF5 does not report the name's length.
         let mut name = vec![0u8; 4096];
         let (mut offset, mut bytes) = (0, 0);
         // SAFETY: the buffer has the size given, the places are valid.

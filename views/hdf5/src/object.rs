@@ -1,4 +1,4 @@
-//! What HDF5 holds a pointer to: open files, groups, datasets, committed datatypes and attributes.
+//! Open objects to which HDF5 holds pointers: files, groups, datasets, committed datatypes, maps and attributes.
 
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
@@ -19,22 +19,22 @@ use crate::props::{DatasetProps, GroupProps, ObjectProps};
 use crate::space::Extent;
 use crate::vol::facade::{self, Facade};
 
-/// Addresses of all handles that HDF5 has from us: a pointer that is not in here is not ours.
+/// Addresses of all handles that HDF5 has from us: any other pointer is not ours.
 static LIVE: LazyLock<Mutex<HashSet<usize>>> = LazyLock::new(Mutex::default);
 
-/// What HDF5's object pointers of this connector point to.
+/// Target of this connector's object pointers in HDF5.
 #[repr(C)]
 pub struct Handle {
     facade: Facade,
-    /// What it is.
+    /// The open object.
     pub body: Body,
-    /// The libhdf5 that has it.
+    /// The libhdf5 that has the handle.
     pub h5: &'static Api,
-    /// Closing it has failed before.
+    /// True after closing it has failed once.
     has_refused: AtomicBool,
 }
 
-/// What a handle is.
+/// The open object of a handle.
 pub enum Body {
     /// An open file.
     File(Arc<File>),
@@ -48,13 +48,13 @@ pub enum Body {
     Map(Box<Map>),
     /// An open attribute.
     Attr(Attr),
-    /// The file inside stored datatypes: whichever a conversion on this thread is about.
+    /// The file inside stored datatypes: stands for the file of the current conversion on this thread.
     Anchor,
 }
 
 /// An open group.
 pub struct Group {
-    /// Where it is.
+    /// The group's place.
     pub place: Place,
     /// Creation properties.
     pub props: GroupProps,
@@ -62,7 +62,7 @@ pub struct Group {
 
 /// An open committed datatype.
 pub struct Datatype {
-    /// Where it is.
+    /// The datatype's place.
     pub place: Place,
     /// Encoded datatype.
     pub encoded: Vec<u8>,
@@ -72,11 +72,11 @@ pub struct Datatype {
 
 /// An open map.
 pub struct Map {
-    /// Where it is.
+    /// The map's place.
     pub place: Place,
     /// Datatype of keys.
     pub key_type: Hid,
-    /// The same without room between fields, so that equal keys are equal bytes.
+    /// The key type without padding between fields, so that equal keys are equal bytes.
     pub key_packed: Hid,
     /// Datatype of values.
     pub value_type: Hid,
@@ -103,42 +103,42 @@ impl Map {
 
 /// An open attribute.
 pub struct Attr {
-    /// The object that it belongs to.
+    /// The object that has it.
     pub place: Place,
     /// Its name when it was opened.
     pub name: Mutex<Vec<u8>>,
-    /// Tells it from others of the same name.
+    /// Distinguishes it from others of the same name.
     pub uid: u64,
     /// Its datatype.
     pub dtype: Hid,
-    /// The committed datatype that it was made with; 0 if none.
+    /// The committed datatype given at creation; 0 if none.
     pub committed: u64,
     /// Its shape.
     pub extent: Extent,
 }
 
-/// An open dataset. `data` may keep what it wants in [`Dataset::data`].
+/// An open dataset. `data` keeps its state in [`Dataset::data`].
 pub struct Dataset {
-    /// The file that it is in.
+    /// Its file.
     pub file: Arc<File>,
     /// Its object number; also the number of its main raw-data object.
     pub oid: u64,
     /// Absolute path by which it was opened; empty if unknown.
     pub path: Vec<u8>,
-    /// What is fixed when a dataset is made.
+    /// Its constant properties.
     pub header: DatasetHeader,
-    /// The raw-data room's own state.
+    /// State of the raw-data module.
     pub data: Arc<data::State>,
     /// Access properties.
     pub dapl: Option<Hid>,
 }
 
-/// What is fixed when a dataset is made, decoded.
+/// The constant properties of a dataset, decoded.
 pub struct DatasetHeader {
-    /// The dataset's datatype as the user gave it, in memory form (variable-length parts are pointers);
-    /// [`crate::dtype::disk`] makes the form in which elements are stored.
+    /// The dataset's datatype as the user gave it, in memory form (variable-length parts are pointers); [`crate::dtype::disk`]
+    /// makes the stored form.
     pub dtype: Hid,
-    /// The committed datatype that it was made with; 0 if none.
+    /// The committed datatype given at creation; 0 if none.
     pub committed: u64,
     /// Creation properties: layout, chunk shape, filters, fill value.
     pub props: DatasetProps,
@@ -151,11 +151,11 @@ impl Dataset {
     pub fn h5(&self) -> &'static Api {
         self.file.h5
     }
-    /// The extent as it stands now in the store (other processes may have changed it).
+    /// The present extent in the store (other processes may have changed it).
     pub fn extent(&self) -> Result<Extent> {
         data::extent(self)
     }
-    /// Words for error messages.
+    /// The dataset's name for errors.
     pub fn name(&self) -> String {
         if self.path.is_empty() {
             format!("dataset {:016x} of file {}", self.oid, self.file.path)
@@ -163,14 +163,14 @@ impl Dataset {
             format!("dataset {} of file {}", String::from_utf8_lossy(&self.path), self.file.path)
         }
     }
-    /// Where it is.
+    /// The dataset's place.
     pub fn place(&self) -> Place {
         Place { file: self.file.clone(), oid: self.oid, path: self.path.clone() }
     }
 }
 
 impl Handle {
-    /// Makes a handle; HDF5 gets the pointer and gives it back to be closed.
+    /// Makes a handle; HDF5 gets the pointer and returns it for closing.
     pub fn new(h5: &'static Api, body: Body) -> *mut Self {
         let facade = match &body {
             Body::File(_) => facade::of_file(),
@@ -181,7 +181,7 @@ impl Handle {
         LIVE.lock().insert(pointer as usize);
         pointer
     }
-    /// The handle behind a pointer that HDF5 gave; an error if it is not one of ours.
+    /// The handle behind a pointer from HDF5; an error if it is not one of ours.
     pub fn at<'a>(pointer: *mut c_void) -> Result<&'a Self> {
         if !LIVE.lock().contains(&(pointer as usize)) {
             return Err(Error::new(ErrorKind::InvalidInput, "object")
@@ -190,17 +190,17 @@ impl Handle {
         // SAFETY: it is in the table, so it was made by `new` and not yet closed; HDF5 closes nothing it still uses.
         Ok(unsafe { &*pointer.cast::<Self>() })
     }
-    /// True the first time. A file that cannot be closed is told once and stays open, as HDF5 has it; then it is closed whatever
-    /// becomes of it, since HDF5 tries again and again when the program ends.
+    /// Returns true the first time. A file that cannot be closed reports an error once and stays open, as in HDF5; the next time
+    /// it is closed in any case, since HDF5 tries again and again when the program ends.
     pub fn may_refuse(&self) -> bool {
         !self.has_refused.swap(true, Ordering::Relaxed)
     }
-    /// Takes a handle back. Deletes the object if it was unlinked meanwhile and this was its last handle.
+    /// Takes back a handle. Deletes the object if it was unlinked meanwhile and this was its last handle.
     ///
-    /// What cannot be carried out is told when the file is flushed or closed: when closing an object fails, HDF5 frees its own
-    /// part and keeps the id, and the program crashes with the next use of it.
+    /// Errors are reported when the file is flushed or closed: if closing an object failed, HDF5 would free its own part but
+    /// keep the id, and the program would crash at the next use of it.
     pub fn close(pointer: *mut c_void) -> Result<()> {
-        // What is still held back is stored first.
+        // Store what is still buffered first.
         if let Body::Dataset(d) = &Self::at(pointer)?.body
             && let Err(error) = data::close(d)
         {
@@ -223,7 +223,7 @@ impl Handle {
         Self::dissolve_mounts(&place.file);
         if !matches!(handle.body, Body::Attr(_)) && place.file.shared.closed(place.oid) && place.file.writable {
             if place.file.team.is_some() && !crate::team::is_independent() {
-                // Other ranks may have it open still.
+                // Other ranks may still have it open.
                 place.file.shared.postpone(place.oid);
             } else {
                 let deleted = objects::delete_if_unlinked(&place.file, place.oid);
@@ -232,7 +232,7 @@ impl Handle {
         }
         Ok(())
     }
-    /// Files that are mounted in each other are closed when nothing of any of them is open.
+    /// Closes files mounted in each other once no object of any of them is open.
     fn dissolve_mounts(file: &Arc<File>) {
         mounts::dissolve_if_unused(file, |is_inside| {
             LIVE.lock().iter().any(|address| {
@@ -242,7 +242,7 @@ impl Handle {
             })
         });
     }
-    /// The file that it is in.
+    /// The object's file.
     pub fn file(&self) -> Result<Arc<File>> {
         match &self.body {
             Body::File(file) => Ok(file.clone()),
@@ -257,7 +257,7 @@ impl Handle {
             }),
         }
     }
-    /// The object that it is; for a file its root group, for an attribute the object that it belongs to.
+    /// The object; for a file its root group, for an attribute the object that has it.
     pub fn place(&self) -> Result<Place> {
         Ok(match &self.body {
             Body::Group(g) => g.place.clone(),
@@ -281,7 +281,7 @@ impl Handle {
     }
 }
 
-/// Opens the object at `place`, whatever it is.
+/// Opens the object at `place`, of any kind.
 pub fn open(place: &Place) -> Result<Body> {
     let file = &place.file;
     let head = header::get(file, place.oid)?;

@@ -1,5 +1,5 @@
-//! Creation properties of datasets, groups, datatypes and files in our own encoding: HDF5's encoded property lists
-//! cannot be read by an older libhdf5, and several versions share one file here.
+//! Creation properties of datasets, groups, datatypes and files, in our own encoding: an older libhdf5 cannot read
+//! HDF5's encoded property lists, and several versions share one file here.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::{Arc, OnceLock};
@@ -22,7 +22,7 @@ use crate::value::{self, Stored};
 /// Most dimensions of a dataset.
 const RANK_MAX: usize = 32;
 
-/// How a dataset's raw data are laid out, as the program asked.
+/// The layout of a dataset's raw data, as requested by the program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Layout {
     /// Small data inside the header (here: like contiguous).
@@ -33,16 +33,16 @@ pub enum Layout {
     Chunked(Vec<u64>),
     /// Parts of other datasets.
     Virtual(Vec<Mapping>),
-    /// One run, in files of their own.
+    /// One run, in external files.
     External(Vec<Segment>),
 }
 
 impl Layout {
-    /// True if a dataset's current dimensions can change: then they have a record of their own.
+    /// Returns true if a dataset's current dimensions can change; then they have their own record.
     pub fn is_resizable(&self) -> bool {
         !matches!(self, Self::Compact | Self::Contiguous)
     }
-    /// In a word.
+    /// The layout's name.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Compact => "compact",
@@ -59,7 +59,7 @@ impl Layout {
 pub struct Filter {
     /// HDF5's number of the filter (1 deflate, 2 shuffle, 3 fletcher32, …).
     pub id: i32,
-    /// Bit 0: optional (a chunk that it fails on is stored without it).
+    /// Bit 0: optional (if it fails, the chunk is stored without it).
     pub flags: u32,
     /// Parameters.
     pub params: Vec<u32>,
@@ -67,36 +67,36 @@ pub struct Filter {
     pub name: String,
 }
 
-/// Properties that every kind of object has.
+/// Properties common to all objects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObjectProps {
     /// Record times.
     pub track_times: bool,
     /// Bit 0: attribute creation order is tracked, bit 1: indexed.
     pub attr_order: u32,
-    /// Kept for the program's eyes: where native files change from compact to dense storage.
+    /// Kept only to be returned: where native files change from compact to dense storage.
     pub attr_phase: (u32, u32),
 }
 
 /// Creation properties of a group, or of a file's root group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupProps {
-    /// What every object has.
+    /// Properties common to all objects.
     pub object: ObjectProps,
     /// Bit 0: link creation order is tracked, bit 1: indexed.
     pub link_order: u32,
-    /// Kept for the program's eyes.
+    /// Kept only to be returned.
     pub link_phase: (u32, u32),
-    /// Kept for the program's eyes.
+    /// Kept only to be returned.
     pub est_link_info: (u32, u32),
-    /// Kept for the program's eyes.
+    /// Kept only to be returned.
     pub heap_size_hint: u64,
 }
 
 /// Creation properties of a dataset.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DatasetProps {
-    /// What every object has.
+    /// Properties common to all objects.
     pub object: ObjectProps,
     /// Layout.
     pub layout: Layout,
@@ -106,20 +106,20 @@ pub struct DatasetProps {
     pub filters: Vec<Filter>,
     /// `H5D_FILL_VALUE_*`.
     pub fill_status: i32,
-    /// The fill value as one element of the dataset's type, if user-defined; [`crate::value::load`] gives it in any
-    /// memory type.
+    /// The fill value as one element of the dataset's type, if user-defined; [`crate::value::load`] converts it to
+    /// any memory type.
     pub fill: Option<Stored>,
     /// `H5D_FILL_TIME_*`.
     pub fill_time: i32,
     /// `H5D_ALLOC_TIME_*`.
     pub alloc_time: i32,
-    /// The program set that time itself. Native files do not store this, so only the handle that made a dataset
-    /// knows when it is the layout's preset time.
+    /// True if the program set that time itself. Native files do not store this, so only the handle that made a
+    /// dataset knows when it is the layout's default time.
     pub alloc_chosen: bool,
 }
 
 impl ObjectProps {
-    /// Those that HDF5 presets.
+    /// HDF5's defaults.
     pub fn preset() -> Self {
         Self { track_times: false, attr_order: 0, attr_phase: (8, 6) }
     }
@@ -149,7 +149,7 @@ impl ObjectProps {
         }
         Ok(())
     }
-    /// A property list with these properties; `class` is its class.
+    /// A property list of `class` with these properties.
     pub fn plist(&self, h5: &'static Api, class: hid_t) -> Result<Hid> {
         let plist = new_plist(h5, class)?;
         self.apply(h5, plist.get())?;
@@ -174,7 +174,7 @@ fn new_plist(h5: &'static Api, class: hid_t) -> Result<Hid> {
 }
 
 impl GroupProps {
-    /// Those that HDF5 presets.
+    /// HDF5's defaults.
     pub fn preset() -> Self {
         Self {
             object: ObjectProps::preset(),
@@ -274,7 +274,7 @@ pub fn file_props(h5: &'static Api, fcpl: hid_t) -> Result<(GroupProps, u64)> {
 }
 
 impl DatasetProps {
-    /// Those that HDF5 presets, for a layout, with filters and a fill value (an element in stored form without
+    /// HDF5's defaults for a layout, with filters and a fill value (an element in stored form without
     /// variable-length parts).
     pub fn preset(layout: Layout, filters: Vec<Filter>, fill: Option<Vec<u8>>) -> Self {
         let alloc_time = if matches!(layout, Layout::Chunked(_)) { H5D_ALLOC_TIME_INCR } else { H5D_ALLOC_TIME_LATE };
@@ -292,7 +292,7 @@ impl DatasetProps {
     }
     /// Reads them from a dataset creation property list, for a dataset of type `dtype`.
     pub fn of(file: &Arc<File>, plist: hid_t, dtype: hid_t) -> Result<Self> {
-        // Of each property HDF5 looks the name up; the preset ones, which hold no fill value, are asked for once.
+        // HDF5 looks up each property by name, so the default list, which holds no fill value, is read once.
         static PRESET: [OnceLock<DatasetProps>; SLOTS_MAX] = [const { OnceLock::new() }; SLOTS_MAX];
         if plist != file.h5.H5P_LST_DATASET_CREATE_ID_g() {
             return Self::asked(file, plist, dtype);

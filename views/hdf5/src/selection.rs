@@ -1,6 +1,6 @@
-//! Selections in an encoding of our own: what a mapping of a virtual dataset or a region reference says about a dataspace.
+//! Selections in our own encoding: the selection of a virtual dataset's mapping, or of a region reference, in a dataspace.
 //!
-//! HDF5's own encoding depends on the version that writes it. Must not know files, datasets or the store.
+//! HDF5's own encoding depends on the version that writes it. This module must not know files, datasets or the store.
 
 use std::ffi::c_int;
 
@@ -21,18 +21,18 @@ use crate::space::Extent;
 pub struct Along {
     /// First index.
     pub start: u64,
-    /// From one block to the next.
+    /// Distance between the starts of two blocks.
     pub stride: u64,
-    /// Blocks, or `H5S_UNLIMITED`.
+    /// Number of blocks, or `H5S_UNLIMITED`.
     pub count: u64,
-    /// Indices in a block, or `H5S_UNLIMITED`.
+    /// Indices per block, or `H5S_UNLIMITED`.
     pub block: u64,
 }
 
 /// A box: first and last index along each dimension.
 pub type Corners = (Vec<u64>, Vec<u64>);
 
-/// What is selected.
+/// A selection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Chosen {
     /// Nothing.
@@ -41,9 +41,9 @@ pub enum Chosen {
     All,
     /// A regular hyperslab.
     Regular(Vec<Along>),
-    /// Any other hyperslab: its blocks.
+    /// Any other hyperslab, as a list of blocks.
     Blocks(Vec<Corners>),
-    /// Points, in their order.
+    /// Points, in order.
     Points(Vec<Vec<u64>>),
 }
 
@@ -52,23 +52,23 @@ pub enum Chosen {
 pub struct Shape {
     /// Its extent.
     pub extent: Extent,
-    /// What is selected in it.
+    /// The selection in it.
     pub chosen: Chosen,
 }
 
 impl Along {
-    /// Its size is open.
+    /// Returns true if its size is unlimited.
     pub fn is_unlimited(&self) -> bool {
         self.count == H5S_UNLIMITED || self.block == H5S_UNLIMITED
     }
 }
 
 impl Shape {
-    /// Of a dataspace. An offset of the selection is taken into it.
+    /// The shape of a dataspace, including the offset of its selection.
     pub fn of(h5: &'static Api, space: hid_t) -> Result<Self> {
         Ok(Self { extent: Extent::of(h5, space)?, chosen: Chosen::of(h5, space)? })
     }
-    /// As a dataspace.
+    /// Makes a dataspace.
     pub fn space(&self, h5: &'static Api) -> Result<Hid> {
         let space = self.extent.space(h5)?;
         self.chosen.apply(h5, space.get())?;
@@ -105,7 +105,7 @@ impl Chosen {
         }
     }
 
-    /// Selects this in a dataspace.
+    /// Applies the selection to a dataspace.
     pub fn apply(&self, h5: &'static Api, space: hid_t) -> Result<()> {
         // SAFETY: lists have as many entries as the dataspace has dimensions, which `fits` has checked.
         unsafe {
@@ -147,13 +147,13 @@ impl Chosen {
         }
     }
 
-    /// The dimension along which its size is open, if there is one.
+    /// The unlimited dimension, if there is one.
     pub fn unlimited(&self) -> Option<(usize, Along)> {
         let Self::Regular(dims) = self else { return None };
         dims.iter().copied().enumerate().find(|(_, along)| along.is_unlimited())
     }
 
-    /// Elements in one block along the dimension whose size is open; none if none is.
+    /// Elements in one block along the unlimited dimension; `None` without one.
     pub fn block_elements(&self) -> Option<u64> {
         let (open, along) = self.unlimited()?;
         let Self::Regular(dims) = self else { return None };
@@ -161,7 +161,7 @@ impl Chosen {
         others.chain([Some(along.block)]).try_fold(1u64, |product, n| product.checked_mul(n?))
     }
 
-    /// One past the last index along each dimension, `H5S_UNLIMITED` where its size is open; none if that depends on the
+    /// One past the last index along each dimension, `H5S_UNLIMITED` where unlimited; `None` if that depends on the
     /// extent, or if nothing is selected.
     pub fn ends(&self) -> Option<Vec<u64>> {
         let most = |ends: &mut dyn Iterator<Item = &Vec<u64>>| {
@@ -181,7 +181,7 @@ impl Chosen {
         }
     }
 
-    /// First index, and one past the last, along each dimension; none if that depends on the extent.
+    /// First index, and one past the last, along each dimension; `None` if that depends on the extent.
     pub fn bounds(&self) -> Option<Corners> {
         let least = |lows: &mut dyn Iterator<Item = &Vec<u64>>| {
             lows.fold(None, |least: Option<Vec<u64>>, low| {
@@ -252,7 +252,7 @@ impl Chosen {
     }
 }
 
-/// Dimensions and length of a list of places: each takes bytes, so that a damaged length ends with the record.
+/// Rank and length of a list of coordinates: each entry takes bytes, so that a damaged length ends with the record.
 fn list_head(r: &mut Reader<'_>) -> Result<(usize, u32)> {
     let (rank, n) = (usize::from(r.u8()?), r.u32()?);
     if rank == 0 && n > 0 {
@@ -285,7 +285,7 @@ fn rank_of(h5: &'static Api, space: hid_t) -> Result<usize> {
     Ok(h5_check("H5Sget_simple_extent_ndims", unsafe { (h5.H5Sget_simple_extent_ndims)(space) })? as usize)
 }
 
-/// The first selected index along each dimension, with the selection's offset.
+/// The first selected index along each dimension, including the selection's offset.
 fn low_of(h5: &'static Api, space: hid_t, rank: usize) -> Result<Vec<u64>> {
     let (mut low, mut high) = (vec![0; rank], vec![0; rank]);
     // SAFETY: the lists have an entry for each dimension.
@@ -315,7 +315,7 @@ fn regular_of(h5: &'static Api, space: hid_t) -> Result<Chosen> {
     Ok(Chosen::Regular((0..rank).map(along).collect()))
 }
 
-/// `lists` as HDF5 gives them, moved by the selection's offset.
+/// HDF5's `lists`, moved by the selection's offset.
 fn moved(lists: &[u64], rank: usize, low: &[u64]) -> Vec<Vec<u64>> {
     let first: Vec<u64> = (0..rank).map(|i| lists.iter().skip(i).step_by(rank).min().copied().unwrap_or(0)).collect();
     let place = |list: &[u64]| (0..rank).map(|i| list[i].wrapping_sub(first[i]).wrapping_add(low[i])).collect();

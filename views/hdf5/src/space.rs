@@ -78,11 +78,11 @@ impl Extent {
             _ => &[],
         }
     }
-    /// Number of elements; of more than a number holds (HDF5 allows that for chunked datasets) the largest number.
+    /// Number of elements; `u64::MAX` if there are more (HDF5 allows that for chunked datasets).
     pub fn npoints(&self) -> u64 {
         self.counted().unwrap_or(u64::MAX)
     }
-    /// Number of elements, if a number holds it.
+    /// Number of elements, if 64 bits can hold it.
     pub fn counted(&self) -> Option<u64> {
         match self {
             Self::Null => Some(0),

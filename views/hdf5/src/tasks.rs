@@ -1,10 +1,9 @@
-//! Work that goes on while the program does something else: raw data that are moved by a thread of the connector, and
-//! handles that are closed when that is done.
+//! Asynchronous work: raw data transferred by a thread of the connector, and handles closed afterwards.
 //!
-//! One thread takes the jobs in the order in which they came, so that each sees what those before it did. It must never
-//! call libhdf5, which may know no threads; what needs it (closing a handle) is put aside until the jobs before it are
-//! done, and carried out by whichever thread of the program comes by in a call of HDF5. A forked child begins with
-//! nothing under way: its parent's work is its parent's.
+//! One thread runs the jobs in the order of submission, so that each sees the effects of earlier ones. It must never
+//! call libhdf5, which may not be thread-safe. Work that needs libhdf5 (closing a handle) is deferred until the jobs
+//! before it are done, and carried out by the next thread of the program that is in an HDF5 call. A forked child starts
+//! with no work in progress: its parent's work stays with the parent.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,19 +16,19 @@ use parking_lot::{Condvar, Mutex};
 use crate::Result;
 use crate::error::fail;
 
-/// What is to be done.
+/// The work of a task.
 pub type Work = Box<dyn FnOnce() -> Result<()> + Send>;
 
-/// Where a task is.
+/// The state of a task.
 #[derive(Clone, Debug)]
 pub enum Status {
-    /// Not done yet.
+    /// Not finished.
     UnderWay,
-    /// Done.
+    /// Finished.
     Succeeded,
-    /// Over, without success.
+    /// Finished without success.
     Failed(Arc<Error>),
-    /// Taken back before it began.
+    /// Cancelled before it began.
     Canceled,
 }
 
@@ -39,21 +38,21 @@ enum Phase {
     Over(Status),
 }
 
-/// Something under way.
+/// An asynchronous operation.
 pub struct Task {
     process: u32,
-    /// Jobs that must be done before, if it is not a job itself.
+    /// Number of jobs that must finish before, if it is not a job itself.
     after: Option<u64>,
     phase: Mutex<Phase>,
     times: Mutex<Times>,
 }
 
-/// When a task was carried out.
+/// Times of a task.
 #[derive(Clone, Copy, Default)]
 pub struct Times {
-    /// When it began, since 1970.
+    /// When it began, in microseconds since 1970.
     pub begun_us: u64,
-    /// How long it took.
+    /// How long it took, in nanoseconds.
     pub took_ns: u64,
 }
 
@@ -68,13 +67,13 @@ struct Jobs {
     waiting: VecDeque<Arc<Task>>,
     submitted: u64,
     finished: u64,
-    /// What waits for jobs and is not for the thread.
+    /// Deferred work that waits for jobs and must not run on the thread.
     closings: VecDeque<Arc<Task>>,
 }
 
-/// The queue of this process; after a fork the parent's is left to the parent.
+/// The queue of this process; a forked child leaves the parent's queue alone.
 static QUEUE: Mutex<Option<(u32, &'static Queue)>> = Mutex::new(None);
-/// Jobs and closings that are not over: a look without a lock.
+/// Number of unfinished jobs and closings, readable without the lock.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 fn queue() -> Result<&'static Queue> {
@@ -96,7 +95,7 @@ fn queue() -> Result<&'static Queue> {
     Ok(queue)
 }
 
-/// Starts the thread, with all signals blocked: they are the program's.
+/// Starts the thread with all signals blocked: signals are for the program.
 fn start(queue: &'static Queue) -> Result<()> {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -111,7 +110,7 @@ fn start(queue: &'static Queue) -> Result<()> {
     started.map(drop).map_err(|e| Error::io("the thread for asynchronous reads and writes", &e))
 }
 
-/// Programs may end without closing anything: what they were told is under way is done all the same.
+/// Finishes the work in progress when a program ends without closing anything.
 extern "C" fn at_exit() {
     let mine = QUEUE.lock().filter(|(owner, _)| *owner == std::process::id());
     if let Some((_, queue)) = mine {
@@ -139,7 +138,7 @@ fn serve(queue: &'static Queue) {
 }
 
 impl Queue {
-    /// Waits until the first `count` jobs are done (all there are, if that is less). False if the time was up before.
+    /// Waits until the first `count` jobs are done (all, if there are fewer). Returns false on timeout.
     fn wait_for_jobs(&self, count: u64, until: Option<Instant>) -> bool {
         let mut jobs = self.jobs.lock();
         loop {
@@ -157,7 +156,7 @@ impl Queue {
         }
     }
 
-    /// Carries out what waits for no job any more.
+    /// Carries out deferred work that waits for no job any more.
     fn close_due(&self) {
         loop {
             let due = {
@@ -173,12 +172,12 @@ impl Queue {
     }
 }
 
-/// True if something is under way.
+/// Returns true if work is in progress.
 pub fn any() -> bool {
     OPEN.load(Ordering::Acquire) > 0
 }
 
-/// Gives work to the thread. It is dropped there too, before the task is over.
+/// Submits work to the thread. The thread also drops it, before the task is finished.
 pub fn submit(work: Work) -> Result<Arc<Task>> {
     let queue = queue()?;
     let task = Arc::new(Task::new(None, work));
@@ -191,7 +190,7 @@ pub fn submit(work: Work) -> Result<Arc<Task>> {
     Ok(task)
 }
 
-/// Puts work off until all that is under way now is done; it will be carried out by a thread that is in a call of HDF5.
+/// Defers work until all present work is done; a thread inside an HDF5 call will carry it out.
 pub fn put_off(work: Work) -> Result<Arc<Task>> {
     let queue = queue()?;
     let mut jobs = queue.jobs.lock();
@@ -201,7 +200,7 @@ pub fn put_off(work: Work) -> Result<Arc<Task>> {
     Ok(task)
 }
 
-/// Waits for everything under way. To be called by a thread that is in a call of HDF5.
+/// Waits for all work in progress. Call it from a thread inside an HDF5 call.
 pub fn settle() -> Result<()> {
     if any() {
         let queue = queue()?;
@@ -241,7 +240,7 @@ impl Task {
         *self.phase.lock() = Phase::Over(status);
     }
 
-    /// Where it is.
+    /// The present state.
     pub fn status(&self) -> Status {
         if self.process != std::process::id() {
             return Status::Failed(Arc::new(
@@ -259,17 +258,17 @@ impl Task {
         }
     }
 
-    /// When it was carried out.
+    /// When it ran.
     pub fn times(&self) -> Times {
         *self.times.lock()
     }
 
-    /// Waits until it is over, or for `timeout_ns`. To be called by a thread that is in a call of HDF5.
+    /// Waits until it is finished, or for `timeout_ns`. Call it from a thread inside an HDF5 call.
     pub fn wait(&self, timeout_ns: u64) -> Result<Status> {
         if self.process != std::process::id() {
             return Ok(self.status());
         }
-        // An end beyond what a clock can say is none.
+        // A deadline that the clock cannot represent means none.
         let until = Instant::now().checked_add(Duration::from_nanos(timeout_ns)).filter(|_| timeout_ns != u64::MAX);
         let queue = queue()?;
         if let Some(after) = self.after {
@@ -295,7 +294,7 @@ impl Task {
         }
     }
 
-    /// Takes it back if it has not begun and is not a closing, which must happen.
+    /// Cancels the task, unless it has begun or is a closing, which must happen.
     pub fn cancel(&self) -> Status {
         if self.process == std::process::id() && self.after.is_none() {
             let mut phase = self.phase.lock();
@@ -314,7 +313,7 @@ mod tests {
 
     use super::*;
 
-    /// The queue is the process's: tests of it take turns.
+    /// The process has one queue: its tests take turns.
     static TURN: Mutex<()> = Mutex::new(());
 
     #[test]

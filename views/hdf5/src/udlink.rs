@@ -1,8 +1,9 @@
-//! User-defined links: what the class that a program registered for them (`H5Lregister`) does when such a link is made,
+//! User-defined links: calls the class that a program registered for them (`H5Lregister`) when such a link is made,
 //! followed, copied, moved, deleted or asked for its value.
 //!
-//! The link itself, its class's number and its value are stored; what they mean is the program's. HDF5 has no public call
-//! that gives a connector a registered class, so it is looked up by the library's own function where that is visible.
+//! The link, its class number and its value are stored; their meaning is the program's. HDF5 has no public call that
+//! returns a registered class to a connector, so the class is looked up by the library's own function where that is
+//! visible.
 
 use std::ffi::{CString, c_int, c_void};
 use std::sync::Arc;
@@ -19,9 +20,9 @@ use crate::meta::resolve::Place;
 use crate::object::Handle;
 use crate::vol::register;
 
-/// Where a link is and what is stored of it.
+/// A link's place and its stored content.
 pub struct Link<'a> {
-    /// The group that holds it (or is to hold it).
+    /// The group that holds it, or will.
     pub group: &'a Place,
     /// Its name.
     pub name: &'a [u8],
@@ -31,7 +32,7 @@ pub struct Link<'a> {
     pub value: &'a [u8],
 }
 
-/// The class registered under a number; external links are our own business.
+/// The class registered under a number; `None` for external links, which the connector handles itself.
 fn class_of(h5: &'static Api, number: u8) -> Option<&'static H5L_class_t> {
     let find = h5.H5L_find_class.filter(|_| c_int::from(number) != H5L_TYPE_EXTERNAL)?;
     // SAFETY: the table of classes is HDF5's; an entry stays while the program leaves it registered, and the program's
@@ -39,7 +40,7 @@ fn class_of(h5: &'static Api, number: u8) -> Option<&'static H5L_class_t> {
     unsafe { find(c_int::from(number)).as_ref() }
 }
 
-/// The error for a link whose class nobody has registered.
+/// The error for a link whose class is not registered.
 pub fn unknown(class: u8, name: &[u8]) -> Error {
     fail(
         ErrorKind::Unsupported,
@@ -68,15 +69,15 @@ fn group_id(place: &Place) -> Result<Hid> {
 /// What happened to a link.
 #[derive(Clone, Copy)]
 pub enum Event {
-    /// It is made, with these creation properties.
+    /// Created with these creation properties.
     Made(hid_t),
-    /// It came here from another place.
+    /// Moved here from another place.
     Moved,
-    /// It was copied to here.
+    /// Copied here.
     Copied,
 }
 
-/// Tells the class of a link; a class that nobody registered is an error for links that are made.
+/// Notifies a link's class; an unregistered class is an error for new links.
 pub fn tell(link: &Link<'_>, event: Event) -> Result<()> {
     let h5 = link.group.file.h5;
     let Some(class) = class_of(h5, link.class) else {
@@ -103,7 +104,7 @@ pub fn tell(link: &Link<'_>, event: Event) -> Result<()> {
     if status < 0 { Err(failed(link, what)) } else { Ok(()) }
 }
 
-/// Tells the class of a link that it is deleted.
+/// Notifies a link's class of its deletion.
 pub fn tell_deleted(link: &Link<'_>) -> Result<()> {
     let h5 = link.group.file.h5;
     if c_int::from(link.class) == H5L_TYPE_EXTERNAL {
@@ -123,14 +124,14 @@ fn file_id(file: &Arc<File>) -> Result<Hid> {
     register(file.h5, again.handle())
 }
 
-/// Follows a link: what its class makes of it.
+/// Follows a link as its class does.
 pub fn follow(link: &Link<'_>, lapl: hid_t) -> Result<Place> {
     let h5 = link.group.file.h5;
     let class = class_of(h5, link.class).ok_or_else(|| unknown(link.class, link.name))?;
     let traverse = class.traverse.ok_or_else(|| failed(link, "traversal"))?;
     let name = text(link.name)?;
     let group = group_id(link.group)?;
-    // SAFETY: as above; the id that it returns belongs to us.
+    // SAFETY: as above; the returned id belongs to us.
     let id = unsafe {
         let (value, size) = (link.value.as_ptr().cast(), link.value.len());
         traverse(name.as_ptr(), group.get(), value, size, lapl, H5P_DEFAULT)
@@ -140,7 +141,7 @@ pub fn follow(link: &Link<'_>, lapl: hid_t) -> Result<Place> {
     Handle::at(unsafe { (h5.H5VLobject)(id.get()) })?.place()
 }
 
-/// A link's value as its class shows it: none if the class shows none.
+/// A link's value as its class shows it; empty if the class shows none.
 pub fn value(h5: &'static Api, link: u8, name: &[u8], stored: &[u8], room: usize) -> Result<Vec<u8>> {
     if c_int::from(link) == H5L_TYPE_EXTERNAL {
         return Ok(stored.to_vec());

@@ -38,26 +38,26 @@ fn too_large() -> Error {
         .because("it is larger than this machine's memory allows")
 }
 
-/// Runs a conversion of elements of `file` whose blobs are in `heap`.
+/// Runs a conversion of elements of `file`, with blobs in `heap`.
 fn in_file<T>(file: &Arc<File>, heap: Vec<u8>, f: impl FnOnce() -> T) -> (T, Vec<u8>) {
     blob::with_file(file, || blob::with_heap(heap, f))
 }
 
-/// True if elements of `mem_type` lack fields of `dtype`, so that what is stored is needed to store them.
+/// Returns true if elements of `mem_type` lack fields of `dtype`, so that storing them needs the stored value.
 pub fn is_partial(file: &Arc<File>, dtype: hid_t, mem_type: hid_t) -> Result<bool> {
     let pair = dtype::pair(file, dtype, mem_type)?;
     keeps_fields(file.h5, pair.memory.get(), pair.stored.get())
 }
 
-/// True if a conversion leaves fields of the destination as they are.
+/// Returns true if a conversion leaves fields of the destination unchanged.
 fn keeps_fields(h5: &'static Api, from: hid_t, to: hid_t) -> Result<bool> {
-    // SAFETY: a plain query of a datatype. Only compounds have fields, and most attributes are none.
+    // SAFETY: a plain query of a datatype. Only compounds have fields, and most attributes are not compounds.
     let has_fields = unsafe { (h5.H5Tdetect_class)(to, H5T_COMPOUND) } > 0;
     Ok(has_fields && Conversion::new(h5, from, to)?.background == Background::Elements)
 }
 
-/// Converts `count` elements from memory (`mem_type` at `buf`) into stored form of `dtype`. Fields that `mem_type` lacks are
-/// those of `old`; without it, zeros.
+/// Converts `count` elements from memory (`mem_type` at `buf`) into stored form of `dtype`. Fields that `mem_type` lacks
+/// come from `old`; without it, they are zeros.
 pub fn store(
     file: &Arc<File>,
     dtype: hid_t,
@@ -146,7 +146,7 @@ pub fn reclaim(h5: &'static Api, dtype: hid_t, element: *mut c_void) {
     }
 }
 
-/// Zeroes `count` elements of `mem_type` at `buf`: what reading a value never written gives.
+/// Zeroes `count` elements of `mem_type` at `buf`: the result of reading a value never written.
 pub fn zero(h5: &'static Api, count: usize, mem_type: hid_t, buf: *mut c_void) -> Result<()> {
     let bytes = dtype::size(h5, mem_type)?.checked_mul(count).ok_or_else(too_large)?;
     // SAFETY: HDF5 vouches that the program's buffer has room for `count` elements of the memory type.

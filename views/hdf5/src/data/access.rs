@@ -1,4 +1,4 @@
-//! Access properties of datasets: how sources of virtual ones are looked at, and where files that a dataset names are looked
+//! Access properties of datasets: how sources of virtual datasets are viewed, and where files named by a dataset are looked
 //! for.
 
 use std::ffi::CString;
@@ -17,22 +17,22 @@ use crate::object::Dataset;
 const FIRST_MISSING: i32 = 0;
 /// `H5D_VDS_LAST_AVAILABLE`.
 const LAST_AVAILABLE: i32 = 1;
-/// Directories in which sources of virtual datasets are looked for.
+/// Directories that are searched for sources of virtual datasets.
 pub const SOURCES_ENV: &str = "HDF5_VDS_PREFIX";
-/// What names of raw data files are relative to.
+/// Directory to which names of raw data files are relative.
 const RAW_ENV: &str = "HDF5_EXTFILE_PREFIX";
 
-/// How the sources of a virtual dataset are looked at.
+/// How a virtual dataset views its sources.
 pub struct View {
-    /// Its extent ends where the first source is missing, instead of where the last one ends.
+    /// The extent ends where the first source is missing, instead of where the last one ends.
     pub first_missing: bool,
-    /// Numbered sources that may be missing before the search for further ones ends.
+    /// Number of consecutive missing numbered sources after which the search for more ends.
     pub gap: u64,
-    /// Where sources are looked for.
+    /// Directory that is searched for sources.
     pub prefix: Option<PathBuf>,
 }
 
-/// Of a virtual dataset.
+/// The view of a virtual dataset.
 pub fn view(dataset: &Dataset) -> Result<View> {
     let (mut view, mut gap) = (LAST_AVAILABLE, 0);
     if let Some(dapl) = &dataset.dapl {
@@ -56,7 +56,7 @@ fn sources_prefix(dataset: &Dataset) -> Result<Option<PathBuf>> {
     })
 }
 
-/// What the names of a dataset's raw data files are relative to; none is the current directory.
+/// Directory to which the names of a dataset's raw data files are relative; `None` is the current directory.
 pub fn raw_prefix(dataset: &Dataset) -> Result<Option<PathBuf>> {
     let h5 = dataset.h5();
     prefix(dataset, RAW_ENV, |dapl| {
@@ -65,7 +65,7 @@ pub fn raw_prefix(dataset: &Dataset) -> Result<Option<PathBuf>> {
     })
 }
 
-/// The environment has the first word, then the access properties.
+/// The prefix from the environment, or else from the access properties.
 fn prefix(dataset: &Dataset, env: &str, of: impl Fn(&Hid) -> Result<Vec<u8>>) -> Result<Option<PathBuf>> {
     let prefix = match (search::variable(env), &dataset.dapl) {
         (Some(prefix), _) => prefix.into_vec(),
@@ -90,7 +90,7 @@ pub fn plist(dataset: &Dataset) -> Result<Hid> {
         let id = plist.get();
         h5_check("H5Pset_virtual_prefix", (h5.H5Pset_virtual_prefix)(id, sources.as_ptr()))?;
         h5_check("H5Pset_efile_prefix", (h5.H5Pset_efile_prefix)(id, raw.as_ptr()))?;
-        // Of other datasets HDF5 says what it does by itself.
+        // For other datasets HDF5 reports what it does by itself.
         let view = match &dataset.data.body {
             Body::Virtual(_) => view(dataset)?,
             _ => View { first_missing: false, gap: 0, prefix: None },

@@ -1,9 +1,9 @@
-//! Parts of filtered chunks put aside until the chunk is whole: a program that writes row by row has each chunk
-//! filtered once, not once per row.
+//! Write buffer for parts of filtered chunks (*put aside*): a program that writes row by row has each chunk filtered
+//! once, not once per row.
 //!
-//! What is put aside is stored when the chunk is whole, when it is read or asked about, when too much is aside, and at
-//! the latest when the dataset or the file is flushed or closed. All handles of a dataset in a process share it.
-//! A forked child forgets what its parent has put aside: the parent stores it.
+//! A buffered chunk is stored when it is whole, when it is read or asked about, when the buffer is full, and at the
+//! latest when the dataset or the file is flushed or closed. All handles of a dataset in a process share the buffer. A
+//! forked child forgets the buffer of its parent, which stores it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,18 +16,18 @@ use super::place::Place;
 use crate::Result;
 use crate::file::File;
 
-/// Bytes of chunks put aside per dataset.
+/// Most bytes of buffered chunks per dataset.
 const ASIDE_BYTES_MAX: u64 = 32 << 20;
 
 /// A chunk of which some elements were written.
 struct Part {
     coords: Vec<u64>,
     image: Vec<u8>,
-    /// Which elements: ascending, apart.
+    /// Ranges of written elements, ascending and disjoint.
     written: Vec<Range<u64>>,
 }
 
-/// What is put aside of one dataset.
+/// The write buffer of one dataset.
 #[derive(Default)]
 pub struct Dirty {
     process: u32,
@@ -36,7 +36,7 @@ pub struct Dirty {
 }
 
 impl Dirty {
-    /// Forgets what belongs to the parent of a forked child.
+    /// The buffered chunks; a forked child forgets its parent's.
     fn own(&mut self) -> &mut Vec<Part> {
         let process = std::process::id();
         if self.process != process {
@@ -47,7 +47,7 @@ impl Dirty {
     }
 }
 
-/// Adds a range to ranges that are ascending and apart.
+/// Adds a range to ascending, disjoint ranges.
 fn insert(ranges: &mut Vec<Range<u64>>, new: Range<u64>) {
     let from = ranges.partition_point(|r| r.end < new.start);
     let to = ranges.partition_point(|r| r.start <= new.end);
@@ -55,8 +55,8 @@ fn insert(ranges: &mut Vec<Range<u64>>, new: Range<u64>) {
     ranges.splice(from..to, [joined]);
 }
 
-/// The datasets with filters that this process has open, by what it shares of the file (an address: it lives as long as
-/// the dataset is open) and number.
+/// The open datasets with filters of this process, by the address of the file's shared state (valid while the dataset
+/// is open) and the dataset's number.
 type Open = HashMap<(usize, u64), Weak<Chunked>>;
 static OPEN: Mutex<Option<Open>> = Mutex::new(None);
 
@@ -64,7 +64,7 @@ fn open_datasets<T>(body: impl FnOnce(&mut Open) -> T) -> T {
     body(OPEN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
-/// The chunks of a dataset, shared with other handles of it if it has filters.
+/// The chunks of a dataset; handles of a dataset with filters share them.
 pub fn shared(place: Place, facts: Facts, dims: &[u64]) -> Result<Arc<Chunked>> {
     if facts.pipeline.is_empty() {
         return Chunked::new(place, facts, dims).map(Arc::new);
@@ -83,10 +83,10 @@ pub fn shared(place: Place, facts: Facts, dims: &[u64]) -> Result<Arc<Chunked>> 
     })
 }
 
-/// Datasets that were closed with something put aside that could not be stored.
+/// Closed datasets with buffered chunks that could not be stored.
 static KEPT: Mutex<Vec<Arc<Chunked>>> = Mutex::new(Vec::new());
 
-/// Keeps a dataset's chunks after it is closed.
+/// Keeps a dataset's chunks after the dataset is closed.
 pub fn keep(chunks: &Arc<Chunked>) {
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     if !kept.iter().any(|other| Arc::ptr_eq(other, chunks)) {
@@ -94,17 +94,17 @@ pub fn keep(chunks: &Arc<Chunked>) {
     }
 }
 
-/// Lets go of what was kept of a file.
+/// Releases the kept chunks of a file.
 pub fn give_up(file: &File) {
     let is_of = |chunks: &Arc<Chunked>| Arc::ptr_eq(&chunks.place.file.shared, &file.shared);
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     let (gone, left) = std::mem::take(&mut *kept).into_iter().partition::<Vec<_>, _>(is_of);
     *kept = left;
     drop(kept);
-    drop(gone); // not under the lock: it tries once more, and says what is lost
+    drop(gone); // without the lock: dropping tries to store once more, and reports what is lost
 }
 
-/// Stores what is put aside of all datasets of a file.
+/// Stores the buffered chunks of all datasets of a file.
 pub fn flush_file(file: &File) -> Result<()> {
     let mine: Vec<Arc<Chunked>> = open_datasets(|open| {
         let of_file = |key: &(usize, u64)| key.0 == Arc::as_ptr(&file.shared) as usize;
@@ -116,7 +116,7 @@ pub fn flush_file(file: &File) -> Result<()> {
 }
 
 impl Chunked {
-    /// Puts pieces of a chunk aside; stores the chunk if that makes it whole.
+    /// Buffers pieces of a chunk; stores the chunk if that makes it whole.
     pub(super) fn put_aside(&self, geometry: &Geometry, number: u64, pieces: &[Piece], mem: Memory) -> Result<()> {
         let coords = geometry.coords(number);
         let mut dirty = self.dirty.lock();
@@ -152,12 +152,12 @@ impl Chunked {
         self.store_image(geometry, number, part.image.clone(), (!whole).then_some(&part.written[..]))
     }
 
-    /// Forgets what is put aside of a chunk that is overwritten whole.
+    /// Forgets the buffered part of a chunk that is overwritten whole.
     pub(super) fn drop_aside(&self, coords: &[u64]) {
         self.dirty.lock().own().retain(|part| part.coords != coords);
     }
 
-    /// Stores what is put aside of the chunks in `groups`.
+    /// Stores the buffered parts of the chunks in `groups`.
     pub(super) fn flush_touching(&self, geometry: &Geometry, groups: &[Group]) -> Result<()> {
         let mut dirty = self.dirty.lock();
         let parts = dirty.own();
@@ -174,11 +174,11 @@ impl Chunked {
         Ok(())
     }
 
-    /// True if something is put aside.
+    /// Returns true if chunks are buffered.
     pub fn has_aside(&self) -> bool {
         !self.dirty.lock().own().is_empty()
     }
-    /// Stores everything that is put aside.
+    /// Stores all buffered chunks.
     pub fn flush_aside(&self) -> Result<()> {
         let mut dirty = self.dirty.lock();
         let parts = dirty.own();
@@ -198,7 +198,7 @@ impl Chunked {
 impl Drop for Chunked {
     fn drop(&mut self) {
         if let Err(error) = self.flush_aside() {
-            // Closing reports it; this is the last handle going away without having been closed.
+            // Closing reports errors; this is the last handle, dropped without having been closed.
             eprintln!("cenote: {}: data could not be stored: {error}", self.place.name());
         }
     }

@@ -1,4 +1,4 @@
-//! Many chunks in one transaction: a call that writes whole chunks asks the engine once for many of them.
+//! Batches of chunks: a call that writes many whole chunks stores many of them in one transaction.
 
 use cenote::ErrorKind;
 
@@ -8,12 +8,12 @@ use super::memory::Memory;
 use super::place::ChunkRecord;
 use crate::Result;
 
-/// Chunks of one transaction, at most.
+/// Most chunks of one transaction.
 const CHUNKS_MAX: usize = 128;
-/// Bytes of their elements, if there is more than one.
+/// Most bytes of their elements, if there is more than one chunk.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Whole filtered chunks that wait for company: numbers and elements.
+/// Whole chunks, with their numbers, that wait to be filtered and stored together.
 #[derive(Default)]
 pub(super) struct Batch {
     chunks: Vec<(u64, Vec<u8>)>,
@@ -21,7 +21,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Adds a chunk; true if the batch is to be stored now.
+    /// Adds a chunk. Returns true if the batch is full.
     pub(super) fn add(&mut self, number: u64, image: Vec<u8>) -> bool {
         self.bytes += image.len();
         self.chunks.push((number, image));
@@ -30,7 +30,8 @@ impl Batch {
 }
 
 impl Chunked {
-    /// Stores whole chunks with filters, bytes and records in one transaction that notices other writers.
+    /// Stores whole chunks with filters, bytes and records, in one transaction that detects conflicts with other
+    /// writers.
     pub(super) fn store_batch(&self, geometry: &Geometry, batch: &mut Batch) -> Result<()> {
         batch.bytes = 0;
         let chunks = std::mem::take(&mut batch.chunks);
@@ -64,8 +65,8 @@ impl Chunked {
         Ok(())
     }
 
-    /// Makes chunks without filters from fill and what is written of them, for `groups`, whose pieces are in `pieces`.
-    /// For each: false if another process was first, then nothing of it was written.
+    /// Makes chunks without filters, from the fill value and the written pieces, for `groups`, whose pieces are in
+    /// `pieces`. For each group: false if another process was first, and nothing was written.
     pub(super) fn make_chunks(
         &self,
         geometry: &Geometry,
@@ -87,7 +88,7 @@ impl Chunked {
         Ok(made)
     }
 
-    /// All of these, or none: false if some are there already.
+    /// Makes all of these chunks or none. Returns false if some exist already.
     fn make_all(&self, geometry: &Geometry, groups: &[&Group], pieces: &[Piece], mem: Memory) -> Result<bool> {
         let mut tx = self.place.store().begin();
         for g in groups {

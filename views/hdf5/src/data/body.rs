@@ -1,4 +1,4 @@
-//! An open dataset's raw data: which layout it has, and reading and writing stored elements of any of them.
+//! An open dataset's raw data: its layout, and reading and writing stored elements of any layout.
 
 use std::sync::Arc;
 
@@ -23,40 +23,40 @@ use crate::object::DatasetHeader;
 use crate::props::{DatasetProps, Layout};
 use crate::space::Extent;
 
-/// Bytes of the chunks in which a contiguous dataset with a fill value is kept.
+/// Chunk size of contiguous datasets with a fill value, in bytes.
 pub(super) const BLOCK_BYTES: u64 = 4 << 20;
 
-/// What this room keeps for an open dataset.
+/// State that this module keeps for an open dataset.
 pub struct State {
-    /// Where it is.
+    /// The dataset's file and number.
     pub place: Place,
     /// Bytes of a stored element.
     pub element_bytes: usize,
-    /// Stored elements name bytes in the heap.
+    /// True if stored elements name bytes in the heap.
     pub blobs: bool,
-    /// How its elements lie.
+    /// The layout of its elements.
     pub body: Body,
     /// Heap space that this handle may still use.
     pub lease: Mutex<heap::Lease>,
 }
 
-/// How elements lie in the dataset's object.
+/// Layout of elements in the dataset's object.
 pub enum Body {
     /// No elements.
     Empty,
-    /// One run; what was never written is zeros.
+    /// One run; bytes that were never written are zeros.
     Plain { object: Object, elements: u64 },
     /// One run with a fill value that is not zeros, kept as a row of chunks.
     Blocks { chunks: Arc<Chunked>, elements: u64 },
     /// Chunks.
     Chunked(Arc<Chunked>),
-    /// A native file's dataset, which HDF5 reads.
+    /// A native file's dataset, read by HDF5.
     Native(NativeData),
-    /// Files of their own.
+    /// External raw data files.
     External(External),
-    /// Other datasets.
+    /// Other datasets (virtual layout).
     Virtual(Virtual),
-    /// More elements than a number counts. HDF5 makes such datasets, if they are chunked, and moves no element of them.
+    /// More elements than 64 bits can count. HDF5 makes such datasets, if they are chunked, but transfers no element of them.
     Countless,
 }
 
@@ -67,15 +67,15 @@ impl State {
         Ok(Self { place, element_bytes, blobs, body, lease: Mutex::default() })
     }
 
-    /// Something was written: others may see a larger extent now, unless parts of chunks wait until they can be stored, or the file
-    /// is written for readers, who see it with the flush.
+    /// Shows others a larger extent after a write, unless parts of chunks are still buffered, or the file is written for SWMR
+    /// readers, who see the extent after a flush.
     pub fn show_extent(&self) -> Result<()> {
         match &self.body {
             Body::Chunked(chunks) if !chunks.has_aside() => self.place.file.shared.show_written(self.place.oid),
             _ => Ok(()),
         }
     }
-    /// Writes stored elements. `dims`: the extent that the pairs count in.
+    /// Writes stored elements. `dims`: the extent to which the pairs refer.
     pub fn write(&self, pairs: &[Pair], dims: &[u64], mem: Memory) -> Result<()> {
         match &self.body {
             Body::Empty => self.outside(),
@@ -115,7 +115,7 @@ impl State {
         }
     }
 
-    /// Stores what is put aside.
+    /// Stores buffered chunks.
     pub fn flush(&self) -> Result<()> {
         match &self.body {
             Body::Chunked(chunks) => chunks.flush_aside(),
@@ -133,7 +133,7 @@ impl State {
         }
     }
 
-    /// The selection's extent must be the dataset's.
+    /// Refuses a selection whose extent is not the dataset's.
     fn check(&self, dims: &[u64], elements: u64) -> Result<()> {
         if dims.iter().product::<u64>() == elements { Ok(()) } else { self.outside() }
     }
@@ -162,7 +162,7 @@ impl State {
             .because("elements of a virtual dataset are in its sources"))
     }
 
-    /// Elements that one conversion should take: enough to meet each chunk once where that is not too much.
+    /// Number of elements for one conversion: enough to visit each chunk once, within limits.
     pub fn window_elements(&self, dims: &[u64]) -> u64 {
         const SMALL: u64 = 1 << 20;
         const LARGE: u64 = 64 << 20;
@@ -228,7 +228,7 @@ fn body(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<B
     Ok(Body::Blocks { chunks: aside::shared(place.clone(), facts, &[elements])?, elements })
 }
 
-/// What an element that was never written reads as; none for zeros.
+/// The value of an element that was never written; `None` for zeros.
 fn fill(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<Option<Vec<u8>>> {
     let props = &header.props;
     if props.fill_time == H5D_FILL_TIME_NEVER || props.fill_status != H5D_FILL_VALUE_USER_DEFINED {
@@ -247,7 +247,7 @@ fn fill(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<O
     Ok(element.iter().any(|byte| *byte != 0).then_some(element))
 }
 
-/// Bytes of a chunk; HDF5 allows less than 4 GiB.
+/// Bytes of a chunk; HDF5 requires less than 4 GiB.
 pub fn chunk_bytes(place: &Place, chunk: &[u64], element_bytes: usize) -> Result<u64> {
     chunk
         .iter()
@@ -256,17 +256,17 @@ pub fn chunk_bytes(place: &Place, chunk: &[u64], element_bytes: usize) -> Result
         .ok_or_else(|| Error::new(ErrorKind::InvalidInput, place.name()).because("chunk size must be < 4GB and > 0"))
 }
 
-/// The filters as this room applies them: shuffle is told the size of an element.
+/// The filters as this module applies them: shuffle gets the element size as a parameter.
 pub fn pipeline(header: &DatasetHeader, element_bytes: usize) -> Pipeline {
     pipeline_of(&header.props, element_bytes)
 }
 
-/// The same, by its creation properties.
+/// The filters by creation properties.
 pub(super) fn pipeline_of(props: &DatasetProps, element_bytes: usize) -> Pipeline {
     let mut is_told = false;
     let filters = props.filters.iter().map(|f| {
         let mut params = f.params.clone();
-        // HDF5 tells the first one only: a second one fails, and as it is optional, is left out.
+        // HDF5 gives the size to the first shuffle only: a second one fails and, being optional, is left out.
         if f.id as u32 == SHUFFLE && params.is_empty() && !std::mem::replace(&mut is_told, true) {
             params.push(element_bytes as u32);
         }

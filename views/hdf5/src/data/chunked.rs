@@ -1,8 +1,8 @@
-//! Chunks: which slot of the object each has, and reading and writing parts of them.
+//! Chunks: the slot of each in the dataset's object, and reading and writing parts of them.
 //!
-//! A chunk exists once its record does. Chunks without filters take writes of any part straight into their slot.
-//! Chunks with filters are rewritten whole (see `filtered` and `aside`).
-//! A contiguous dataset whose fill value is not zero is kept as one row of such chunks, so that what was written is known.
+//! A chunk exists once its record does. Chunks without filters take writes of any part directly in their slot. Chunks with
+//! filters are rewritten whole (see `filtered` and `aside`). A contiguous dataset whose fill value is not zero is kept as
+//! one row of chunks, so that unwritten parts are known.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -25,7 +25,7 @@ use super::runs::Pair;
 use super::slots::Slots;
 use super::transfer::{self, Part};
 
-/// What never changes about the chunks of a dataset.
+/// The constant properties of a dataset's chunks.
 pub struct Facts {
     /// Bytes of an element.
     pub element_bytes: usize,
@@ -35,26 +35,26 @@ pub struct Facts {
     pub max_dims: Vec<u64>,
     /// Filters.
     pub pipeline: Pipeline,
-    /// Who applies them, if some of them are not ours.
+    /// HDF5's filter pipeline, if some filters are not in this library.
     pub native: Option<NativeChunk>,
-    /// What an unwritten element reads as; none for zeros.
+    /// The value of an unwritten element; `None` for zeros.
     pub fill: Option<Vec<u8>>,
-    /// Whether the extent is in a record, and may change.
+    /// True if the extent is in a record and may change.
     pub resizable: bool,
     /// Bytes of a whole chunk without filters.
     pub chunk_bytes: u64,
 }
 
-/// Records that are asked for or made by one call.
+/// Records asked for or made by one call.
 const KEYS_MAX: usize = 4096;
-/// Most slots that are leased at a time.
+/// Most slots leased at a time.
 const LEASE_MAX: u64 = 4096;
 
 pub(super) struct Decoded {
     pub(super) number: u64,
     pub(super) record: ChunkRecord,
     pub(super) bytes: Arc<Vec<u8>>,
-    /// Reading it from the store would give the same.
+    /// True if reading the chunk from the store would give the same bytes.
     pub(super) is_as_read: bool,
 }
 
@@ -74,7 +74,7 @@ pub struct Chunked {
     pub(super) object: Object,
     pub(super) facts: Facts,
     pub(super) state: Mutex<State>,
-    /// Filtered chunks that were written in part and are not stored yet.
+    /// The write buffer for parts of filtered chunks.
     pub(super) dirty: Mutex<Dirty>,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Group {
 }
 
 impl Chunked {
-    /// The chunks of the dataset at `place`; `dims` are its dimensions at creation.
+    /// The chunks of the dataset at `place`. `dims`: its dimensions at creation.
     pub fn new(place: Place, facts: Facts, dims: &[u64]) -> Result<Self> {
         let geometry = Arc::new(Geometry::new(dims, &facts.chunk)?);
         let state = State {
@@ -109,12 +109,12 @@ impl Chunked {
         self.slots().bytes()
     }
 
-    /// Where slot `slot` begins in the object.
+    /// Offset of slot `slot` in the object, in bytes.
     pub(super) fn slot_offset(&self, slot: u64) -> Result<u64> {
         self.slots().offset(slot).ok_or_else(|| past_room(self.place.name()))
     }
 
-    /// The extent as it is now; other processes may have changed it.
+    /// The present extent; other processes may have changed it.
     pub fn geometry(&self) -> Result<Arc<Geometry>> {
         if !self.facts.resizable {
             return Ok(self.state.lock().geometry.clone());
@@ -123,7 +123,7 @@ impl Chunked {
         let mut state = self.state.lock();
         if state.generation != generation || state.geometry.dims() != dims {
             let geometry = Arc::new(Geometry::new(&dims, &self.facts.chunk)?);
-            // Numbers of chunks count row-major: they stay when only the slowest dimension grows.
+            // Chunk numbers are row-major: they stay valid when only the slowest dimension grows.
             if generation != state.generation || geometry.grid()[1..] != state.geometry.grid()[1..] {
                 state.slots.clear();
                 state.decoded.clear();
@@ -156,7 +156,7 @@ impl Chunked {
         Ok(extent.dims().to_vec())
     }
 
-    /// The pieces of `pairs` by chunk. `dims` is the extent that the caller's selection was made in.
+    /// Cuts `pairs` into pieces by chunk. `dims`: the extent of the caller's selection.
     fn cut(&self, geometry: &Geometry, pairs: &[Pair], dims: &[u64]) -> Result<(Vec<Piece>, Vec<Group>)> {
         let mut pieces = Vec::with_capacity(pairs.len());
         if dims == geometry.dims() {
@@ -177,7 +177,7 @@ impl Chunked {
         Ok((pieces, groups))
     }
 
-    /// The selection was made before another process changed the extent: same coordinates, other numbers.
+    /// Cuts pairs selected in an extent that another process has changed since: same coordinates, other numbers.
     fn cut_in_other_extent(
         &self,
         geometry: &Geometry,
@@ -235,7 +235,7 @@ impl Chunked {
         }
     }
 
-    /// A whole chunk of fill.
+    /// A whole chunk of fill values.
     pub(super) fn blank(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.facts.chunk_bytes as usize];
         if let Some(fill) = &self.facts.fill {
@@ -250,7 +250,7 @@ impl Chunked {
         for piece in pieces {
             let part = Part { offset: base + piece.at * size, mem: piece.mem, count: piece.count };
             match parts.last_mut() {
-                // Chunks whose slots touch, written from or read into memory that touches.
+                // Chunks whose slots are adjacent, with adjacent memory.
                 Some(last) if last.offset + last.count * size == part.offset && last.mem + last.count == part.mem => {
                     last.count += part.count;
                 }
@@ -295,7 +295,8 @@ impl Chunked {
             .because("it was shrunk by another process while it was written")
     }
 
-    /// The slots of chunks; none for those that do not exist. Asks the index only for what this handle has not seen.
+    /// The slots of chunks; `None` for chunks that do not exist. Asks the index only for chunks that this handle has not
+    /// seen.
     pub(super) fn find_slots(&self, geometry: &Geometry, numbers: &[u64]) -> Result<Vec<Option<u64>>> {
         let mut slots: Vec<Option<u64>> = {
             let state = self.state.lock();
@@ -336,7 +337,7 @@ impl Chunked {
             .ok_or_else(|| self.place.corrupt("a chunk record is damaged"))
     }
 
-    /// A slot for a chunk that does not exist yet: computed if the greatest dimensions allow, else leased.
+    /// A slot for a chunk that does not exist yet: computed if the maximum dimensions allow, else leased.
     pub(super) fn new_slot(&self, geometry: &Geometry, number: u64) -> Result<u64> {
         if let Some(slot) = self.slots().fixed(&geometry.coords(number)) {
             return Ok(slot);
@@ -355,7 +356,7 @@ impl Chunked {
         Ok(first)
     }
 
-    /// Makes chunks that are all zeros; where another process was first, its slots.
+    /// Makes chunks of zeros and returns their slots; where another process was first, its slots.
     fn make_zero_chunks(&self, geometry: &Geometry, numbers: &[u64]) -> Result<Vec<u64>> {
         for numbers in numbers.chunks(KEYS_MAX) {
             let mut records = Vec::with_capacity(numbers.len());
@@ -375,7 +376,7 @@ impl Chunked {
         self.find_slots(geometry, numbers)?.into_iter().map(|slot| slot.ok_or_else(|| self.vanished())).collect()
     }
 
-    /// Makes one chunk from fill and `pieces`. False if another process was first: then nothing was written.
+    /// Makes one chunk from fill values and `pieces`. Returns false if another process was first, and nothing was written.
     pub(super) fn make_chunk(&self, geometry: &Geometry, number: u64, pieces: &[Piece], mem: Memory) -> Result<bool> {
         let mut image = self.blank();
         self.paste(&mut image, pieces, mem);
@@ -410,7 +411,7 @@ impl Chunked {
     }
 }
 
-/// The error for a chunk that no object has room for.
+/// The error for a chunk beyond an object's greatest size.
 pub(super) fn past_room(dataset: String) -> Error {
     Error::new(ErrorKind::LimitExceeded, dataset)
         .because("a chunk would lie past 2^63 bytes")

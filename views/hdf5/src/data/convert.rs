@@ -9,27 +9,27 @@ use crate::error::{h5_check, h5_failed};
 use crate::ffi::Api;
 use crate::ffi::types::hid_t;
 
-/// Whether a conversion wants to see what the destination held (fields that the source lacks stay as they are).
+/// Whether a conversion needs the destination's old content (fields that the source lacks stay as they are).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Background {
     /// Not needed.
     No,
-    /// Scratch of its size.
+    /// A scratch buffer of the destination's size.
     Scratch,
     /// The destination's elements.
     Elements,
 }
 
-/// How elements of one type become elements of another.
+/// A conversion of elements between two types.
 pub struct Conversion {
     h5: &'static Api,
     from: hid_t,
     to: hid_t,
-    /// Bytes of an element before.
+    /// Size of a source element in bytes.
     pub from_bytes: usize,
-    /// Bytes of an element after.
+    /// Size of a destination element in bytes.
     pub to_bytes: usize,
-    /// What it needs to know of the destination.
+    /// Its need for the destination's content.
     pub background: Background,
 }
 
@@ -67,12 +67,12 @@ impl Conversion {
         Ok(Self { h5, from, to, from_bytes, to_bytes, background })
     }
 
-    /// Bytes that an element needs while it is converted in place.
+    /// Bytes per element during conversion in place.
     pub fn room(&self) -> usize {
         self.from_bytes.max(self.to_bytes)
     }
 
-    /// Converts `count` packed elements at the beginning of `buf` in place; they are packed afterwards too.
+    /// Converts `count` packed elements at the beginning of `buf` in place; the results are packed too.
     pub fn run(&self, count: usize, buf: &mut [u8], background: &mut [u8], dxpl: hid_t) -> Result<()> {
         debug_assert!(buf.len() >= count * self.room());
         let background = if self.background == Background::No {

@@ -1,7 +1,7 @@
-//! Raw data in files of their own (`H5Pset_external`): plain files that other programs read and write too.
+//! External raw data files (`H5Pset_external`): plain files that other programs read and write too.
 //!
-//! A dataset's bytes are the segments in their order. Reading past the end of a file gives zeros, writing extends it, as in
-//! HDF5; a file that is not there is an error when read and made when written. Must not know datatypes or selections.
+//! A dataset's bytes are the segments in order. As in HDF5, reading past the end of a file gives zeros and writing extends
+//! it; a missing file is an error when read and is created when written. This module must not know datatypes or selections.
 
 use std::fs::File as PlainFile;
 use std::os::unix::ffi::OsStrExt;
@@ -21,22 +21,22 @@ use crate::object::{Dataset, DatasetHeader};
 /// The files of one open dataset.
 pub struct External {
     segments: Vec<Segment>,
-    /// What names are relative to; known once the access properties are.
+    /// Directory to which names are relative; set once the access properties are known.
     prefix: OnceLock<Option<PathBuf>>,
 }
 
-/// Part of a transfer that lies in one segment.
+/// The part of a transfer that lies in one segment.
 #[derive(PartialEq, Eq, Debug)]
 struct Piece {
     segment: usize,
-    /// Byte in the file.
+    /// Byte offset in the file.
     at: u64,
-    /// First byte in the buffer.
+    /// Byte offset in the buffer.
     from: usize,
     bytes: usize,
 }
 
-/// Refuses what HDF5 refuses when it makes such a dataset.
+/// Refuses a new dataset that HDF5 would refuse.
 pub fn check(header: &DatasetHeader, segments: &[Segment], element_bytes: usize) -> Result<()> {
     let bad = |cause: &str| Err(Error::new(ErrorKind::InvalidInput, "a new dataset").because(cause));
     let (dims, max) = (header.extent.dims(), header.extent.max_dims());
@@ -76,12 +76,12 @@ fn pieces(segments: &[Segment], offset: u64, bytes: usize) -> Option<Vec<Piece>>
 }
 
 impl External {
-    /// With these segments.
+    /// The files with these segments.
     pub fn new(segments: &[Segment]) -> Self {
         Self { segments: segments.to_vec(), prefix: OnceLock::new() }
     }
 
-    /// Settles what names are relative to: the environment says, or else the access properties of the open dataset.
+    /// Sets the directory to which names are relative: from the environment, or else from the access properties.
     pub fn settle(&self, dataset: &Dataset) -> Result<()> {
         if self.prefix.get().is_some() {
             return Ok(());
@@ -114,7 +114,7 @@ impl External {
         })
     }
 
-    /// Each piece, with its file open.
+    /// Calls `act` for each piece, with its file open.
     fn each(
         &self,
         pairs: &[Pair],

@@ -1,4 +1,4 @@
-//! Chunks with filters: rewritten whole, record and bytes in one transaction that notices other writers.
+//! Chunks with filters: rewritten whole, record and bytes in one transaction that detects conflicts with other writers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use super::place::{self, ChunkRecord};
 use super::transfer;
 use crate::Result;
 
-/// Decoded chunks that a handle keeps.
+/// Bytes of decoded chunks cached per handle.
 const DECODED_BYTES_MAX: usize = 4 << 20;
-/// Filtered chunks that are read by one vectored call.
+/// Bytes of filtered chunks read by one vectored call.
 const BATCH_BYTES: u64 = 8 << 20;
-/// Most times that a reader starts again because a writer was faster.
+/// Attempts of a reader before a conflict with writers becomes an error.
 const READS_MAX: u32 = 1000;
 
 impl Chunked {
-    /// Writes pieces of chunks: whole ones at once, others are put aside until they are whole, read, or flushed.
+    /// Writes pieces of chunks: whole chunks at once; others are buffered until they are whole, read, or flushed.
     pub(super) fn write_filtered(
         &self,
         geometry: &Geometry,
@@ -53,13 +53,13 @@ impl Chunked {
         self.store_batch(geometry, &mut batch)
     }
 
-    /// True if no other process can come to write more of the chunk than what is inside of the extent now: only then may
-    /// all that is inside replace what is stored. Else it is merged: the extent may grow meanwhile.
+    /// Returns true if no other process can write more of the chunk than its part inside the present extent. Only then
+    /// may that part replace the stored chunk; otherwise it is merged, since the extent may grow meanwhile.
     pub(super) fn is_final(&self, geometry: &Geometry, number: u64) -> bool {
         geometry.elements_inside(number) == geometry.elements_per_chunk() || geometry.dims() == self.facts.max_dims
     }
 
-    /// Stores a chunk: all of `image`, or only the elements in `written`, merged with what the store has.
+    /// Stores a chunk: all of `image`, or only the elements in `written`, merged with the stored chunk.
     pub(super) fn store_image(
         &self,
         geometry: &Geometry,
@@ -108,7 +108,7 @@ impl Chunked {
         Ok(())
     }
 
-    /// Applies the filters; an error if the result has no room in a slot.
+    /// Applies the filters. Returns an error if the result exceeds a slot.
     pub(super) fn encode(&self, image: &[u8]) -> Result<(Vec<u8>, u32)> {
         let (stored, mask) = match &self.facts.native {
             Some(native) => native.encode(image)?,
@@ -160,7 +160,8 @@ impl Chunked {
         Ok(record)
     }
 
-    /// The bytes of a chunk that is about to be changed. A conflict if another writer came between record and bytes.
+    /// Reads a chunk that will be changed. Returns a conflict if another writer changed it between reading record and
+    /// bytes.
     pub(super) fn load_for_edit(&self, number: u64, record: &ChunkRecord, key: &[u8]) -> Result<Vec<u8>> {
         if let Some(bytes) = self.kept(number, record, true) {
             return Ok(bytes.to_vec());
@@ -211,8 +212,8 @@ impl Chunked {
         Ok(())
     }
 
-    /// Decoded chunks. Record and bytes are read apart, so the records are read again afterwards: where one has changed,
-    /// a writer came between, and everything is read anew.
+    /// Reads decoded chunks. Record and bytes are read separately, so the records are read again afterwards: if one has
+    /// changed, a writer came between, and everything is read again.
     fn load(&self, geometry: &Geometry, numbers: &[u64], skip_checksums: bool) -> Result<Vec<Option<Arc<Vec<u8>>>>> {
         for _ in 0..READS_MAX {
             let records = self.records(geometry, numbers)?;
@@ -262,8 +263,8 @@ impl Chunked {
         state.decoded.iter().find(fits).map(|d| d.bytes.clone())
     }
 
-    /// Keeps what was just stored. Filters that are not ours may have lost something of it: then it is changed as it was
-    /// written, lest it loses the same twice, but read as others read it.
+    /// Caches a chunk just stored. A filter that is not in this library may be lossy: edits then start from the bytes as
+    /// written, lest the loss accumulate, but reads return the chunk as others read it.
     pub(super) fn keep_written(&self, number: u64, record: ChunkRecord, image: Vec<u8>) {
         self.keep_bytes(number, record, image, self.facts.native.is_none());
     }

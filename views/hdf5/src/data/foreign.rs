@@ -1,7 +1,7 @@
-//! Copying the raw data of a native file's dataset into one of ours, and back.
+//! Copies the raw data of a native file's dataset into a dataset of the store, and back.
 //!
-//! Stored bytes of chunks are copied as they are. Elements with variable-length parts go through memory: what names the
-//! parts is different in every file.
+//! Stored bytes of chunks are copied as they are. Elements with variable-length parts are converted through memory, since
+//! references to the parts differ in every file.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -20,13 +20,13 @@ use crate::props::Layout;
 use crate::space::Extent;
 use crate::{Result, dtype, foreign};
 
-/// Bytes of elements in memory at a time, about.
+/// Approximate bytes of elements in memory at a time.
 const PIECE_BYTES: u64 = 8 << 20;
 
-/// A box of elements: where it begins, and how many each way.
+/// A box of elements: start and count per dimension.
 type Region = (Vec<hsize_t>, Vec<hsize_t>);
 
-/// Copies all elements that are stored.
+/// Copies all stored elements.
 pub fn copy(native: &NativeData, from: &Dataset, to: &Dataset) -> Result<()> {
     if matches!(to.data.body, Body::External(_) | Body::Virtual(_)) {
         return Ok(()); // the copy names the same files, as in HDF5
@@ -55,7 +55,7 @@ pub fn copy(native: &NativeData, from: &Dataset, to: &Dataset) -> Result<()> {
     to.data.flush()
 }
 
-/// See [`super::give`].
+/// Copies raw data to a native file, see [`super::give`].
 pub fn give(from: &Dataset, native: hid_t, mut fix: Option<Fix<'_>>, making: Option<&Mutex<Making>>) -> Result<()> {
     let (h5, extent) = (from.h5(), from.extent()?);
     let mem_type = from.header.dtype.get();
@@ -83,7 +83,7 @@ pub fn give(from: &Dataset, native: hid_t, mut fix: Option<Fix<'_>>, making: Opt
                     if let Some(making) = making {
                         let bytes = record.bytes;
                         if blank.len() < bytes as usize {
-                            blank = vec![0u8; bytes as usize]; // never looked at, nor brought into memory
+                            blank = vec![0u8; bytes as usize]; // never read, so never brought into memory
                         }
                         let lent =
                             Lent { object: chunks.object.clone(), offset: chunks.slot_offset(record.slot)?, bytes };
@@ -115,8 +115,8 @@ pub fn give(from: &Dataset, native: hid_t, mut fix: Option<Fix<'_>>, making: Opt
     pieces(whole, from.data.element_bytes).iter().try_for_each(&mut elements)
 }
 
-/// The run of a contiguous dataset is lent to its copy, which is made to have a place by writing one element. False: this
-/// libhdf5 does not say where that is.
+/// Lends the run of a contiguous dataset to its copy, which gets its place by writing one element. Returns false if this
+/// libhdf5 does not report the place.
 fn lend_run(from: &Dataset, native: hid_t, making: &Mutex<Making>, extent: &Extent) -> Result<bool> {
     let h5 = from.h5();
     let Some(offset_of) = h5.H5Dget_offset else { return Ok(false) };
@@ -162,18 +162,19 @@ fn written(h5: &'static Api, from: &Dataset, write: impl FnOnce() -> herr_t) -> 
     foreign::written(h5, || format!("writing {} into a native file", from.name()), || i64::from(write())).map(|_| ())
 }
 
-/// Virtual datasets and those in external files have their elements elsewhere, and so do their copies.
+/// Returns false for virtual datasets and external files, whose elements, like those of their copies, are elsewhere.
 fn has_run(dataset: &Dataset) -> bool {
     matches!(dataset.header.props.layout, Layout::Compact | Layout::Contiguous)
 }
 
-/// The part of a chunk that is inside of the extent.
+/// The part of a chunk inside the extent.
 fn inside(offset: &[hsize_t], chunk: &[u64], dims: &[u64]) -> Region {
     let count = offset.iter().zip(chunk).zip(dims).map(|((x, c), d)| (*c).min(d.saturating_sub(*x))).collect();
     (offset.to_vec(), count)
 }
 
-/// HDF5 may be told not to filter chunks that reach past the extent. We filter all.
+/// Returns true if both sides store the chunk alike: HDF5 may be told not to filter chunks that reach past the extent,
+/// whereas the store filters all.
 fn is_stored_alike(dataset: &Dataset, chunk: &[u64], region: &Region) -> bool {
     let props = &dataset.header.props;
     props.chunk_opts == 0 || props.filters.is_empty() || region.1 == chunk
@@ -202,7 +203,7 @@ fn pieces(region: Region, element_bytes: usize) -> Vec<Region> {
     done
 }
 
-/// A box of elements in memory. Parts of variable length are freed with it.
+/// A box of elements in memory, freed together with its variable-length parts.
 struct Piece {
     h5: &'static Api,
     mem_type: hid_t,

@@ -1,4 +1,4 @@
-//! Chunk geometry: which chunk an element is in, and where in it. Pure arithmetic in elements.
+//! Chunk geometry: the chunk of an element, and its position there. Pure arithmetic in elements.
 
 use cenote::{Error, ErrorKind, Result};
 
@@ -29,9 +29,9 @@ pub struct Geometry {
 struct Folded {
     dim: u64,
     chunk: u64,
-    /// Chunks that one step of this grid coordinate means.
+    /// Chunks per step of this grid coordinate.
     grid_stride: u64,
-    /// Elements of a chunk that one step of this index means.
+    /// Elements of a chunk per step of this index.
     chunk_stride: u64,
 }
 
@@ -59,7 +59,8 @@ impl Geometry {
         for i in (0..dims.len()).rev() {
             let this = Folded { dim: dims[i], chunk: chunk[i], grid_stride, chunk_stride };
             match fold.last_mut() {
-                // The inner dimension is spanned by one chunk exactly: rows of this one touch, inside and outside.
+                // The chunk spans the inner dimension exactly: rows of this dimension are adjacent, inside and
+                // outside.
                 Some(inner) if inner.chunk == inner.dim => {
                     *inner = Folded {
                         dim: this.dim.saturating_mul(inner.dim),
@@ -97,7 +98,7 @@ impl Geometry {
     pub fn chunks(&self) -> u64 {
         self.grid.iter().product()
     }
-    /// Elements of the extent that lie in chunk `number`: fewer than a whole chunk at the edge.
+    /// Elements of the extent in chunk `number`: fewer than a whole chunk at the edge.
     pub fn elements_inside(&self, number: u64) -> u64 {
         let coords = self.coords(number);
         (0..self.dims.len()).map(|i| self.chunk[i].min(self.dims[i] - coords[i] * self.chunk[i])).product()
@@ -111,21 +112,21 @@ impl Geometry {
         }
         coords
     }
-    /// Number of the chunk at these grid coordinates; none if it is outside of the extent.
+    /// Number of the chunk at these grid coordinates; `None` outside the extent.
     pub fn number(&self, coords: &[u64]) -> Option<u64> {
         coords.iter().zip(&self.grid).try_fold(0u64, |number, (c, g)| (c < g).then(|| number * g + c))
     }
 
-    /// Cuts `count` elements of the extent from `at` on (row-major) at the borders of chunks.
-    /// `mem` counts along on the other side.
+    /// Cuts `count` elements of the extent from `at` on (row-major) at chunk borders. `mem`: the first element on
+    /// the other side, which advances in step.
     pub fn cut(&self, at: u64, mem: u64, count: u64, out: &mut Vec<Piece>) {
         let rank = self.fold.len();
         if self.fold.iter().any(|f| f.dim == 0) {
-            return; // nothing is in there; the caller sees that pieces are missing
+            return; // empty extent: the caller sees that pieces are missing
         }
         let (mut at, mut mem, mut left) = (at, mem, count);
         while left > 0 {
-            // Coordinates of the element, its chunk, and how far a row of this chunk goes from here.
+            // The element's coordinates, its chunk, and the rest of its row in this chunk.
             let (mut rest, mut chunk, mut inside) = (at, 0u64, 0u64);
             let mut row = 0;
             for i in (0..rank).rev() {
@@ -139,7 +140,7 @@ impl Geometry {
                     row = (f.chunk - within).min(f.dim - x);
                 }
             }
-            // The rest of this row of the extent goes through whole chunk rows: no further division needed.
+            // The rest of this row of the extent passes through whole chunk rows: no further division needed.
             let last = self.fold[rank - 1];
             let mut row_left = (last.dim - at % last.dim).min(left);
             let mut take = row.min(row_left);

@@ -1,8 +1,8 @@
 //! The heap of a dataset: variable-length parts, appended and never changed.
 //!
-//! While elements are converted, HDF5 calls back for each part ([`put`], [`get`]); a [`Session`] on this thread says
-//! which dataset is meant. Bytes are stored before the elements that name them, so that an element never names bytes
-//! that are not there. Space is leased from a counter: writers in several processes never meet.
+//! While elements are converted, HDF5 calls back for each part ([`put`], [`get`]); a [`Session`] on this thread says which
+//! dataset is meant. Bytes are stored before the elements that name them, so that an element never names missing bytes. Space
+//! is leased from a counter, so that writers in several processes never conflict.
 //!
 //! A blob id is offset and length, 64 bits each, little-endian; all zeros is null, and offset `u64::MAX` is empty.
 
@@ -15,7 +15,7 @@ use super::place::Place;
 use crate::Result;
 use crate::blob::ID_BYTES;
 
-/// The heap begins here, so that no id is all zeros.
+/// Start of the heap, so that no id is all zeros.
 const START: u64 = 16;
 const EMPTY: u64 = u64::MAX;
 /// Bytes leased at first, and at most (more for one larger blob).
@@ -34,7 +34,7 @@ pub struct Lease {
     next_bytes: u64,
 }
 
-/// A conversion under way.
+/// A conversion in progress.
 pub struct Session {
     place: Place,
     heap: Object,
@@ -44,7 +44,7 @@ pub struct Session {
     window: Vec<u8>,
     window_at: u64,
     window_bytes: usize,
-    /// Why a part could not be kept: told when the conversion is over.
+    /// Why a part could not be kept: reported after the conversion.
     failed: Option<Error>,
 }
 
@@ -53,7 +53,7 @@ thread_local! {
 }
 
 impl Session {
-    /// A session on the heap of the dataset at `place`, with what is left of an earlier lease.
+    /// A session on the heap of the dataset at `place`, with the rest of an earlier lease.
     pub fn new(place: &Place, lease: Lease) -> Self {
         Self {
             heap: place.heap(),
@@ -82,13 +82,13 @@ impl Session {
         }
     }
 
-    /// Writes what was put; gives back what is left of the lease.
+    /// Writes the parts that were put; returns the rest of the lease.
     pub fn finish(mut self) -> Result<Lease> {
         self.flush()?;
         Ok(self.lease)
     }
 
-    /// What was put, where it goes, and the lease, for a caller that writes it in a transaction of its own.
+    /// The parts that were put, their offset, and the lease, for a caller that writes them in its own transaction.
     pub fn into_parts(self) -> (u64, Vec<u8>, u64) {
         (self.pending_at, self.pending, self.lease.range.start)
     }
@@ -109,8 +109,8 @@ impl Session {
         Ok(())
     }
 
-    /// Keeps a part. What goes wrong is noted only: when this fails, HDF5 frees the elements that it has converted as if they
-    /// were memory, which they are not, and the program crashes.
+    /// Keeps a part. An error is only noted: if this failed, HDF5 would free the elements converted so far as if they were
+    /// memory, which they are not, and the program would crash.
     fn put(&mut self, bytes: &[u8]) -> [u8; ID_BYTES] {
         let kept = if self.failed.is_some() { None } else { self.keep(bytes).map_err(|e| self.failed = Some(e)).ok() };
         kept.unwrap_or(id(EMPTY, 0))
@@ -203,7 +203,7 @@ pub fn put(bytes: &[u8]) -> Result<[u8; ID_BYTES]> {
     with(|session| Ok(session.put(bytes)))
 }
 
-/// Gives the bytes of one variable-length part.
+/// Reads the bytes of one variable-length part.
 pub fn get(id: [u8; ID_BYTES], buf: &mut [u8]) -> Result<()> {
     let (at, len) = id.split_at(8);
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));

@@ -1,4 +1,4 @@
-//! Reading and writing: selections, conversion and layout brought together.
+//! Reading and writing: combines selections, conversion and layout.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::ffi::Api;
 use crate::ffi::types::{H5D_FILL_VALUE_USER_DEFINED, H5P_DEFAULT, H5T_FLOAT, H5T_INTEGER, hid_t};
 use crate::file::File;
 
-/// Pairs that are laid out at a time.
+/// Most pairs laid out at a time.
 const PAIRS_MAX: usize = 256 << 10;
 
 /// `H5Z_DISABLE_EDC`.
@@ -45,7 +45,7 @@ impl Options {
     }
 }
 
-/// A transfer that is about to begin.
+/// A transfer about to begin.
 struct Transfer<'a> {
     state: &'a State,
     mem: Selection,
@@ -54,7 +54,7 @@ struct Transfer<'a> {
     options: &'a Options,
 }
 
-/// See [`references::read_as_new`].
+/// The size of old references that are read as new ones, see [`references::read_as_new`].
 fn old_references(io: &Io<'_>) -> Option<usize> {
     references::read_as_new(io.dataset.h5(), io.dataset.header.dtype.get(), io.mem_type)
 }
@@ -83,8 +83,8 @@ pub fn read(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
                 if zeros_stay_zeros(io) || queries::may_be_allocated(io.dataset)? {
                     return transfer.read_converted(&conversion, pair.has_blobs, true);
                 }
-                // As HDF5 has it of a dataset without storage: fields that it lacks become zeros in memory; and without a
-                // fill value of the program's everything does, whatever the types.
+                // As in HDF5 for a dataset without storage: fields that it lacks become zeros in memory; without a fill
+                // value set by the program all fields do, whatever the types.
                 if io.dataset.header.props.fill_status == H5D_FILL_VALUE_USER_DEFINED {
                     return transfer.read_converted(&conversion, pair.has_blobs, false);
                 }
@@ -94,7 +94,7 @@ pub fn read(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
     })
 }
 
-/// True for numbers: whether there is any storage makes no difference to what is read of them.
+/// Returns true for numbers: they read the same with and without storage.
 fn zeros_stay_zeros(io: &Io<'_>) -> bool {
     // SAFETY: a plain query of a datatype of the dataset's.
     matches!(unsafe { (io.dataset.h5().H5Tget_class)(io.dataset.header.dtype.get()) }, H5T_INTEGER | H5T_FLOAT)
@@ -137,7 +137,7 @@ fn each(
         }
         let (mem, file) = Selection::pair(h5, io.mem_space, io.file_space, || extent(io))?;
         if file.count == 0 {
-            // Types that do not convert are an error even so.
+            // Types that do not convert are an error all the same.
             check_types(io)?;
             continue;
         }
@@ -149,7 +149,7 @@ fn each(
     Ok(())
 }
 
-/// Dimensions and elements of a dataset as it is now.
+/// Present dimensions and number of elements of a dataset.
 pub(super) fn extent(io: &Io<'_>) -> Result<(Vec<u64>, u64)> {
     let dims = match &io.dataset.data.body {
         Body::Empty => return Ok((Vec::new(), 0)),
@@ -162,7 +162,7 @@ pub(super) fn extent(io: &Io<'_>) -> Result<(Vec<u64>, u64)> {
 }
 
 pub(super) enum Types {
-    /// Memory holds stored elements.
+    /// Elements in memory have the stored form.
     Same,
     Differ(dtype::Pair),
 }
@@ -238,7 +238,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// Reads old references, of so many bytes, as new ones.
+    /// Reads old references, of `old_bytes` each, as new ones.
     fn read_references(mut self, file: &Arc<File>, old_bytes: usize) -> Result<()> {
         let user = self.user(references::NEW_BYTES);
         let window = self.state.window_elements(&self.file.dims);
@@ -270,7 +270,8 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// With `kept`, fields that the dataset lacks stay as they are in memory; else they become zeros.
+    /// Reads with conversion. With `kept`, fields that the dataset lacks keep their values in memory; otherwise they
+    /// become zeros.
     fn read_converted(mut self, conversion: &Conversion, blobs: bool, kept: bool) -> Result<()> {
         let user = self.user(conversion.to_bytes);
         let window = self.state.window_elements(&self.file.dims);
@@ -298,7 +299,7 @@ impl Transfer<'_> {
     }
 }
 
-/// Converts `count` packed elements in place; variable-length parts go to and come from the dataset's heap.
+/// Converts `count` packed elements in place; variable-length parts go to or come from the dataset's heap.
 fn convert(
     state: &State,
     options: &Options,
@@ -312,7 +313,7 @@ fn convert(
     if !blobs {
         return run();
     }
-    // Two threads with one handle each get a lease of their own; HDF5 allows one at a time anyway.
+    // Two threads that share a handle get a lease each; HDF5 allows one at a time anyway.
     let session = Session::new(&state.place, std::mem::take(&mut *state.lease.lock()));
     let (done, session) = session.run(run);
     let lease = session.finish()?;
@@ -327,7 +328,7 @@ fn prepare(background: &mut Vec<u8>, conversion: &Conversion, count: usize) {
     }
 }
 
-/// Replaces places in memory by places in packed scratch.
+/// Replaces positions in memory by positions in packed scratch.
 fn pack(pairs: &mut [Pair]) {
     let mut next = 0;
     for pair in pairs {
@@ -345,7 +346,7 @@ fn gather(user: Memory, pairs: &[Pair], scratch: Memory) {
     }
 }
 
-/// Copies packed scratch to where the program wants the elements of `pairs`.
+/// Copies packed scratch to the program's memory, as `pairs` say.
 fn scatter(scratch: Memory, pairs: &[Pair], user: Memory) {
     let mut next = 0;
     for pair in pairs {

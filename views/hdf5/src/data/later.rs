@@ -1,6 +1,6 @@
-//! Transfers that another thread can carry out: elements that need no conversion, in a body that asks nothing of libhdf5.
+//! Transfers for another thread: elements without conversion, in a layout that needs nothing of libhdf5.
 //!
-//! Everything that libhdf5 knows (selections, types, the transfer's properties) is asked before.
+//! What only libhdf5 knows (selections, types, transfer properties) is asked in advance.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::transform;
 use crate::Result;
 use crate::ffi::types::hid_t;
 
-/// Pairs of a transfer that is laid out in advance, at most.
+/// Most pairs of a transfer laid out in advance.
 const PAIRS_MAX: usize = 64 << 10;
 
-/// Which way elements go.
+/// Direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// To memory.
@@ -26,7 +26,7 @@ pub enum Direction {
     Write,
 }
 
-/// A transfer laid out.
+/// A transfer laid out in advance.
 pub struct Later {
     direction: Direction,
     pieces: Vec<Piece>,
@@ -44,7 +44,7 @@ struct Piece {
 // SAFETY: the program promises that its buffer stays, and is left alone, until it has waited for the transfer.
 unsafe impl Send for Piece {}
 
-/// The transfer laid out, if another thread can carry it out.
+/// Lays a transfer out; `None` if another thread cannot carry it out.
 pub fn later(parts: &[Io<'_>], dxpl: hid_t, direction: Direction) -> Result<Option<Later>> {
     let Some(first) = parts.first() else { return Ok(None) };
     let h5 = first.dataset.h5();
@@ -72,7 +72,7 @@ pub fn later(parts: &[Io<'_>], dxpl: hid_t, direction: Direction) -> Result<Opti
     Ok(Some(Later { direction, pieces, skip_checksums: options.skip_checksums }))
 }
 
-/// True if no call of libhdf5 is needed to read or write stored elements.
+/// Returns true if stored elements are read and written without a call of libhdf5.
 fn is_ours_alone(body: &Body) -> bool {
     match body {
         Body::Plain { .. } => true,
@@ -82,7 +82,7 @@ fn is_ours_alone(body: &Body) -> bool {
 }
 
 impl Later {
-    /// Carries it out.
+    /// Carries out the transfer.
     pub fn run(self) -> Result<()> {
         for piece in self.pieces.iter().filter(|piece| !piece.pairs.is_empty()) {
             let Piece { state, pairs, dims, apart, user } = piece;

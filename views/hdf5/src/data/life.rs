@@ -1,4 +1,4 @@
-//! Making, opening, deleting and copying the raw data of datasets.
+//! Creating, opening, deleting and copying the raw data of datasets.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const COMPACT_BYTES_MAX: u64 = 64 << 10;
 /// Bytes copied at a time.
 const COPY_BYTES: usize = 4 << 20;
 
-/// Size of a stored element, and whether it names bytes in the heap.
+/// Size of a stored element in bytes, and whether it names bytes in the heap.
 fn stored_form(file: &Arc<File>, dtype: hid_t) -> Result<(usize, bool)> {
     let h5 = file.h5;
     // SAFETY: queries of a datatype.
@@ -43,7 +43,7 @@ fn stored_form(file: &Arc<File>, dtype: hid_t) -> Result<(usize, bool)> {
     Ok((bytes, blobs))
 }
 
-/// See [`super::create`].
+/// Creates raw data, see [`super::create`].
 pub fn create(tx: &mut Transaction, file: &Arc<File>, oid: u64, header: &DatasetHeader) -> Result<()> {
     let place = Place { file: file.clone(), oid };
     let (element_bytes, blobs) = stored_form(file, header.dtype.get())?;
@@ -57,7 +57,7 @@ pub fn create(tx: &mut Transaction, file: &Arc<File>, oid: u64, header: &Dataset
     Ok(())
 }
 
-/// Refuses layouts and filters that are impossible or not there.
+/// Refuses impossible layouts and missing filters.
 fn check(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<()> {
     let bad = |cause: String| Err(Error::new(ErrorKind::InvalidInput, "a new dataset").because(cause));
     let (dims, max) = (header.extent.dims(), header.extent.max_dims());
@@ -97,7 +97,7 @@ fn check(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<
     }
 }
 
-/// Stores a fill value that has variable-length parts. Returns the heap bytes that it took.
+/// Stores a fill value with variable-length parts. Returns the heap bytes that it takes.
 fn store_fill(
     tx: &mut Transaction,
     place: &Place,
@@ -120,7 +120,7 @@ fn store_fill(
         conversion.run(1, &mut stored, &mut background, H5P_DEFAULT)
     };
     let (done, session) = Session::fresh(place).run(convert);
-    // The parts that `load` allocated are HDF5's to free.
+    // HDF5 frees the parts that `load` allocated.
     // SAFETY: one element of the type, in a scalar dataspace.
     let freed = unsafe {
         let space = (h5.H5Screate)(crate::ffi::types::H5S_SCALAR);
@@ -138,16 +138,16 @@ fn store_fill(
     Ok(end)
 }
 
-/// See [`super::open`].
+/// Opens raw data, see [`super::open`].
 pub fn open(file: &Arc<File>, oid: u64, header: &DatasetHeader) -> Result<State> {
     let (element_bytes, blobs) = stored_form(file, header.dtype.get())?;
     State::new(Place { file: file.clone(), oid }, header, element_bytes, blobs)
 }
 
-/// See [`super::delete`].
+/// Deletes raw data, see [`super::delete`].
 pub fn delete(tx: &mut Transaction, file: &Core, oid: u64) -> Result<()> {
     let heap = place::heap_key(oid);
-    // A write that arrived later would find nothing to write to.
+    // A write that arrives later would find no object.
     file.shared.ahead().wait_for_all_others()?;
     tx.delete_object(&file.object(oid))?;
     if file.meta.get_one(&heap)?.is_some() {
@@ -162,7 +162,7 @@ pub fn delete(tx: &mut Transaction, file: &Core, oid: u64) -> Result<()> {
     Ok(())
 }
 
-/// See [`super::copy`].
+/// Copies raw data, see [`super::copy`].
 pub fn copy(from: &Dataset, to: &Dataset) -> Result<()> {
     let (source, target) = (&from.data, &to.data);
     if source.element_bytes != target.element_bytes {
@@ -172,7 +172,7 @@ pub fn copy(from: &Dataset, to: &Dataset) -> Result<()> {
         return super::foreign::copy(native, from, to);
     }
     source.place.wait_for_all_others()?;
-    // Bytes first, then the records that say they are there.
+    // Bytes first, then the records that refer to them.
     match (&source.body, &target.body) {
         (Body::Plain { object, .. }, Body::Plain { object: copy, .. }) => copy_object(object, copy)?,
         (Body::Blocks { chunks, .. }, Body::Blocks { chunks: copy, .. })
@@ -191,7 +191,7 @@ pub fn copy(from: &Dataset, to: &Dataset) -> Result<()> {
     Ok(())
 }
 
-/// Copies what is not zeros, and the size: up to there bytes were written, be they zeros.
+/// Copies everything but zeros, and the size, up to which bytes were written, even if zeros.
 fn copy_object(from: &Object, to: &Object) -> Result<()> {
     let size = from.stat()?.size;
     let mut bytes = vec![0; COPY_BYTES];

@@ -1,9 +1,9 @@
 //! Elements in memory: the buffer of a caller of HDF5, or scratch.
 //!
-//! The one place of this room where addresses become slices.
+//! The only place in this module where addresses become slices.
 #![allow(unsafe_code, reason = "HDF5 hands over buffers as addresses without lengths")]
 
-/// Elements of one size, counted from an address.
+/// Elements of one size, starting at an address.
 #[derive(Clone, Copy)]
 pub struct Memory {
     base: *mut u8,
@@ -14,8 +14,8 @@ impl Memory {
     /// Elements of `element_bytes` from `base` on.
     ///
     /// # Safety
-    /// Every range asked for later must be memory that is valid (for writing, if asked for mutably) until the value is
-    /// gone, and that nothing else uses meanwhile.
+    /// Every range requested later must be valid memory (for writing, if requested mutably) until the value is
+    /// dropped, and nothing else may use it meanwhile.
     pub unsafe fn new(base: *mut u8, element_bytes: usize) -> Self {
         Self { base, element_bytes }
     }
@@ -32,7 +32,7 @@ impl Memory {
 
     /// The bytes of `count` elements from `at` on.
     pub fn get<'a>(self, at: u64, count: u64) -> &'a [u8] {
-        // SAFETY: `new` made its caller promise that what is asked for is valid; the selection was checked by HDF5.
+        // SAFETY: the caller of `new` promised that requested ranges are valid; HDF5 has checked the selection.
         unsafe {
             std::slice::from_raw_parts(
                 self.base.wrapping_add(at as usize * self.element_bytes),
@@ -41,7 +41,7 @@ impl Memory {
         }
     }
 
-    /// The same, to be written. No two ranges in use at one time may overlap.
+    /// The bytes of `count` elements from `at` on, for writing. No two ranges in use at one time may overlap.
     pub fn get_mut<'a>(self, at: u64, count: u64) -> &'a mut [u8] {
         // SAFETY: as above.
         unsafe {

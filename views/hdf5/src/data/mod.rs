@@ -1,7 +1,7 @@
 //! Raw data of datasets: selections, conversion between memory and stored form, layouts, chunks, filters, blobs.
 //!
-//! Called from `vol` with checked arguments; knows nothing of links, attributes or names. Its records in the file's
-//! metadata index have tags from [`crate::meta::keys::TAG_DATA`] on, with the dataset's number behind the tag.
+//! Called from `vol` with checked arguments; knows nothing of links, attributes or names. Its records in the file's metadata
+//! index have tags from [`crate::meta::keys::TAG_DATA`] on, with the dataset's number after the tag.
 //!
 //! `runs` and `geometry` are pure arithmetic; `filter` turns chunks into stored bytes.
 
@@ -70,11 +70,11 @@ pub struct Io<'a> {
     pub buf: *mut c_void,
 }
 
-/// Changes elements in memory form.
+/// A function that changes elements in memory form.
 pub type Fix<'a> = &'a mut dyn FnMut(&mut [u8]) -> Result<()>;
 
-/// Refuses what cannot be stored (layouts, filters that are not there), and makes what a new dataset needs beside its
-/// header and extent records, in the transaction that creates it.
+/// Refuses what cannot be stored (layouts, missing filters), and makes what a new dataset needs beside its header and extent
+/// records, in the transaction that creates it.
 pub fn create(tx: &mut Transaction, file: &Arc<File>, oid: u64, header: &DatasetHeader) -> Result<()> {
     life::create(tx, file, oid, header)
 }
@@ -82,28 +82,28 @@ pub fn create(tx: &mut Transaction, file: &Arc<File>, oid: u64, header: &Dataset
 pub fn open(file: &Arc<File>, oid: u64, header: &DatasetHeader) -> Result<State> {
     life::open(file, oid, header)
 }
-/// Reads.
+/// Reads the parts of one call.
 pub fn read(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
     if parts.first().is_some_and(|io| transform::is_asked(io.dataset.h5(), dxpl)) {
         return parts.iter().try_for_each(|io| transform::read(io, dxpl));
     }
     io::read(parts, dxpl)
 }
-/// Writes. The file was checked to be writable.
+/// Writes the parts of one call, in a file checked to be writable.
 pub fn write(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
     let written = if parts.first().is_some_and(|io| transform::is_asked(io.dataset.h5(), dxpl)) {
         parts.iter().try_for_each(|io| transform::write(io, dxpl))
     } else {
         io::write(parts, dxpl)
     };
-    // Also after a failure: what was resized stays so.
+    // Also after a failure: a resize that came before remains.
     let shown = parts.iter().try_for_each(|io| io.dataset.data.show_extent());
     written.and(shown).map_err(|error| match parts {
         [one] => named(error, &one.dataset.file, || one.dataset.name()),
         _ => error,
     })
 }
-/// An error about room that names the dataset: the store knows objects by their numbers only.
+/// Names the dataset in an error about space: the store knows objects only by number.
 fn named(error: Error, file: &File, name: impl FnOnce() -> String) -> Error {
     let is_about_room = matches!(error.kind(), ErrorKind::LimitExceeded | ErrorKind::Full);
     if !is_about_room || error.subject().contains(&file.path) {
@@ -115,33 +115,33 @@ fn named(error: Error, file: &File, name: impl FnOnce() -> String) -> Error {
 pub fn access_plist(dataset: &Dataset) -> Result<Hid> {
     access::plist(dataset)
 }
-/// The extent as it stands now: sources of a virtual dataset, or other processes, may have changed it.
+/// The present extent: sources of a virtual dataset, or other processes, may have changed it.
 pub fn extent(dataset: &Dataset) -> Result<Extent> {
     match &dataset.data.body {
         body::Body::Virtual(this) => virt::extent(dataset, this),
         _ => crate::meta::extent_get(&dataset.file, dataset.oid),
     }
 }
-/// Forgets what a handle knows of other datasets. All else is looked up in the store each time.
+/// Forgets what a handle caches of other datasets. Everything else is looked up in the store each time.
 pub fn refresh(dataset: &Dataset) {
     if let body::Body::Virtual(this) = &dataset.data.body {
         this.refresh();
     }
 }
-/// Changes the current dimensions: checks them against the maximum, drops or clears what lies outside, and sets the
-/// extent record ([`crate::meta::extent_put_in`]), atomically.
+/// Changes the current dimensions atomically: checks them against the maximum, drops or clears what lies outside, and sets the
+/// extent record ([`crate::meta::extent_put_in`]).
 pub fn set_extent(dataset: &Dataset, dims: &[u64]) -> Result<()> {
     resize::set_extent(dataset, dims)
 }
-/// Stores what this process still holds back, and waits for media if flushes are to.
+/// Stores what this process still buffers, and waits for media if flushes are set to.
 pub fn flush(dataset: &Dataset) -> Result<()> {
     dataset.data.flush()?;
     dataset.file.shared.show_extents(Some(dataset.oid))?;
     dataset.file.settle()?;
     dataset.file.flush_to_media()
 }
-/// Stores what this process still holds back of a dataset, when a handle is closed. What cannot be stored is kept for the next
-/// flush or close of the file, which tells why.
+/// Stores what this process still buffers of a dataset, when a handle is closed. What cannot be stored is kept for the file's
+/// next flush or close, which reports why.
 pub fn close(dataset: &Dataset) -> Result<()> {
     match &dataset.data.body {
         body::Body::Chunked(chunks) => {
@@ -153,16 +153,16 @@ pub fn close(dataset: &Dataset) -> Result<()> {
         _ => dataset.data.flush(),
     }
 }
-/// Gives up what could not be stored of a file that is closed in spite of that.
+/// Gives up data that could not be stored, when a file is closed nevertheless.
 pub fn give_up(file: &File) {
     aside::give_up(file);
 }
-/// Stores what this process still holds back of any dataset of a file. To be called when the file is flushed or closed.
+/// Stores what this process still buffers of any dataset of a file. Called when the file is flushed or closed.
 pub fn flush_file(file: &File) -> Result<()> {
     aside::flush_file(file)?;
     file.shared.show_extents(None)
 }
-/// `H5Dget_storage_size`.
+/// Answers `H5Dget_storage_size`.
 pub fn storage_size(dataset: &Dataset) -> Result<u64> {
     queries::storage_size(dataset)
 }
@@ -170,7 +170,7 @@ pub fn storage_size(dataset: &Dataset) -> Result<u64> {
 pub fn props(dataset: &Dataset) -> DatasetProps {
     queries::props(dataset)
 }
-/// `H5Dget_space_status` (`H5D_SPACE_STATUS_*`).
+/// Answers `H5Dget_space_status` (`H5D_SPACE_STATUS_*`).
 pub fn space_status(dataset: &Dataset) -> Result<c_int> {
     queries::space_status(dataset)
 }
@@ -183,19 +183,19 @@ pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void, dxpl: hid_t) ->
 pub fn delete(tx: &mut Transaction, file: &Core, oid: u64) -> Result<()> {
     life::delete(tx, file, oid)
 }
-/// Copies all raw data to a new dataset with an equal header, possibly in another file or store; called before the
-/// copy becomes visible.
+/// Copies all raw data to a new dataset with an equal header, possibly in another file or store. Called before the copy
+/// becomes visible.
 pub fn copy(from: &Dataset, to: &Dataset) -> Result<()> {
     life::copy(from, to)
 }
-/// Copies all raw data to a new dataset of a native file, which has an equal header. `fix` is given elements in memory form
-/// before they are written, if their type holds what means something else there.
+/// Copies all raw data to a new dataset of a native file, which has an equal header. `fix` gets elements in memory form before
+/// they are written, if their type holds something that has another meaning there.
 ///
-/// `making`: the native file is made up in the store; raw data are lent to it where they are, as far as that can be.
+/// `making`: set if the native file is made in the store; raw data are then lent to it in place, as far as possible.
 pub fn give(from: &Dataset, native: hid_t, fix: Option<Fix<'_>>, making: Option<&Mutex<Making>>) -> Result<()> {
     foreign::give(from, native, fix, making)
 }
-/// How many chunks of a dataset exist, and their stored bytes: from its records alone.
+/// Number of existing chunks of a dataset, and their stored bytes, from its records alone.
 pub fn stored_chunks(meta: &cenote::Index, oid: u64) -> Result<(u64, u64)> {
     place::stored_chunks(meta, oid)
 }
@@ -203,7 +203,7 @@ pub fn stored_chunks(meta: &cenote::Index, oid: u64) -> Result<(u64, u64)> {
 pub fn blob_put(bytes: &[u8]) -> Result<[u8; crate::blob::ID_BYTES]> {
     heap::put(bytes)
 }
-/// Gives a blob's bytes into `buf`.
+/// Reads a blob's bytes into `buf`.
 pub fn blob_get(id: [u8; crate::blob::ID_BYTES], buf: &mut [u8]) -> Result<()> {
     heap::get(id, buf)
 }

@@ -1,9 +1,9 @@
-//! Chunks through HDF5's own filter pipeline, for filters that are not in this library: n-bit, scale-offset, szip, and
-//! whatever filter plugins a program has (zstd, blosc, zfp, …).
+//! Chunks through HDF5's own filter pipeline, for filters that this library does not have: n-bit, scale-offset, szip, and the filter
+//! plugins of a program (zstd, blosc, zfp, …).
 //!
-//! HDF5 offers no call that applies a filter. But a dataset of one chunk, in a file in memory, by HDF5's own connector, does:
-//! elements are written to it and stored bytes are read from it, or the other way round. The filters are told type, shape
-//! and fill value as HDF5 tells them of any dataset, and what is stored is what HDF5 itself would store.
+//! HDF5 has no call that applies a filter. A dataset of one chunk, in a file in memory, by HDF5's own connector, serves instead:
+//! elements are written to it and stored bytes are read from it, or the other way round. The filters get type, shape and fill value
+//! as for any dataset, and produce what HDF5 itself would store.
 
 use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,9 +22,9 @@ use crate::object::DatasetHeader;
 use crate::props::{Filter, Layout, filters_of};
 use crate::{Result, dtype};
 
-/// How the file in memory grows.
+/// Growth step of the file in memory.
 const GROWTH_BYTES: usize = 64 << 10;
-/// Of the dataset in it.
+/// Name of the dataset in it.
 const NAME: &CStr = c"chunk";
 /// `H5Z_DISABLE_EDC`.
 const EDC_DISABLED: i32 = 0;
@@ -39,14 +39,14 @@ pub struct NativeChunk {
     plist: Hid,
     chunk: Vec<hsize_t>,
     filters: Vec<Filter>,
-    /// Made when it is needed.
+    /// Made when needed.
     scratch: Mutex<Option<Scratch>>,
 }
 
-/// The dataset of one chunk. It goes before its file.
+/// The dataset of one chunk. Dropped before its file.
 struct Scratch {
     dataset: Option<Hid>,
-    /// The mask of the chunk that it has, if it has one.
+    /// The mask of its chunk, if it has one.
     mask: Option<u32>,
     file: Option<Hid>,
 }
@@ -55,7 +55,7 @@ impl Scratch {
     fn reopen(&mut self, h5: &'static Api) -> Result<()> {
         let Some(file) = &self.file else { return Err(h5_failed("H5Dopen2")) };
         let dapl = without_cache(h5)?;
-        // What stays open is shared with what is opened.
+        // An open dataset would be shared with the newly opened one.
         drop(self.dataset.take());
         // SAFETY: a plain call with ids of ours; the name is that of the one dataset.
         let dataset = unsafe { (h5.H5Dopen2)(file.get(), NAME.as_ptr(), dapl.get()) };
@@ -67,7 +67,7 @@ impl Scratch {
     }
 }
 
-/// Access properties by which what was written is filtered by the time that the call returns.
+/// Access properties without a chunk cache: written data are filtered by the time the call returns.
 fn without_cache(h5: &'static Api) -> Result<Hid> {
     // SAFETY: plain calls.
     unsafe {
@@ -79,8 +79,8 @@ fn without_cache(h5: &'static Api) -> Result<Hid> {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // When the library ends it closes all datasets first, in any order. One that it has begun with is none of ours any more, and
-        // needs its file until it is closed.
+        // When the library ends, it closes all datasets first, in any order. A dataset that it has begun to close is no longer ours,
+        // and needs its file until it is closed.
         if self.dataset.as_ref().is_some_and(|dataset| !dataset.is_valid()) {
             self.file.take().map(Hid::release);
         }
@@ -88,7 +88,7 @@ impl Drop for Scratch {
 }
 
 impl NativeChunk {
-    /// For chunks of the dataset with this header, whose stored elements have `element_bytes`. Nothing is made yet.
+    /// The pipeline for chunks of the dataset with this header, whose stored elements have `element_bytes`. Makes nothing yet.
     pub fn new(file: &Arc<File>, header: &DatasetHeader, element_bytes: usize) -> Result<Self> {
         let h5 = file.h5;
         let Layout::Chunked(chunk) = &header.props.layout else {
@@ -97,7 +97,7 @@ impl NativeChunk {
         let inside = dtype::look(h5, header.dtype.get())?;
         let mut props = header.props.clone();
         let dtype = if inside.blobs || inside.old_refs {
-            // What is stored of such elements is ours, not HDF5's.
+            // The stored form of such elements is the store's, not HDF5's.
             (props.fill, props.fill_status) = (None, H5D_FILL_VALUE_DEFAULT);
             // SAFETY: a plain call.
             h5_id(h5, "H5Tcreate", unsafe { (h5.H5Tcreate)(H5T_OPAQUE, element_bytes) })?
@@ -109,7 +109,7 @@ impl NativeChunk {
         Ok(Self { h5, dtype, plist, chunk: chunk.clone(), filters, scratch: Mutex::default() })
     }
 
-    /// Makes the dataset, so that HDF5 says whether its filters are there and take such elements.
+    /// Makes the dataset, so that HDF5 checks whether its filters exist and accept such elements.
     pub fn check(&self) -> Result<()> {
         self.with(None, |_| Ok(())).map_err(|error| {
             if error.kind() == ErrorKind::Unsupported {
@@ -122,7 +122,7 @@ impl NativeChunk {
         })
     }
 
-    /// The filters as HDF5 lists them of a dataset: with what they noted of its type and chunks.
+    /// The filters as HDF5 lists them for a dataset, with the parameters that they derived from its type and chunks.
     pub fn filters(&self) -> Result<Vec<Filter>> {
         self.with(None, |scratch| {
             // SAFETY: a plain call.
@@ -131,7 +131,7 @@ impl NativeChunk {
         })
     }
 
-    /// Applies the filters to a whole chunk: what is to be stored, and the mask of optional filters that were left out.
+    /// Applies the filters to a whole chunk. Returns the bytes to store, and the mask of optional filters left out.
     pub fn encode(&self, image: &[u8]) -> Result<(Vec<u8>, u32)> {
         self.with(Some(0), |scratch| {
             let dataset = scratch.id();
@@ -140,7 +140,7 @@ impl NativeChunk {
             let h5 = self.h5;
             let (from, all) = (image.as_ptr().cast::<c_void>(), H5S_ALL);
             let size = h5.H5Dget_chunk_storage_size.ok_or_else(too_old)?;
-            // SAFETY: the chunk has as many bytes as `image`, the caller says; the others are places of ours.
+            // SAFETY: the caller states that the chunk has as many bytes as `image`; the others are places of this scope.
             unsafe {
                 let status = (h5.H5Dwrite)(dataset, self.dtype.get(), all, all, H5P_DEFAULT, from);
                 h5_check("H5Dwrite", status)?;
@@ -148,7 +148,7 @@ impl NativeChunk {
             }
             let mut stored = vec![0u8; bytes as usize];
             let to = stored.as_mut_ptr().cast::<c_void>();
-            // SAFETY: the buffer has the size that HDF5 said, under the lock of this chunk.
+            // SAFETY: the buffer has the size that HDF5 reported, under the lock of this chunk.
             let status = unsafe {
                 match (h5.H5Dread_chunk2, h5.H5Dread_chunk1.or(h5.H5Dread_chunk)) {
                     (Some(read), _) => {
@@ -169,7 +169,7 @@ impl NativeChunk {
     pub fn decode(&self, stored: Vec<u8>, mask: u32, raw_len: usize, skip_checksums: bool) -> Result<Vec<u8>> {
         let is_raw = (0..self.filters.len()).all(|i| mask & (1 << i) != 0);
         if is_raw && stored.len() == raw_len {
-            return Ok(stored); // HDF5 would look for a missing filter even so
+            return Ok(stored); // HDF5 would look for a missing filter all the same
         }
         self.with(Some(mask), |scratch| {
             let mut dataset = scratch.id();
@@ -179,7 +179,7 @@ impl NativeChunk {
             let write = h5.H5Dwrite_chunk.ok_or_else(too_old)?;
             // SAFETY: a plain call.
             let dxpl = h5_id(h5, "H5Pcreate", unsafe { (h5.H5Pcreate)(h5.H5P_CLS_DATASET_XFER_ID_g()) })?;
-            // SAFETY: `stored` and `image` have the lengths given; the chunk has `raw_len` bytes, the caller says.
+            // SAFETY: `stored` and `image` have the lengths given; the caller states that the chunk has `raw_len` bytes.
             unsafe {
                 if skip_checksums {
                     h5_check("H5Pset_edc_check", (h5.H5Pset_edc_check)(dxpl.get(), EDC_DISABLED))?;
@@ -189,7 +189,7 @@ impl NativeChunk {
                 h5_check("H5Dwrite_chunk", status)?;
                 scratch.mask = Some(mask);
                 if mask != 0 {
-                    // HDF5 remembers of a chunk that was just written that all its filters apply.
+                    // HDF5 assumes that all filters apply to a chunk that was just written.
                     scratch.reopen(h5)?;
                     dataset = scratch.id();
                 }
@@ -203,15 +203,15 @@ impl NativeChunk {
         })
     }
 
-    /// An error that names the first filter that HDF5 does not find.
+    /// Returns an error that names the first filter that HDF5 does not find.
     fn all_there<'a>(&self, mut filters: impl Iterator<Item = &'a Filter>) -> Result<()> {
         // SAFETY: a query; it may load a plugin.
         let missing = filters.find(|one| unsafe { (self.h5.H5Zfilter_avail)(one.id) } <= 0);
         missing.map_or(Ok(()), |one| Err(not_found(one.id as u32)))
     }
 
-    /// With the dataset, made if there is none. After an error it is made anew: what HDF5 still keeps of the chunk would fail
-    /// again. So it is if its chunk has another mask than the one to come: HDF5 keeps the old one when sizes are the same.
+    /// Calls `act` with the dataset, made if there is none. After an error it is made again, since what HDF5 keeps of the chunk
+    /// would fail again. So it is if the next chunk has another mask: HDF5 keeps the old one when sizes are equal.
     fn with<T>(&self, mask: Option<u32>, act: impl FnOnce(&mut Scratch) -> Result<T>) -> Result<T> {
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let done = quietly(self.h5, || {
@@ -224,7 +224,7 @@ impl NativeChunk {
             *scratch = Some(made);
             Ok(done)
         });
-        // What went wrong is told by the call that the program made.
+        // The call that the program made reports errors.
         // SAFETY: a plain call.
         unsafe { (self.h5.H5Eclear2)(H5E_DEFAULT) };
         done
@@ -232,7 +232,7 @@ impl NativeChunk {
 
     fn make(&self) -> Result<Scratch> {
         let h5 = self.h5;
-        // HDF5 does without optional ones, as the program said.
+        // HDF5 leaves out missing optional filters, as the program allowed.
         let mandatory = self.filters.iter().filter(|one| one.flags & filter::FLAG_OPTIONAL == 0);
         self.all_there(mandatory)?;
         // SAFETY: plain calls with ids and arrays of this scope.
@@ -250,9 +250,9 @@ impl NativeChunk {
     }
 }
 
-/// A new file in memory, by HDF5's own connector.
+/// Makes a file in memory by HDF5's own connector.
 pub fn file_in_memory(h5: &'static Api, name: &str) -> Result<Hid> {
-    // HDF5 opens no two files of one name.
+    // HDF5 cannot open two files of one name.
     let name = CString::new(format!("{name}-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
     let name = name.map_err(|_| h5_failed("H5Fcreate"))?;
     // SAFETY: plain calls with ids of this scope.

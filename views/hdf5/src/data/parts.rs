@@ -1,5 +1,5 @@
-//! How much memory the variable-length parts of a selection take (`H5Dvlen_get_buf_size`): they are read with a memory
-//! manager that counts. What parts look like in the store is not known here.
+//! The memory that the variable-length parts of a selection take (`H5Dvlen_get_buf_size`): they are read with a memory
+//! manager that counts. This module does not know the stored form of parts.
 
 use std::ffi::c_void;
 
@@ -27,8 +27,8 @@ pub fn bytes(dataset: &Dataset, mem_type: hid_t, file_space: hid_t) -> Result<hs
     let h5 = dataset.h5();
     let mut bytes: hsize_t = 0;
     let counter = (&raw mut bytes).cast::<c_void>();
-    // SAFETY: plain calls; the buffer has room for as many elements as are selected, and its parts are freed by HDF5 with
-    // the functions that made them.
+    // SAFETY: plain calls; the buffer has room for as many elements as are selected, and HDF5 frees its parts with the
+    // functions that made them.
     unsafe {
         let points = (h5.H5Sget_select_npoints)(file_space).max(0);
         if points == 0 || !crate::dtype::has_variable_parts(h5, mem_type) {

@@ -1,7 +1,7 @@
-//! Where a dataset lives in the store, and the keys and records of its chunks.
+//! Where a dataset is in the store, and the keys and records of its chunks.
 //!
 //! A dataset has one object for its elements and, if it has variable-length parts, one for those. Its records in the
-//! file's metadata index: one per chunk that exists, and counters.
+//! file's metadata index are one per existing chunk, and counters.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::meta::records::Meta;
 
 /// One record per chunk: tag, dataset, grid coordinates.
 const TAG_CHUNK: u8 = keys::TAG_DATA;
-/// How often chunks were dropped.
+/// Number of times that chunks were dropped.
 const TAG_GENERATION: u8 = keys::TAG_DATA + 1;
 /// Next free slot.
 const TAG_SLOT: u8 = keys::TAG_DATA + 2;
@@ -22,14 +22,14 @@ const TAG_SLOT: u8 = keys::TAG_DATA + 2;
 const TAG_HEAP: u8 = keys::TAG_DATA + 3;
 /// Fill value whose variable-length parts are in the heap.
 const TAG_FILL: u8 = keys::TAG_DATA + 4;
-/// Chunks existed that were dropped.
+/// Set if chunks existed that were dropped.
 const TAG_HAD: u8 = keys::TAG_DATA + 5;
 /// Numbers of datasets have this bit clear; their heaps have it set.
 pub const HEAP_BIT: u64 = 1 << 63;
-/// Tries of a transaction before a conflict is reported: each failure means that another writer got on.
+/// Attempts of a transaction before a conflict is reported: each failure means that another writer made progress.
 const TRIES_MAX: u32 = 10_000;
 
-/// Key of the count of how often chunks of a dataset were dropped.
+/// Key of the number of times that chunks of a dataset were dropped.
 pub fn generation_key(oid: u64) -> Vec<u8> {
     keys::of(TAG_GENERATION, oid)
 }
@@ -45,11 +45,11 @@ pub fn heap_key(oid: u64) -> Vec<u8> {
 pub fn fill_key(oid: u64) -> Vec<u8> {
     keys::of(TAG_FILL, oid)
 }
-/// Key of the record that says that chunks existed which were dropped.
+/// Key of the record that says that dropped chunks existed.
 pub fn had_key(oid: u64) -> Vec<u8> {
     keys::of(TAG_HAD, oid)
 }
-/// What the keys of all chunk records begin with.
+/// Prefix of the keys of all chunk records.
 pub fn chunk_prefix(oid: u64) -> Vec<u8> {
     keys::of(TAG_CHUNK, oid)
 }
@@ -78,7 +78,7 @@ impl Place {
     pub fn object(&self) -> Object {
         self.file.object(self.oid)
     }
-    /// Its id.
+    /// The id of the object that holds the elements.
     pub fn object_id(&self) -> ObjectId {
         self.file.object_id(self.oid)
     }
@@ -86,7 +86,7 @@ impl Place {
     pub fn heap(&self) -> Object {
         self.file.object(self.oid | HEAP_BIT)
     }
-    /// Its id.
+    /// The id of the object that holds variable-length parts.
     pub fn heap_id(&self) -> ObjectId {
         self.file.object_id(self.oid | HEAP_BIT)
     }
@@ -98,16 +98,16 @@ impl Place {
     pub fn write(&self, object: &Object, parts: &[(u64, &[u8])]) -> Result<()> {
         self.file.shared.ahead().write(object, parts)
     }
-    /// Returns when what other ranks of a parallel program have launched into these bytes is there to be read.
+    /// Waits until what other ranks of a parallel program have launched into these bytes can be read.
     pub fn wait_for_others(&self, object: &Object, offset: u64, len: u64) -> Result<()> {
         self.wait_for_others_at(object, std::iter::once((offset, len)))
     }
-    /// The same for several ranges: offset, length.
+    /// Waits for other ranks' writes into several ranges (offset, length).
     pub fn wait_for_others_at(&self, object: &Object, ranges: impl Iterator<Item = (u64, u64)> + Clone) -> Result<()> {
         let ranges = ranges.map(|(offset, len)| offset..offset.saturating_add(len));
         self.file.shared.ahead().wait_for_others(object, &ranges)
     }
-    /// The same, for whatever they have launched.
+    /// Waits for everything that other ranks have launched.
     pub fn wait_for_all_others(&self) -> Result<()> {
         self.file.shared.ahead().wait_for_all_others()
     }
@@ -115,7 +115,7 @@ impl Place {
     pub fn store(&self) -> &Store {
         &self.file.store
     }
-    /// Words for errors.
+    /// The dataset's name for errors.
     pub fn name(&self) -> String {
         format!("dataset {:016x} of file {}", self.oid, self.file.path)
     }
@@ -124,7 +124,7 @@ impl Place {
     pub fn extent_key(&self) -> Vec<u8> {
         keys::extent(self.oid)
     }
-    /// Key of the count of how often chunks were dropped.
+    /// Key of the number of times that chunks were dropped.
     pub fn generation_key(&self) -> Vec<u8> {
         generation_key(self.oid)
     }
@@ -140,11 +140,11 @@ impl Place {
     pub fn fill_key(&self) -> Vec<u8> {
         fill_key(self.oid)
     }
-    /// Key of the record that says that chunks existed which were dropped.
+    /// Key of the record that says that dropped chunks existed.
     pub fn had_key(&self) -> Vec<u8> {
         had_key(self.oid)
     }
-    /// What the keys of all chunk records begin with.
+    /// Prefix of the keys of all chunk records.
     pub fn chunk_prefix(&self) -> Vec<u8> {
         chunk_prefix(self.oid)
     }
@@ -166,8 +166,8 @@ impl Place {
         Error::new(ErrorKind::Corrupt, self.name()).because(cause).try_next("run `cenote verify` on the store")
     }
 
-    /// Runs `body` in a transaction that notices when others change what it read, again until it goes through.
-    /// A `body` that fails with a conflict is run again too.
+    /// Runs `body` in a transaction that detects changes of what it read, and repeats it until it commits. Also
+    /// repeats a `body` that fails with a conflict.
     pub fn transact<T>(&self, mut body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         let ahead = self.file.shared.ahead();
         ahead.with(|premise| match premise {
@@ -204,7 +204,7 @@ impl Place {
         })
     }
 
-    /// Takes `count` consecutive numbers from the counter at `key`; nobody else gets them. The first is 0.
+    /// Takes `count` consecutive numbers from the counter at `key`; nobody else gets them. The counter starts at 0.
     pub fn lease(&self, key: &[u8], count: u64) -> Result<u64> {
         self.transact(|tx| {
             let next = self.count(tx.get(self.index(), key)?.as_deref())?;
@@ -217,23 +217,23 @@ impl Place {
     }
 }
 
-/// A chunk that exists.
+/// The record of an existing chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkRecord {
-    /// Which slot of the object has its bytes.
+    /// The slot of the object that has its bytes.
     pub slot: u64,
-    /// Stored bytes.
+    /// Number of stored bytes.
     pub bytes: u64,
     /// Filters left out, one bit each.
     pub mask: u32,
-    /// Different after each rewrite of a filtered chunk: tells a reader that record and bytes belong together.
+    /// Changes with each rewrite of a filtered chunk: tells a reader that record and bytes belong together.
     pub edit: u64,
 }
 
 const RECORD_VERSION: u8 = 1;
 
 impl ChunkRecord {
-    /// As stored.
+    /// Encodes the record.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(29);
         out.push(RECORD_VERSION);
@@ -244,7 +244,7 @@ impl ChunkRecord {
         out
     }
 
-    /// From stored bytes; none if they are no chunk record.
+    /// Decodes a record; `None` if the bytes are not a chunk record.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; 29] = bytes.try_into().ok()?;
         let word = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |sum, b| sum << 8 | u64::from(*b));
@@ -253,7 +253,7 @@ impl ChunkRecord {
     }
 }
 
-/// See [`super::stored_chunks`].
+/// Counts chunks from records, see [`super::stored_chunks`].
 pub fn stored_chunks(meta: &cenote::Index, oid: u64) -> Result<(u64, u64)> {
     let (mut count, mut bytes) = (0, 0);
     for record in meta.iter(&keys::of(TAG_CHUNK, oid)) {
@@ -268,14 +268,14 @@ pub fn stored_chunks(meta: &cenote::Index, oid: u64) -> Result<(u64, u64)> {
     Ok((count, bytes))
 }
 
-/// A number that no other call in any process is likely to get.
+/// A number that most likely no other call in any process gets.
 pub fn nonce() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
     static COUNT: AtomicU64 = AtomicU64::new(0);
     static SEED: OnceLock<RandomState> = OnceLock::new();
-    // The process id is hashed in for children that were forked with the same seed and count.
+    // The process id is hashed in because forked children have the same seed and count.
     SEED.get_or_init(RandomState::new).hash_one((COUNT.fetch_add(1, Ordering::Relaxed), std::process::id()))
 }
 

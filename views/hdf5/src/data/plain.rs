@@ -1,8 +1,8 @@
-//! Raw data of datasets as they are stored, for views that do without libhdf5.
+//! Raw data of datasets in stored form, for views without libhdf5.
 //!
-//! Elements are in stored form throughout. A dataset is a *run* of bytes (contiguous, compact) or *chunks* as stored, with the
-//! filters applied. Whatever is written keeps to the rules of this room: record and bytes in one transaction that notices
-//! other writers.
+//! Elements are in stored form throughout. A dataset is a *run* of bytes (contiguous, compact) or *chunks* as stored, with
+//! filters applied. Writes keep to this module's rules: record and bytes in one transaction that detects conflicts with other
+//! writers.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::meta::{self, keys};
 use crate::props::{DatasetProps, Layout};
 use crate::space::Extent;
 
-/// Most times that a reader starts again because a writer was faster.
+/// Attempts of a reader before a conflict with writers becomes an error.
 const READS_MAX: u32 = 1000;
 
 /// A dataset's raw data.
@@ -35,11 +35,11 @@ pub struct PlainData {
     pub element_bytes: u64,
     /// Filters of its chunks.
     pub pipeline: Pipeline,
-    /// What an element that was never written reads as; none for zeros.
+    /// The value of an element that was never written; `None` for zeros.
     pub fill: Option<Vec<u8>>,
-    /// The program that made it gave it a fill value, be it zeros.
+    /// True if the program that made the dataset set a fill value, even zeros.
     pub is_fill_set: bool,
-    /// Dimensions of a chunk; none of a run.
+    /// Dimensions of a chunk; `None` for a run.
     pub chunk: Option<Vec<u64>>,
     /// Greatest dimensions.
     pub max_dims: Vec<u64>,
@@ -48,7 +48,7 @@ pub struct PlainData {
 }
 
 impl PlainData {
-    /// Of a dataset with these properties. Refuses layouts whose elements are elsewhere.
+    /// The raw data of a dataset with these properties. Refuses layouts whose elements are elsewhere.
     pub fn new(core: &Arc<Core>, oid: u64, props: &DatasetProps, extent: &Extent, element_bytes: u64) -> Result<Self> {
         let chunk = match &props.layout {
             Layout::Chunked(chunk) => Some(chunk.clone()),
@@ -71,15 +71,15 @@ impl PlainData {
             object: core.object(oid),
         })
     }
-    /// The extent as it is now.
+    /// The present extent.
     pub fn extent(&self) -> Result<Extent> {
         if self.chunk.is_none() { Ok(self.at_creation.clone()) } else { meta::extent_get(&self.core, self.oid) }
     }
-    /// Words for errors.
+    /// The dataset's name for errors.
     pub fn name(&self) -> String {
         format!("dataset {:016x} of file {}", self.oid, self.core.path)
     }
-    /// A whole chunk, or `bytes` of a run, as it was before anything was written.
+    /// A whole chunk, or `bytes` of a run, before anything was written.
     pub fn blank(&self, bytes: usize) -> Vec<u8> {
         let mut out = vec![0; bytes];
         if let Some(fill) = self.fill.as_ref().filter(|fill| !fill.is_empty()) {
@@ -113,7 +113,7 @@ impl PlainData {
             .ok_or_else(|| Error::new(ErrorKind::InvalidInput, self.name()).because("it has no chunks"))
     }
 
-    /// Stored bytes of the chunk at these grid coordinates, and the mask of filters left out; none if it was never written.
+    /// Stored bytes of the chunk at these grid coordinates, and the mask of filters left out; `None` if it was never written.
     pub fn read_chunk(&self, coords: &[u64]) -> Result<Option<(Vec<u8>, u32)>> {
         let slots = self.slots(self.chunk_dims()?, &self.max_dims);
         let key = place::chunk_key(self.oid, coords);
@@ -122,18 +122,18 @@ impl PlainData {
             let mut bytes = vec![0; record.bytes as usize];
             let got = self.object.read_at(self.offset(slots, &record)?, &mut bytes)?;
             bytes[got..].fill(0);
-            // Bytes of a filtered chunk belong to its record; those of others may change piece by piece.
+            // Bytes of a filtered chunk must match its record; those of an unfiltered one may change piece by piece.
             if self.pipeline.is_empty() || self.record_at(&key)? == Some(record) {
                 return Ok(Some((bytes, record.mask)));
             }
         }
         Err(Error::new(ErrorKind::Busy, self.name()).because("a chunk was rewritten faster than it could be read"))
     }
-    /// Stored bytes of a chunk; none if it does not exist.
+    /// Number of stored bytes of a chunk; `None` if it does not exist.
     pub fn chunk_bytes(&self, coords: &[u64]) -> Result<Option<u64>> {
         Ok(self.record_at(&place::chunk_key(self.oid, coords))?.map(|record| record.bytes))
     }
-    /// Grid coordinates of all chunks that exist, in their order.
+    /// Grid coordinates of all existing chunks, in order.
     pub fn chunks(&self) -> Result<Vec<Vec<u64>>> {
         let mut out = Vec::new();
         for record in self.core.meta.iter(&place::chunk_prefix(self.oid)) {
@@ -143,8 +143,8 @@ impl PlainData {
         }
         Ok(out)
     }
-    /// Writes a whole chunk as stored. `make` is told the dimensions of now and gives the stored bytes; it is asked again when
-    /// they change meanwhile.
+    /// Writes a whole chunk in stored form. `make` gets the present dimensions and returns the stored bytes; it is called
+    /// again if they change meanwhile.
     pub fn write_chunk(&self, coords: &[u64], mut make: impl FnMut(&[u64]) -> Result<Vec<u8>>) -> Result<()> {
         let chunk = self.chunk_dims()?;
         let slots = self.slots(chunk, &self.max_dims);
@@ -194,7 +194,7 @@ impl PlainData {
             None => meta::count_up(tx, &self.core, &place::slot_key(self.oid)),
         }
     }
-    /// Drops a chunk: it reads as fill. False if there was none.
+    /// Drops a chunk, which then reads as fill. Returns false if it did not exist.
     pub fn drop_chunk(&self, coords: &[u64]) -> Result<bool> {
         let slots = self.slots(self.chunk_dims()?, &self.max_dims);
         let key = place::chunk_key(self.oid, coords);
@@ -204,12 +204,12 @@ impl PlainData {
             tx.del(&self.core.meta, &key)?;
             tx.punch(&self.object, self.offset(slots, &old)?, old.bytes)?;
             tx.put(&self.core.meta, &place::had_key(self.oid), &[])?;
-            // Handles forget which slots they know.
+            // Makes handles forget the slots that they know.
             meta::count_up(tx, &self.core, &place::generation_key(self.oid)).map(|_| true)
         })
     }
 
-    /// Changes the current dimensions: drops what lies outside then, and makes the outer parts of chunks at the edge fill.
+    /// Changes the current dimensions: drops chunks outside, and sets the outer parts of chunks at the edge to fill.
     pub fn resize(&self, dims: &[u64]) -> Result<()> {
         let chunk = self.chunk_dims()?;
         let bad = |cause: String| Err(Error::new(ErrorKind::InvalidInput, self.name()).because(cause));
@@ -235,7 +235,7 @@ impl PlainData {
         let slots = self.slots(chunk, &self.max_dims);
         for coords in self.chunks()? {
             let key = place::chunk_key(self.oid, &coords);
-            // Through the transaction, so that a writer that comes between makes it start anew.
+            // Through the transaction, so that a concurrent writer makes it start again.
             let Some(old) = tx.get(&self.core.meta, &key)? else { continue };
             let old = self.record(&old)?;
             let offset = self.offset(slots, &old)?;
@@ -321,7 +321,7 @@ impl PlainData {
             Ok(())
         })
     }
-    /// True if anything was ever written to a run, as far as that is known.
+    /// Returns true if anything was ever written to a run, as far as known.
     pub fn run_was_written(&self) -> Result<bool> {
         if self.blocks()?.is_some() {
             return Ok(!self.chunks()?.is_empty());
@@ -331,7 +331,7 @@ impl PlainData {
     fn elements(&self) -> u64 {
         self.at_creation.npoints()
     }
-    /// How a run with a fill value is cut.
+    /// The blocks of a run with a fill value.
     fn blocks(&self) -> Result<Option<Blocks>> {
         if self.chunk.is_some() {
             return Err(Error::new(ErrorKind::InvalidInput, self.name()).because("it is chunked"));
@@ -343,7 +343,7 @@ impl PlainData {
         let block = (BLOCK_BYTES / self.element_bytes).clamp(1, elements);
         Ok(Some(Blocks { block: [block], elements: [elements] }))
     }
-    /// Sets everything of a whole, unfiltered chunk that is outside of the extent to fill. True if anything was not.
+    /// Sets everything of a whole, unfiltered chunk outside the extent to fill. Returns true if that changed anything.
     pub fn clear_outside(&self, coords: &[u64], dims: &[u64], image: &mut [u8]) -> Result<bool> {
         let geometry = Geometry::new(dims, self.chunk_dims()?)?;
         let number = geometry.number(coords);
@@ -359,7 +359,7 @@ impl PlainData {
     }
 }
 
-/// A run with a fill value that is not zeros: a row of chunks.
+/// The layout of a run with a nonzero fill value: a row of chunks.
 struct Blocks {
     block: [u64; 1],
     elements: [u64; 1],
@@ -387,14 +387,14 @@ fn fill_of(core: &Core, oid: u64, props: &DatasetProps) -> Result<Option<Vec<u8>
     Ok(element.iter().any(|byte| *byte != 0).then_some(element))
 }
 
-/// Where the variable-length part of a stored element is in the dataset's heap: offset and length; none if it is empty.
+/// Offset and length of a stored element's variable-length part in the dataset's heap; `None` if the part is empty.
 pub fn part_of(element: &[u8]) -> Option<(u64, u64)> {
     let mut r = Reader::of("element with a variable-length part", element);
     let (_, at, len) = (r.u32().ok()?, r.u64().ok()?, r.u64().ok()?);
     (len > 0 && at != u64::MAX).then_some((at, len))
 }
 
-/// Bytes of a dataset's heap.
+/// Reads bytes of a dataset's heap.
 pub fn read_heap(core: &Core, oid: u64, at: u64, buf: &mut [u8]) -> Result<()> {
     let got = core.object(oid | place::HEAP_BIT).read_at(at, buf)?;
     if got == buf.len() {

@@ -1,4 +1,4 @@
-//! Questions about storage: sizes, status, and HDF5's calls about single chunks.
+//! Queries about storage: sizes, status, and HDF5's calls about single chunks.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -25,16 +25,16 @@ use crate::object::Dataset;
 use crate::props::{DatasetProps, Layout};
 
 const HADDR_UNDEF: haddr_t = u64::MAX;
-/// Chunks begin here as far as programs can tell: address 0 would look like none.
+/// Address of the first chunk as programs see it: address 0 would look like none.
 const ADDRESS_BASE: haddr_t = 4096;
 
-/// See [`super::props`].
+/// Creation properties, see [`super::props`].
 pub fn props(dataset: &Dataset) -> DatasetProps {
     let mut props = dataset.header.props.clone();
     let Body::Chunked(chunks) = &dataset.data.body else { return props };
     match chunks.facts.native.as_ref().map(NativeChunk::filters) {
         Some(Ok(filters)) => props.filters = filters,
-        Some(Err(_)) => {} // if a filter is missing they are as the program gave them
+        Some(Err(_)) => {} // if a filter is missing, the filters stay as the program set them
         None => {
             for (filter, told) in props.filters.iter_mut().zip(&chunks.facts.pipeline.filters) {
                 filter.params.clone_from(&told.params);
@@ -44,13 +44,13 @@ pub fn props(dataset: &Dataset) -> DatasetProps {
     props
 }
 
-/// See [`super::storage_size`].
+/// Storage size, see [`super::storage_size`].
 pub fn storage_size(dataset: &Dataset) -> Result<u64> {
     let state = &dataset.data;
     match &state.body {
         Body::Native(native) => Ok(native.storage_size()),
         Body::Empty | Body::Virtual(_) | Body::Countless => Ok(0),
-        // As HDF5 has it: of the extent that it was made with.
+        // As in HDF5: for the extent at creation.
         Body::External(_) => Ok(dataset.header.extent.npoints().saturating_mul(state.element_bytes as u64)),
         Body::Plain { elements, .. } | Body::Blocks { elements, .. } => {
             Ok(if is_allocated(dataset)? { elements * state.element_bytes as u64 } else { 0 })
@@ -61,14 +61,14 @@ pub fn storage_size(dataset: &Dataset) -> Result<u64> {
             if dataset.header.props.alloc_time != H5D_ALLOC_TIME_EARLY {
                 return Ok(stored);
             }
-            // HDF5 would have made the others when it made the dataset.
+            // HDF5 would have allocated the missing chunks when it made the dataset.
             let missing = chunks.geometry()?.chunks().saturating_sub(existing.len() as u64);
             Ok(if missing == 0 { stored } else { stored + missing * chunks.fill_bytes_stored()? })
         }
     }
 }
 
-/// Refuses to read what has neither storage nor a fill value to stand for it, as HDF5 does.
+/// Refuses, as HDF5 does, to read a dataset with neither storage nor a fill value.
 pub fn check_readable(dataset: &Dataset) -> Result<()> {
     let props = &dataset.header.props;
     if props.fill_status != H5D_FILL_VALUE_UNDEFINED
@@ -83,7 +83,7 @@ pub fn check_readable(dataset: &Dataset) -> Result<()> {
         .try_next("write it first, or give it a fill value"))
 }
 
-/// True for all datasets but those that have a place for elements and nothing in it.
+/// Returns false for datasets whose layout allocates space and that have none allocated.
 pub(super) fn may_be_allocated(dataset: &Dataset) -> Result<bool> {
     match &dataset.data.body {
         Body::Plain { .. } | Body::Blocks { .. } | Body::Chunked(_) => is_allocated(dataset),
@@ -106,7 +106,7 @@ pub(super) fn is_allocated(dataset: &Dataset) -> Result<bool> {
     }
 }
 
-/// See [`super::space_status`].
+/// Space status, see [`super::space_status`].
 pub fn space_status(dataset: &Dataset) -> Result<c_int> {
     if let Body::Native(native) = &dataset.data.body {
         return native.space_status(|| dataset.name());
@@ -124,7 +124,7 @@ pub fn space_status(dataset: &Dataset) -> Result<c_int> {
 }
 
 impl Chunked {
-    /// Bytes that a chunk of nothing but fill takes when it is stored.
+    /// Stored size of a chunk of fill values only, in bytes.
     fn fill_bytes_stored(&self) -> Result<u64> {
         if self.facts.pipeline.is_empty() {
             return Ok(self.facts.chunk_bytes);
@@ -134,7 +134,7 @@ impl Chunked {
         Ok(self.encode(&image)?.0.len() as u64)
     }
 
-    /// True if any chunk exists or did: HDF5 keeps the index that it made for the first one.
+    /// Returns true if any chunk exists or existed: HDF5 keeps the index that it made for the first one.
     fn had_any(&self) -> Result<bool> {
         self.flush_aside()?;
         let index = self.place.index();
@@ -142,7 +142,7 @@ impl Chunked {
             || index.get_one(&self.place.had_key())?.is_some())
     }
 
-    /// Every chunk that exists: grid coordinates and record, row-major.
+    /// Every existing chunk: grid coordinates and record, row-major.
     pub(super) fn existing(&self) -> Result<Vec<(Vec<u64>, ChunkRecord)>> {
         self.flush_aside()?;
         let rank = self.facts.chunk.len();
@@ -171,7 +171,7 @@ impl Chunked {
         Ok(offset.iter().zip(&self.facts.chunk).map(|(x, c)| x / c).collect())
     }
 
-    /// Grid coordinates of the chunk that holds the element at `offset`, which may lie outside of the extent.
+    /// Grid coordinates of the chunk with the element at `offset`, which may lie outside the extent.
     fn around(&self, offset: &[u64]) -> Vec<u64> {
         offset.iter().zip(&self.facts.chunk).map(|(x, c)| x / c).collect()
     }
@@ -205,7 +205,7 @@ impl Chunked {
             .because("a chunk was rewritten faster than it could be read"))
     }
 
-    /// Stores a chunk as it is.
+    /// Stores a chunk in stored form.
     pub(super) fn write_raw(&self, coords: &[u64], bytes: &[u8], mask: u32) -> Result<()> {
         if self.facts.pipeline.is_empty() && bytes.len() as u64 != self.facts.chunk_bytes
             || bytes.len() as u64 > self.slot_bytes()
@@ -267,10 +267,10 @@ struct ChunkRead {
     offset: *const hsize_t,
     mask: u32,
     buf: *mut c_void,
-    /// From HDF5 2.0 on.
+    /// Since HDF5 2.0.
     buf_bytes: *mut usize,
 }
-/// Until HDF5 1.14.
+/// Up to HDF5 1.14.
 #[repr(C)]
 struct ChunkWrite1 {
     offset: *const hsize_t,
@@ -278,7 +278,7 @@ struct ChunkWrite1 {
     bytes: u32,
     buf: *const c_void,
 }
-/// From HDF5 2.0 on.
+/// Since HDF5 2.0.
 #[repr(C)]
 struct ChunkWrite2 {
     offset: *const hsize_t,
@@ -293,7 +293,7 @@ struct ChunkIter {
     data: *mut c_void,
 }
 
-/// Writes to a place that a program may have left null.
+/// Writes to a place unless the program left it null.
 unsafe fn give<T>(place: *mut T, value: T) {
     if !place.is_null() {
         // SAFETY: the caller vouches for a non-null place.
@@ -301,7 +301,7 @@ unsafe fn give<T>(place: *mut T, value: T) {
     }
 }
 
-/// See [`super::optional`].
+/// Carries out an optional operation, see [`super::optional`].
 pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void, dxpl: hid_t) -> Result<()> {
     if let Body::Native(native) = &dataset.data.body {
         return native.optional(|| dataset.name(), op, args, dxpl);
@@ -312,7 +312,7 @@ pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void, dxpl: hid_t) ->
         return Ok(());
     }
     if op == NATIVE_DATASET_FORMAT_CONVERT {
-        // There is one format.
+        // Only one format exists.
         return Ok(());
     }
     if op == NATIVE_DATASET_GET_VLEN_BUF_SIZE {
@@ -345,7 +345,7 @@ pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void, dxpl: hid_t) ->
                 let coords = chunks.around(std::slice::from_raw_parts(args.offset, rank));
                 match chunks.record_at(&coords)? {
                     Some(record) => give(args.size, record.bytes),
-                    // As in HDF5: no error, and no size either, as long as there was no chunk at all.
+                    // As in HDF5: neither an error nor a size while no chunk was ever made.
                     None if !chunks.had_any()? => {}
                     None => {
                         return Err(Error::new(ErrorKind::NotFound, dataset.name())
@@ -401,7 +401,7 @@ pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void, dxpl: hid_t) ->
     }
 }
 
-/// The index that HDF5 itself would use (of its newer ones).
+/// The index type that HDF5 itself would use (of its newer ones).
 fn index_type(dataset: &Dataset) -> c_int {
     let extent = &dataset.header.extent;
     match extent.max_dims().iter().filter(|d| **d == u64::MAX).count() {
@@ -411,7 +411,7 @@ fn index_type(dataset: &Dataset) -> c_int {
     }
 }
 
-/// The chunks that exist and meet the selection of a dataspace.
+/// The existing chunks that intersect the selection of a dataspace.
 fn selected(dataset: &Dataset, chunks: &Chunked, space: hid_t) -> Result<Vec<(Vec<u64>, ChunkRecord)>> {
     let mut existing = chunks.existing()?;
     if space == H5S_ALL {

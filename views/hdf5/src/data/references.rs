@@ -1,6 +1,6 @@
-//! References of the old kinds that a program reads as those of HDF5 1.12 (`H5T_STD_REF`), as HDF5's tools do.
+//! Old references that a program reads as references of HDF5 1.12 (`H5T_STD_REF`), as HDF5's tools do.
 //!
-//! HDF5 converts them itself only where they are in a native file: here they name objects by number.
+//! HDF5 converts them itself only in native files: here they name objects by number.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const OBJECT_BYTES: usize = 8;
 /// Bytes of a new reference in memory (`H5R_ref_t`).
 pub const NEW_BYTES: usize = 64;
 
-/// Bytes of the old references that elements of `dtype` are, if they are read as new ones.
+/// Size of the old references in elements of `dtype`, if they are read as new ones.
 pub fn read_as_new(h5: &Api, dtype: hid_t, mem_type: hid_t) -> Option<usize> {
     // SAFETY: plain queries of two datatypes.
     let size = |dtype| unsafe { ((h5.H5Tget_class)(dtype) == H5T_REFERENCE).then(|| (h5.H5Tget_size)(dtype)) };
@@ -30,12 +30,12 @@ pub fn read_as_new(h5: &Api, dtype: hid_t, mem_type: hid_t) -> Option<usize> {
     (size(mem_type) == Some(NEW_BYTES)).then_some(old)
 }
 
-/// New references for stored old ones of `old_bytes` each. What refers to nothing (any more) becomes a reference to
-/// nothing: zeros.
+/// New references for stored old ones of `old_bytes` each. A reference whose target does not exist (any more)
+/// becomes a null reference: zeros.
 pub fn new_ones(file: &Arc<File>, stored: &[u8], old_bytes: usize) -> Result<Vec<u8>> {
     let mut new = vec![0; stored.len() / old_bytes * NEW_BYTES];
     for (old, new) in stored.chunks_exact(old_bytes).zip(new.as_chunks_mut::<NEW_BYTES>().0) {
-        // HDF5's structure wants to be aligned as words are.
+        // HDF5's structure must be aligned to words.
         let mut made = [0u64; NEW_BYTES / 8];
         let place = made.as_mut_ptr().cast();
         match <[u8; REGION_BYTES]>::try_from(old) {
@@ -57,7 +57,7 @@ fn id_of(file: &Arc<File>, oid: u64) -> Result<GroupId> {
     GroupId::new(file.h5, &Place { file: file.clone(), oid, path: Vec::new() })
 }
 
-/// `place` has the size and the alignment of a new reference.
+/// Makes a new object reference. `place` has the size and the alignment of a new reference.
 fn to_object(file: &Arc<File>, old: &[u8], place: *mut c_void) -> Result<()> {
     let create = file.h5.H5Rcreate_object.ok_or_else(|| {
         unsupported("reading old object references as new ones with this libhdf5", "read them as H5T_STD_REF_OBJ")
@@ -71,7 +71,7 @@ fn to_object(file: &Arc<File>, old: &[u8], place: *mut c_void) -> Result<()> {
     h5_check("H5Rcreate_object", unsafe { create(id.get(), c".".as_ptr(), H5P_DEFAULT, place) }).map(|_| ())
 }
 
-/// The same.
+/// Makes a new region reference. `place` is as above.
 fn to_region(file: &Arc<File>, old: &[u8; REGION_BYTES], place: *mut c_void) -> Result<()> {
     let create = file.h5.H5Rcreate_region.ok_or_else(|| {
         unsupported("reading old region references as new ones with this libhdf5", "read them as H5T_STD_REF_DSETREG")

@@ -1,7 +1,7 @@
 //! Changing the extent of chunked datasets.
 //!
-//! What lies outside of the extent is always fill, in chunks at the edge too: so growing needs no work, and shrinking
-//! drops the chunks that are outside and erases the outer part of those at the new edge, all in one transaction.
+//! Whatever lies outside the extent is always fill, also in chunks at the edge. So growing needs no work; shrinking
+//! drops the chunks outside and erases the outer part of those at the new edge, all in one transaction.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::object::Dataset;
 use crate::props::Layout;
 use crate::space::Extent;
 
-/// See [`super::set_extent`].
+/// Changes the extent, see [`super::set_extent`].
 pub fn set_extent(dataset: &Dataset, dims: &[u64]) -> Result<()> {
     let state = &dataset.data;
     let bad = |cause: &str| Err(Error::new(ErrorKind::InvalidInput, state.place.name()).because(cause));
@@ -66,7 +66,7 @@ pub fn set_extent(dataset: &Dataset, dims: &[u64]) -> Result<()> {
     chunks.geometry().map(|_: Arc<_>| ())
 }
 
-/// Of a dataset whose elements are elsewhere.
+/// Changes the extent of a dataset whose elements are elsewhere.
 fn set_plain(dataset: &Dataset, dims: &[u64]) -> Result<()> {
     let (place, max) = (&dataset.data.place, dataset.header.extent.max_dims());
     let bad = |cause: &str| Err(Error::new(ErrorKind::InvalidInput, place.name()).because(cause));
@@ -83,13 +83,13 @@ fn set_plain(dataset: &Dataset, dims: &[u64]) -> Result<()> {
 }
 
 impl Chunked {
-    /// Drops or erases what lies outside of `dims`.
+    /// Drops or erases what lies outside `dims`.
     fn erase_outside(&self, tx: &mut Transaction, dims: &[u64]) -> Result<()> {
         let (rank, mut dropped) = (dims.len(), false);
         for record in self.place.index().iter(&self.place.chunk_prefix()) {
             let (key, value) = record?;
             let coords = self.place.chunk_coords(&key, rank)?;
-            // How much of the chunk stays, per dimension.
+            // The part of the chunk that stays, per dimension.
             let keep: Vec<u64> = (0..rank)
                 .map(|i| dims[i].saturating_sub(coords[i].saturating_mul(self.facts.chunk[i])).min(self.facts.chunk[i]))
                 .collect();
@@ -106,7 +106,7 @@ impl Chunked {
     }
 
     fn erase_in_chunk(&self, tx: &mut Transaction, key: &[u8], keep: &[u64]) -> Result<()> {
-        // Read again through the transaction, so that a writer that comes between makes it start anew.
+        // Read again through the transaction, so that a concurrent writer makes it start again.
         let Some(value) = tx.get(self.place.index(), key)? else { return Ok(()) };
         let record = self.record(&value)?;
         if self.facts.pipeline.is_empty() {
@@ -123,7 +123,7 @@ impl Chunked {
         self.stage_chunk(tx, Some(record), key, record.slot, &stored, mask).map(|_| ())
     }
 
-    /// Sets everything of a chunk but its first `keep` elements along each dimension to fill.
+    /// Sets everything of a chunk to fill, except its first `keep` elements along each dimension.
     fn erase(&self, image: &mut [u8], keep: &[u64]) {
         erase(image, &self.facts.chunk, keep, self.facts.element_bytes, self.facts.fill.as_deref());
     }
@@ -147,7 +147,7 @@ impl Chunked {
     }
 }
 
-/// See [`Chunked::erase`].
+/// Erases the outer part of a chunk, see [`Chunked::erase`].
 pub(super) fn erase(image: &mut [u8], chunk: &[u64], keep: &[u64], size: usize, fill: Option<&[u8]>) {
     let row = chunk[chunk.len() - 1] as usize * size;
     for (number, bytes) in image.chunks_exact_mut(row).enumerate() {

@@ -1,7 +1,7 @@
-//! Runs: what a selection is once it has been laid out, and how two selections march together.
+//! Runs: selections laid out, and how two selections are walked in step.
 //!
-//! Everything here counts *elements*, never bytes, so that a memory type and a file type of different sizes can be
-//! walked in step. Nothing here knows HDF5, chunks or the store.
+//! Everything here counts *elements*, never bytes, so that a memory type and a file type of different sizes can be walked
+//! in step. Nothing here knows HDF5, chunks or the store.
 
 use cenote::{Error, ErrorKind, Result};
 
@@ -25,7 +25,7 @@ pub struct Pair {
     pub count: u64,
 }
 
-/// Where the runs of one selection come from, in the order of the selection.
+/// A source of the runs of one selection, in the order of the selection.
 pub trait RunSource {
     /// Appends some further runs to `out`; appends none at the end.
     fn fetch(&mut self, out: &mut Vec<Run>) -> Result<()>;
@@ -52,16 +52,16 @@ impl RunSource for OneRun {
 ///
 /// Invariant: the selection lies in the extent (the library has checked it).
 pub struct RegularRuns {
-    /// Per dimension: extent in elements of the linear space that one step of the index means.
+    /// Per dimension: elements of the linear space per step of the index.
     strides: Vec<u64>,
     start: Vec<u64>,
     stride: Vec<u64>,
     count: Vec<u64>,
     block: Vec<u64>,
-    /// Index of the next run: (which block, which row of the block) per outer dimension; the last dimension counts blocks.
+    /// Position of the next run: (block, row of the block) per outer dimension; the last dimension counts blocks.
     at: Vec<(u64, u64)>,
     done: bool,
-    /// Elements of one run, after trailing dimensions that are selected whole have been folded into it.
+    /// Elements of one run, after folding in trailing dimensions that are selected whole.
     run_count: u64,
 }
 
@@ -74,7 +74,7 @@ impl RegularRuns {
         }
         let (mut start, mut stride, mut count, mut block) =
             (start.to_vec(), stride.to_vec(), count.to_vec(), block.to_vec());
-        // A selection of touching blocks is one block.
+        // Adjacent blocks are one block.
         for i in 0..dims.len() {
             if stride[i] == block[i] || count[i] == 1 {
                 block[i] *= count[i];
@@ -83,7 +83,7 @@ impl RegularRuns {
             }
         }
         let done = count.iter().zip(&block).any(|(c, b)| *c == 0 || *b == 0);
-        // Trailing dimensions selected whole make the runs of the dimension before them longer.
+        // Trailing dimensions selected whole lengthen the runs of the dimension before them.
         let mut rank = dims.len();
         while rank > 1 && count[rank - 1] == 1 && start[rank - 1] == 0 && block[rank - 1] == dims[rank - 1] {
             rank -= 1;
@@ -99,7 +99,7 @@ impl RegularRuns {
         let last = self.at.len().wrapping_sub(1);
         for i in (0..self.at.len()).rev() {
             let (which, row) = &mut self.at[i];
-            // The last dimension goes block by block; the others row by row within their block.
+            // The last dimension advances block by block; the others row by row within their block.
             if i != last && *row + 1 < self.block[i] {
                 *row += 1;
                 return;
@@ -143,7 +143,7 @@ impl<'a> Cursor<'a> {
         Self { source, runs: Vec::new(), next: 0 }
     }
 
-    /// The run at the front, or none at the end.
+    /// The run at the front; `None` at the end.
     fn front(&mut self) -> Result<Option<Run>> {
         if self.next == self.runs.len() {
             self.runs.clear();
@@ -164,7 +164,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Two selections of equally many elements, walked in step.
+/// Two selections with equal numbers of elements, walked in step.
 pub struct Zip<'a> {
     mem: Cursor<'a>,
     file: Cursor<'a>,
@@ -177,7 +177,7 @@ impl<'a> Zip<'a> {
     }
 
     /// Appends pairs to `out` until they hold `elements_max` elements, there are `pairs_max` of them, or the selections
-    /// end. Returns the elements appended. Neighbours that touch on both sides become one pair.
+    /// end. Returns the number of elements appended. Neighbours that are adjacent on both sides become one pair.
     pub fn fill(&mut self, out: &mut Vec<Pair>, elements_max: u64, pairs_max: usize) -> Result<u64> {
         let mut total = 0;
         while total < elements_max && out.len() < pairs_max {
@@ -211,7 +211,7 @@ mod tests {
     struct List(Vec<Run>);
     impl RunSource for List {
         fn fetch(&mut self, out: &mut Vec<Run>) -> Result<()> {
-            // Two at a time, so that refilling is exercised.
+            // Two at a time, to exercise refilling.
             let n = self.0.len().min(2);
             out.extend(self.0.drain(..n));
             Ok(())

@@ -14,7 +14,7 @@ use crate::ffi::types::{
 use crate::ffi::{Api, Hid};
 
 const RANK_MAX: usize = 32;
-/// Runs asked for at a time.
+/// Runs fetched at a time.
 const SEQUENCES: usize = 1024;
 
 /// A selection, laid out.
@@ -23,9 +23,9 @@ pub struct Selection {
     pub runs: Box<dyn RunSource>,
     /// Elements.
     pub count: u64,
-    /// Dimensions of the extent that it is in; empty for a scalar or a bare block.
+    /// Dimensions of its extent; empty for a scalar or a bare block.
     pub dims: Vec<u64>,
-    /// No element is selected twice.
+    /// True if no element is selected twice.
     pub distinct: bool,
 }
 
@@ -35,7 +35,7 @@ impl Selection {
         Self { runs: Box::new(OneRun::new(0, count)), count, dims: dims.to_vec(), distinct: true }
     }
 
-    /// The selection of a dataspace, which must stay as it is while the selection is in use.
+    /// The selection of a dataspace, which must not change while the selection is in use.
     pub fn of(h5: &'static Api, space: hid_t) -> Result<Self> {
         let dims = dims_of(h5, space)?;
         // SAFETY: plain queries of an id that HDF5 has checked to be a dataspace.
@@ -62,7 +62,7 @@ impl Selection {
         Ok(this)
     }
 
-    /// Memory and file selections of a transfer. `extent` gives the dimensions of the dataset as they are now.
+    /// Memory and file selections of a transfer. `extent` returns the dataset's present dimensions.
     pub fn pair(
         h5: &'static Api,
         mem_space: hid_t,
@@ -124,7 +124,7 @@ pub fn dims_of(h5: &'static Api, space: hid_t) -> Result<Vec<u64>> {
     Ok(dims[..rank as usize].to_vec())
 }
 
-/// The runs of a hyperslab that fills its bounding box: no iterator needed.
+/// The runs of a hyperslab that fills its bounding box, found without an iterator.
 fn solid_box(h5: &'static Api, space: hid_t, kind: c_int, count: u64, dims: &[u64]) -> Result<Option<RegularRuns>> {
     if kind != H5S_SEL_HYPERSLABS {
         return Ok(None);
@@ -150,7 +150,7 @@ struct Iter {
 
 impl Iter {
     fn new(h5: &'static Api, space: hid_t) -> Result<Self> {
-        // With an element size of 1, lengths are elements. The space outlives the iterator unchanged.
+        // With an element size of 1, lengths are in elements. The space outlives the iterator unchanged.
         // SAFETY: the id is a dataspace.
         let id = unsafe { (h5.H5Ssel_iter_create)(space, 1, H5S_SEL_ITER_SHARE_WITH_DATASPACE) };
         let id = h5_id(h5, "H5Ssel_iter_create", id)?;

@@ -1,6 +1,7 @@
-//! Which slot of a dataset's object a chunk has, where that follows from its place in the grid, and where slots begin.
+//! The slot of a chunk in the dataset's object, where it follows from the chunk's place in the grid, and the offsets
+//! of slots.
 
-/// What decides it.
+/// What determines the slots.
 #[derive(Clone, Copy)]
 pub struct Slots<'a> {
     /// Dimensions of a chunk.
@@ -9,21 +10,21 @@ pub struct Slots<'a> {
     pub max_dims: &'a [u64],
     /// Bytes of a whole chunk without filters.
     pub chunk_bytes: u64,
-    /// Filters make other lengths of it.
+    /// True if filters change the length.
     pub is_filtered: bool,
 }
 
 impl Slots<'_> {
-    /// Bytes of a slot: the chunk, or room for what filters may make of it.
+    /// Bytes of a slot: the chunk, or room for the output of filters.
     pub fn bytes(&self) -> u64 {
         if self.is_filtered { (self.chunk_bytes * 2 + (64 << 10)).next_multiple_of(4096) } else { self.chunk_bytes }
     }
-    /// Where a slot begins; none past 2^63 bytes.
+    /// Offset of a slot in bytes; `None` past 2^63 bytes.
     pub fn offset(&self, slot: u64) -> Option<u64> {
         slot.checked_mul(self.bytes()).filter(|at| *at <= (1 << 63) - self.bytes())
     }
-    /// The row-major number in the grid of the greatest extent, if only the slowest dimension is unlimited and the
-    /// object has room. None: slots are leased.
+    /// The row-major number in the grid of the maximum extent, if only the slowest dimension is unlimited and the
+    /// object has room. `None`: slots are leased.
     pub fn fixed(&self, coords: &[u64]) -> Option<u64> {
         let mut slot = 0u64;
         for (i, (x, chunk)) in coords.iter().zip(self.chunk).enumerate() {

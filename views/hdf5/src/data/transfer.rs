@@ -1,8 +1,9 @@
 //! Moves elements between memory and one object, with as few and as large calls to the store as the ranges allow.
 //!
-//! A large range goes straight between the user's buffer and the store. Small ones that touch in the object are
-//! gathered in scratch; small ones that leave gaps are read with their gaps, and written together with what was in the
-//! gaps under a transaction that fails if anybody changed the object meanwhile: disjoint writers never disturb each other.
+//! A large range goes directly between the user's buffer and the store. Small adjacent ranges of the object are gathered
+//! in scratch. Small ranges with gaps are read with their gaps; they are written together with the gaps' content under a
+//! transaction that fails if anybody changed the object meanwhile, so that writers of disjoint ranges never disturb each
+//! other.
 
 use cenote::{ErrorKind, Object, Result};
 
@@ -20,19 +21,19 @@ pub struct Part {
     pub count: u64,
 }
 
-/// Ranges of at least this size are not copied an additional time.
+/// Size from which ranges are not copied an additional time.
 const DIRECT_BYTES: u64 = 32 << 10;
-/// Scratch for one gathered range.
+/// Largest scratch for one gathered range.
 const SPAN_BYTES_MAX: u64 = 1 << 20;
-/// Gaps up to this size are read rather than skipped.
+/// Largest gap that is read rather than skipped.
 const GAP_BYTES_MAX: u64 = 4 << 10;
-/// Scratch and parts of one vectored call.
+/// Most scratch bytes and parts of one vectored call.
 const BATCH_BYTES: usize = 4 << 20;
 const BATCH_PARTS: usize = 1024;
-/// Tries of a read-modify-write before the ranges are written one by one.
+/// Attempts of a read-modify-write before the ranges are written one by one.
 const TRIES_MAX: u32 = 4;
 
-/// Consecutive parts that are handled by one range of the object: `parts[first..end]`, `offset..offset + len`.
+/// Consecutive parts served by one range of the object: `parts[first..end]`, `offset..offset + len`.
 #[derive(Debug, PartialEq, Eq)]
 struct Span {
     first: usize,
@@ -41,7 +42,7 @@ struct Span {
     len: u64,
 }
 
-/// Joins parts into spans, taking in gaps of up to `gap` bytes.
+/// Joins parts into spans, including gaps of up to `gap` bytes.
 fn spans(parts: &[Part], element_bytes: u64, gap: u64) -> Vec<Span> {
     let mut out: Vec<Span> = Vec::new();
     let mut open = false;
@@ -64,8 +65,7 @@ fn spans(parts: &[Part], element_bytes: u64, gap: u64) -> Vec<Span> {
     out
 }
 
-/// Reads `parts` into `mem`. Holes and what lies past the object's end are zeros.
-/// `apart`: no two parts overlap in memory.
+/// Reads `parts` into `mem`. Holes and bytes past the object's end are zeros. `apart`: no two parts overlap in memory.
 pub fn read(place: &Place, object: &Object, parts: &[Part], mem: Memory, apart: bool) -> Result<()> {
     let element_bytes = mem.element_bytes() as u64;
     place.wait_for_others_at(object, parts.iter().map(|part| (part.offset, part.count * element_bytes)))?;
@@ -118,14 +118,14 @@ fn direct(span: &Span, apart: bool) -> bool {
     apart && span.end - span.first == 1
 }
 
-/// Reads a range; what the object does not hold is zeros.
+/// Reads a range; bytes that the object does not have are zeros.
 pub fn read_range(object: &Object, offset: u64, to: &mut [u8]) -> Result<()> {
     let got = object.read_at(offset, to)?.min(to.len());
     to[got..].fill(0);
     Ok(())
 }
 
-/// Writes `parts` from `mem`. Where parts overlap in the object, the later one counts.
+/// Writes `parts` from `mem`. Where parts overlap in the object, the later one wins.
 pub fn write(place: &Place, object: &Object, parts: &[Part], mem: Memory) -> Result<()> {
     if let [one] = parts {
         return place.write(object, &[(one.offset, mem.get(one.mem, one.count))]);
@@ -138,7 +138,7 @@ pub fn write(place: &Place, object: &Object, parts: &[Part], mem: Memory) -> Res
     write_spans(place, object, parts, &touching, mem)
 }
 
-/// Many small ranges: worth a read-modify-write, so that the object's map does not shatter.
+/// Returns true for many small ranges, which are worth a read-modify-write, so that the object's map does not fragment.
 fn scattered(spans: &[Span]) -> bool {
     let bytes: u64 = spans.iter().map(|span| span.len).sum();
     spans.len() >= 16 && bytes / (spans.len() as u64) < GAP_BYTES_MAX
@@ -192,7 +192,7 @@ fn write_scattered(place: &Place, object: &Object, parts: &[Part], mem: Memory) 
     Ok(())
 }
 
-/// Writes the parts of a span together with what is between them. False if others kept changing the object.
+/// Writes the parts of a span together with the bytes between them. Returns false if others kept changing the object.
 fn read_modify_write(place: &Place, object: &Object, span: &Span, parts: &[Part], mem: Memory) -> Result<bool> {
     let _turn = place.file.shared.ahead().turn(object);
     place.wait_for_others(object, span.offset, span.len)?;

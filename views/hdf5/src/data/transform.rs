@@ -1,8 +1,8 @@
-//! Data transforms (`H5Pset_data_transform`): an expression that is applied to elements in the program's memory type, before
-//! they are written and after they are read.
+//! Data transforms (`H5Pset_data_transform`): an expression applied to elements in the program's memory type, before writing
+//! and after reading.
 //!
-//! HDF5 has no call that applies one. But writing to a dataset in memory, by HDF5's own connector, does; reading it back gives
-//! the elements transformed.
+//! HDF5 has no call that applies one. Writing to a dataset in memory by HDF5's own connector does, and reading it back gives
+//! the transformed elements.
 
 use std::ffi::c_void;
 
@@ -19,12 +19,12 @@ use crate::ffi::types::{H5P_DEFAULT, H5S_ALL, H5S_BLOCK, hid_t};
 use crate::ffi::{Api, Hid};
 use crate::{Result, dtype};
 
-/// True if transfer properties ask for one.
+/// Returns true if the transfer properties ask for a transform.
 pub fn is_asked(h5: &'static Api, dxpl: hid_t) -> bool {
     if dxpl == H5P_DEFAULT || dxpl == h5.H5P_LST_DATASET_XFER_ID_g() {
         return false;
     }
-    // Asking for a transform that is not set is an error to HDF5, which it would print.
+    // To HDF5, asking for a transform that is not set is an error, which it would print.
     // SAFETY: a plain query.
     quietly(h5, || unsafe { (h5.H5Pget_data_transform)(dxpl, std::ptr::null_mut(), 0) > 0 })
 }
@@ -41,7 +41,7 @@ pub fn read(io: &Io<'_>, dxpl: hid_t) -> Result<()> {
     Ok(())
 }
 
-/// Writes one part, transformed; the program's buffer stays as it is.
+/// Writes one part, transformed; the program's buffer is not changed.
 pub fn write(io: &Io<'_>, dxpl: hid_t) -> Result<()> {
     let mut whole = Whole::of(io, dxpl)?;
     if whole.count == 0 {
@@ -52,7 +52,7 @@ pub fn write(io: &Io<'_>, dxpl: hid_t) -> Result<()> {
     io::write(&[whole.io(io)], whole.plain.get())
 }
 
-/// What a call selects, as a block.
+/// A call's selected elements, as a block.
 struct Whole {
     h5: &'static Api,
     runs: Vec<Run>,
@@ -97,7 +97,7 @@ impl Whole {
         }
     }
 
-    /// Goes through block and program's memory side by side.
+    /// Passes matching runs of the block and the program's memory to `act`.
     fn each_run(&mut self, act: impl Fn(&mut [u8], &mut [u8])) {
         // SAFETY: HDF5's caller promises a buffer for the memory selection, which was checked against its extent.
         let user = unsafe { Memory::new(self.user, self.bytes) };

@@ -1,7 +1,7 @@
 //! The functions of one libhdf5, found at run time: one [`Api`] per libhdf5 in the process.
 //!
 //! The connector has no link-time dependency on libhdf5: wheels carry private copies under hashed names, and linking
-//! one would load a second copy whose ids are all foreign.
+//! one would load a second copy, whose ids differ from those of the program.
 
 #![allow(missing_docs, non_snake_case, reason = "the names and meanings are those of HDF5's headers")]
 #![allow(clippy::wildcard_imports, reason = "the types of HDF5 are this file's vocabulary")]
@@ -45,8 +45,8 @@ macro_rules! api {
             pub slot: usize,
         }
         impl Api {
-            /// Finds everything through `lookup` (name, prefer the program's copy of a variable); the name of what is
-            /// missing if anything is.
+            /// Finds all symbols through `lookup` (name, prefer the program's copy of a variable); returns the name of
+            /// a missing one.
             ///
             /// # Safety
             /// `lookup` must return the addresses of HDF5's functions and variables of those names.
@@ -84,7 +84,8 @@ macro_rules! api {
     };
 }
 
-/// Where a global id is stored: in the library, and possibly in the program (a copy relocation); the one in use is set.
+/// Addresses of a global id: in the library, and possibly in the program (a copy relocation). The one that is set is in
+/// use.
 #[derive(Clone, Copy)]
 struct DataSymbol([usize; 2]);
 

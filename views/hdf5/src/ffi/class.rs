@@ -637,6 +637,6 @@ pub struct ConnectorClass {
     pub token: TokenClass,
     pub optional: Option<unsafe extern "C" fn(Ptr, *mut OptionalArgs, hid_t, Req) -> herr_t>,
 }
-// The size that every libhdf5 from 1.14.5 to 2.2.0 has on 64-bit machines.
+// The size in every libhdf5 from 1.14.5 to 2.2.0 on 64-bit machines.
 const _: () = assert!(size_of::<ConnectorClass>() == 632);
 const _: () = assert!(size_of::<LocParams>() == 40);

@@ -1,4 +1,4 @@
-//! A file driver as HDF5 knows it. The structure is the same from HDF5 1.14.5 to 2.x, and has a version that HDF5 checks.
+//! HDF5's file driver class. The structure is the same from HDF5 1.14.5 to 2.x, and HDF5 checks its version.
 
 #![allow(missing_docs, reason = "the names and meanings are those of HDF5's headers")]
 
@@ -19,7 +19,7 @@ const CLOSE_WEAK: c_int = 1;
 
 type Callback = Option<unsafe extern "C" fn()>;
 
-/// `H5FD_class_t` of a driver whose open files are `F`.
+/// `H5FD_class_t` of a driver with open files of type `F`.
 #[repr(C)]
 pub struct DriverClass<F> {
     pub version: c_uint,
@@ -56,7 +56,7 @@ pub struct DriverClass<F> {
     pub fl_map: [c_int; DRIVER_KINDS],
 }
 
-/// What every driver has.
+/// The callbacks that every driver has.
 pub struct Needed<F> {
     pub open: unsafe extern "C" fn(*const c_char, c_uint, hid_t, haddr_t) -> *mut F,
     pub query: unsafe extern "C" fn(*const F, *mut c_ulong) -> herr_t,
@@ -68,7 +68,7 @@ pub struct Needed<F> {
 }
 
 impl<F> DriverClass<F> {
-    /// A driver that has what it needs and nothing else. Its `open` must give a `Box<F>`.
+    /// A driver with the required callbacks only. Its `open` must return a `Box<F>`.
     pub const fn new(value: c_int, name: &'static CStr, maxaddr: haddr_t, needed: &Needed<F>) -> Self {
         Self {
             version: DRIVER_CLASS_VERSION,
@@ -105,7 +105,7 @@ impl<F> DriverClass<F> {
             fl_map: [0; DRIVER_KINDS],
         }
     }
-    /// Makes it the driver of these access properties.
+    /// Makes this the driver of these access properties.
     pub fn set(&'static self, h5: &'static Api, fapl: hid_t) -> Result<()> {
         // SAFETY: HDF5 copies the class; the driver lives as long as the access properties or a file use it.
         unsafe {
@@ -125,7 +125,7 @@ unsafe extern "C" fn close<F>(file: *mut F) -> herr_t {
 // SAFETY: such tables are never written, and point to static strings.
 unsafe impl<F> Sync for DriverClass<F> {}
 
-/// The part of `H5FD_t` that HDF5 itself fills: an open file begins with it.
+/// The first part of an open file, `H5FD_t`, which HDF5 itself fills.
 #[derive(Default)]
 #[repr(C)]
 pub struct DriverHead([u64; 16]);

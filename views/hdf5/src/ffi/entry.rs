@@ -1,8 +1,8 @@
 //! The two functions that HDF5 looks up in a plugin, and how the plugin finds the libhdf5 that called it.
 //!
-//! Several libhdf5 may share one process (h5py, netCDF4 and PyTables each bring their own), and all of them load this
-//! one library. The caller's return address tells which of them asks; each gets a slot with its own function table
-//! and its own class table, whose callbacks carry the slot's number as a const parameter.
+//! Several libhdf5 may share one process (h5py, netCDF4 and PyTables each bring their own), and all load this one
+//! library. The caller's return address tells which libhdf5 asks; each gets a slot with its own function table and
+//! its own class table, whose callbacks carry the slot's number as a const parameter.
 
 use std::ffi::{CStr, CString, OsStr, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use super::api::Api;
 use super::class::ConnectorClass;
 
-/// How many different libhdf5 one process may hold.
+/// Most libhdf5 in one process.
 pub const SLOTS_MAX: usize = 8;
 
 static APIS: [AtomicPtr<Api>; SLOTS_MAX] = [const { AtomicPtr::new(std::ptr::null_mut()) }; SLOTS_MAX];
@@ -28,7 +28,7 @@ unsafe impl Send for ConnectorClass {}
 /// The function table of a slot.
 ///
 /// # Panics
-/// If the slot was never filled, which cannot be: its callbacks are not handed out before.
+/// If the slot was never filled, which cannot happen: its callbacks are not handed out before.
 pub fn api(slot: usize) -> &'static Api {
     let api = APIS[slot].load(Ordering::Acquire);
     assert!(!api.is_null(), "callback of an empty slot");
@@ -42,7 +42,7 @@ pub extern "C" fn H5PLget_plugin_type() -> c_int {
     1
 }
 
-/// Gives the caller the connector class made for its libhdf5.
+/// Returns the connector class made for the caller's libhdf5.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub extern "C" fn H5PLget_plugin_info() -> *const c_void {
@@ -57,7 +57,7 @@ extern "C" fn info_for_caller(return_address: *const c_void) -> *const c_void {
     match found {
         Ok(Ok(class)) => std::ptr::from_ref(class).cast(),
         Ok(Err(why)) => {
-            // There is no error stack yet to put this on.
+            // No error stack exists yet.
             eprintln!("cenote: the HDF5 connector cannot serve this program: {why}");
             std::ptr::null()
         }
@@ -65,7 +65,7 @@ extern "C" fn info_for_caller(return_address: *const c_void) -> *const c_void {
     }
 }
 
-/// The class table made for the libhdf5 that an address is in.
+/// The class table for the libhdf5 that contains an address.
 pub(super) fn slot_for(return_address: *const c_void) -> Result<&'static ConnectorClass, String> {
     let library = Library::of(return_address)?;
     let mut loaded = LOADED.lock().map_err(|_| "an earlier attempt to load failed half-way")?;
@@ -96,7 +96,7 @@ pub(super) fn slot_for(return_address: *const c_void) -> Result<&'static Connect
     Ok(class)
 }
 
-/// The function table of the libhdf5 that a class table was made for.
+/// The function table of the libhdf5 to which a class table belongs.
 pub(super) fn api_of(class: &'static ConnectorClass) -> Option<&'static Api> {
     let loaded = LOADED.lock().ok()?;
     loaded.iter().position(|(_, known)| std::ptr::eq(*known, class)).map(api)
@@ -107,7 +107,7 @@ pub fn class_of(slot: usize) -> Option<&'static ConnectorClass> {
     LOADED.lock().ok()?.get(slot).map(|(_, class)| *class)
 }
 
-/// The file of a libhdf5 in this process; none if it is part of a program.
+/// The file of a libhdf5 in this process; `None` if it is part of a program.
 pub fn file_of(h5: &Api) -> Option<PathBuf> {
     let library = Library::of(h5.H5open as *const c_void).ok()?;
     let path = PathBuf::from(OsStr::from_bytes(library.name.to_bytes()));

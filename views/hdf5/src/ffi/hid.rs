@@ -12,7 +12,7 @@ pub struct Hid {
 }
 
 impl Hid {
-    /// Takes over an id; `None` if it is no id.
+    /// Takes over an id; `None` if it is invalid.
     pub fn new(h5: &'static Api, id: hid_t) -> Option<Self> {
         (id > 0).then_some(Self { id, h5 })
     }
@@ -27,17 +27,18 @@ impl Hid {
         std::mem::forget(self);
         id
     }
-    /// False if the library has forgotten the id, as it does when it is closed. (`H5Iis_valid` knows no hidden ids.)
+    /// Returns false if the library has dropped the id, as it does when it is closed. (`H5Iis_valid` does not know hidden
+    /// ids.)
     pub fn is_valid(&self) -> bool {
         // SAFETY: a plain query of any number.
         unsafe { (self.h5.H5Iget_type)(self.id) > 0 }
     }
-    /// Hides an id of our own from `H5Fget_obj_count` of all files, which counts every id that counts as the program's.
+    /// Hides one of our ids from `H5Fget_obj_count`, which counts every id that belongs to the program.
     #[must_use]
     pub fn hidden(self) -> Self {
         if let Some(inc_ref) = self.h5.H5I_inc_ref {
-            // SAFETY: the id is valid and ours: one reference is taken that is not the program's, one is given back that is.
-            // There may be none such: `H5VLget_file_type` of some versions makes hidden ids.
+            // SAFETY: the id is valid and ours: takes a reference that is not the program's, and returns one that is. The
+            // latter may not exist: `H5VLget_file_type` of some versions makes hidden ids.
             unsafe {
                 if (self.h5.H5Iget_ref)(self.id) > 0 && inc_ref(self.id, false) > 0 {
                     (self.h5.H5Idec_ref)(self.id);
@@ -46,7 +47,7 @@ impl Hid {
         }
         self
     }
-    /// The library that it belongs to.
+    /// The library of the id.
     pub fn h5(&self) -> &'static Api {
         self.h5
     }
@@ -56,7 +57,7 @@ impl Api {
     /// An id of HDF5's own connector.
     pub fn native_connector(&'static self) -> Result<Hid> {
         // Before HDF5 2.0 the global id is not visible.
-        // SAFETY: plain calls; either gives an id that belongs to us.
+        // SAFETY: plain calls; either returns an id that belongs to us.
         let id = unsafe {
             match self.H5VL_NATIVE_g() {
                 id if id > 0 && (self.H5Iinc_ref)(id) > 0 => id,
@@ -69,8 +70,8 @@ impl Api {
 
 impl Drop for Hid {
     fn drop(&mut self) {
-        // SAFETY: the id was given to us with one reference, which this returns; a library that has been closed since
-        // then answers with an error, which is of no consequence here.
+        // SAFETY: we own one reference to the id, which this returns; a library that has been closed since answers with an
+        // error, which does not matter here.
         unsafe {
             if self.is_valid() {
                 (self.h5.H5Idec_ref)(self.id);

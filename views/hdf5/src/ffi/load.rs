@@ -1,4 +1,5 @@
-//! A libhdf5 for a program that has none: found by name, loaded, and told of this connector without any plugin.
+//! Provides a libhdf5 for a program that has none: finds it by name, loads it, and registers this connector without a
+//! plugin.
 
 use std::ffi::{CStr, CString, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +15,7 @@ use crate::Result;
 /// The environment variable that names a libhdf5.
 pub const LIBRARY_ENV: &str = "CENOTE_HDF5_LIBRARY";
 
-/// What distributions call it; the names of wheels' copies have hashes in them.
+/// Its names in distributions; copies in wheels have hashes in their names.
 const NAMES: [&str; 8] = [
     "libhdf5.so.320",
     "libhdf5.so.310",
@@ -26,7 +27,7 @@ const NAMES: [&str; 8] = [
     "libhdf5_mpich.so.310",
 ];
 
-/// Where Python's packages keep theirs.
+/// Finds the copies in Python packages.
 const ASK_PYTHON: &str = "\
 import glob, importlib.util, os
 for name in 'h5py', 'netCDF4', 'tables':
@@ -39,10 +40,10 @@ for name in 'h5py', 'netCDF4', 'tables':
 /// Loads the libhdf5 at `chosen`, or that of the environment, of the system, or of a Python package: the first that is new
 /// enough.
 ///
-/// Must come before the process has threads: it takes `HDF5_VOL_CONNECTOR` out of the environment, lest HDF5 loads the
+/// Must run before the process has threads: it removes `HDF5_VOL_CONNECTOR` from the environment, lest HDF5 load the
 /// connector a second time as a plugin.
 pub fn library(chosen: Option<&Path>) -> Result<&'static Api> {
-    // SAFETY: the caller says that there is one thread.
+    // SAFETY: the caller states that there is one thread.
     unsafe { std::env::remove_var("HDF5_VOL_CONNECTOR") };
     let named = chosen.map(PathBuf::from).or_else(|| std::env::var_os(LIBRARY_ENV).map(PathBuf::from));
     if let Some(path) = named.filter(|path| !path.as_os_str().is_empty()) {
@@ -66,7 +67,7 @@ pub fn library(chosen: Option<&Path>) -> Result<&'static Api> {
         .try_next(format!("name one: --hdf5 /path/to/libhdf5.so, or {LIBRARY_ENV}; `pip install h5py` brings one")))
 }
 
-/// The copies in wheels of the Python that the user has in the path.
+/// The copies in wheels of the Python in the user's path.
 fn of_python() -> Vec<PathBuf> {
     let asked = std::process::Command::new("python3").args(["-c", ASK_PYTHON]).output();
     let said = asked.map(|output| output.stdout).unwrap_or_default();
@@ -96,15 +97,15 @@ fn load(path: &Path) -> Result<&'static Api, String> {
         if (api.H5open)() < 0 || register(std::ptr::from_ref(class).cast(), H5P_DEFAULT) < 0 {
             return Err("it does not take this connector".into());
         }
-        // Errors are told by whoever called.
+        // The caller reports errors.
         (api.H5Eset_auto2)(H5E_DEFAULT, None, std::ptr::null_mut());
     }
     forget_plugin(api);
     Ok(api)
 }
 
-/// Takes directories with this connector out of those that HDF5 looks for plugins in: it would offer a file that it cannot
-/// open itself to a second copy of us.
+/// Removes directories that contain this connector from HDF5's plugin path: HDF5 would offer a file that it cannot open
+/// itself to a second copy of us.
 fn forget_plugin(api: &Api) {
     let mut path = [0u8; 4096];
     let mut at = 0;
@@ -112,7 +113,7 @@ fn forget_plugin(api: &Api) {
     while let Ok(len) = usize::try_from(unsafe { (api.H5PLget)(at, path.as_mut_ptr().cast(), path.len()) }) {
         let dir = Path::new(OsStr::from_bytes(&path[..len.min(path.len() - 1)]));
         if dir.join("libcenote_hdf5.so").exists() {
-            // SAFETY: a plain call with an index that is there.
+            // SAFETY: a plain call with an existing index.
             if unsafe { (api.H5PLremove)(at) } < 0 {
                 return;
             }
@@ -120,6 +121,6 @@ fn forget_plugin(api: &Api) {
             at += 1;
         }
     }
-    // SAFETY: a plain call: what the last call said is of no consequence.
+    // SAFETY: a plain call: the error of the last call does not matter.
     unsafe { (api.H5Eclear2)(H5E_DEFAULT) };
 }

@@ -1,4 +1,5 @@
-//! The C types of operations on maps (`H5VL_map_args_t`): operations of a connector as a whole.
+//! The C types of operations on maps (`H5VL_map_args_t`), which are operations of a whole
+//! connector.
 
 #![allow(missing_docs, reason = "the names and meanings are those of HDF5's headers")]
 

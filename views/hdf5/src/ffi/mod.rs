@@ -1,4 +1,4 @@
-//! What HDF5 looks like from C: types, the connector class, the function table, and the entry points that HDF5 calls.
+//! HDF5's C interface: types, the connector class, the function table, and the entry points that HDF5 calls.
 
 pub mod api;
 pub mod class;

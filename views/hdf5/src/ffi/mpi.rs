@@ -1,8 +1,8 @@
-//! The few functions of MPI that files opened by many ranks need, found at run time through the libhdf5 that brought MPI.
+//! The few MPI functions needed for files opened by many ranks, found at run time through the libhdf5 that brought MPI.
 //!
-//! MPI fixes no binary interface. In Open MPI a handle is a pointer, in MPICH and what follows its interface (Intel, Cray,
-//! MVAPICH) an `int`; both fit a word here, given by value in a register or written into a word of zeros. What else
-//! differs are constants, of which one is needed: the handle of `MPI_BYTE`.
+//! MPI fixes no binary interface. In Open MPI a handle is a pointer; in MPICH and implementations with its interface (Intel,
+//! Cray, MVAPICH) it is an `int`. Both fit a word here, passed by value in a register or written into a word of zeros. Of
+//! the constants that differ, one is needed: the handle of `MPI_BYTE`.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -10,9 +10,9 @@ use cenote::{Error, ErrorKind};
 
 use crate::Result;
 
-/// A handle of MPI.
+/// An MPI handle.
 pub type Word = usize;
-/// An `MPI_Status` is smaller than this in every MPI.
+/// Larger than the `MPI_Status` of every MPI.
 type Status = [u64; 32];
 
 type Find<'a> = &'a dyn Fn(&CStr) -> [*mut c_void; 2];
@@ -29,7 +29,7 @@ type Test = unsafe extern "C" fn(*mut Word, *mut c_int, *mut Status) -> c_int;
 type Finalized = unsafe extern "C" fn(*mut c_int) -> c_int;
 type Version = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
 
-/// MPI as one libhdf5 uses it.
+/// The MPI of one libhdf5.
 pub struct Mpi {
     rank: OfComm,
     size: OfComm,
@@ -41,7 +41,7 @@ pub struct Mpi {
     byte: Word,
 }
 
-/// Takes the function of that name.
+/// Looks up the function of that name.
 macro_rules! function {
     ($find:expr, $name:literal, $kind:ty) => {{
         let address = first($find, $name);
@@ -59,7 +59,7 @@ fn first(find: Find<'_>, name: &CStr) -> *mut c_void {
 }
 
 impl Mpi {
-    /// MPI, if `find` knows its functions and it is one whose handles are known here.
+    /// MPI, if `find` knows its functions and its handles are known here.
     pub fn find(find: Find<'_>) -> Option<Self> {
         Some(Self {
             rank: function!(find, c"MPI_Comm_rank", OfComm),
@@ -72,14 +72,14 @@ impl Mpi {
             byte: byte(find)?,
         })
     }
-    /// True after `MPI_Finalize`: then nothing else may be called.
+    /// Returns true after `MPI_Finalize`, when nothing else may be called.
     pub fn is_over(&self) -> bool {
         let mut flag = 1;
         // SAFETY: may be called at any time; the place is valid.
         unsafe { (self.finalized)(&raw mut flag) };
         flag != 0
     }
-    /// This process's number in a communicator, and how many there are.
+    /// This process's rank in a communicator, and the number of ranks.
     pub fn rank_and_size(&self, comm: Word) -> Result<(usize, usize)> {
         let (mut rank, mut size) = (0, 0);
         // SAFETY: the communicator is valid; the places too.
@@ -89,21 +89,21 @@ impl Mpi {
         }
         Ok((usize::try_from(rank).unwrap_or(0), usize::try_from(size).unwrap_or(1)))
     }
-    /// Gives a communicator back.
+    /// Frees a communicator.
     pub fn free(&self, mut comm: Word) {
         if !self.is_over() {
             // SAFETY: the communicator is valid and not used any more.
             unsafe { (self.free)(&raw mut comm) };
         }
     }
-    /// Begins to bring every rank's `mine` to rank 0, into `all` there.
+    /// Begins to gather every rank's `mine` at rank 0, into `all` there.
     ///
     /// # Safety
-    /// Both buffers must live, and `mine` stay as it is, until the request is done.
+    /// Both buffers must live, and `mine` must not change, until the request is done.
     pub unsafe fn gather(&self, comm: Word, mine: &[u8], all: &mut [u8]) -> Result<Request> {
         let mut request = 0;
         let count = c_int::try_from(mine.len()).unwrap_or(c_int::MAX);
-        // SAFETY: `all` has room for all on rank 0, and is not looked at elsewhere; the caller keeps both.
+        // SAFETY: `all` has room for all on rank 0, and is not read elsewhere; the caller keeps both.
         let status = unsafe {
             (self.gather)(
                 mine.as_ptr().cast(),
@@ -119,7 +119,7 @@ impl Mpi {
         };
         check("MPI_Igather", status).map(|()| Request(request))
     }
-    /// Begins to give rank 0's `bytes` to all.
+    /// Begins to broadcast rank 0's `bytes` to all.
     ///
     /// # Safety
     /// The buffer must live until the request is done.
@@ -131,7 +131,7 @@ impl Mpi {
             unsafe { (self.broadcast)(bytes.as_mut_ptr().cast(), count, self.byte, 0, comm, &raw mut request) };
         check("MPI_Ibcast", status).map(|()| Request(request))
     }
-    /// True when a request is done.
+    /// Returns true when a request is done.
     pub fn is_done(&self, request: &mut Request) -> Result<bool> {
         let mut flag = 0;
         let mut status: Status = [0; 32];
@@ -141,11 +141,11 @@ impl Mpi {
     }
 }
 
-/// Something that MPI does in the background.
+/// An MPI operation in the background.
 pub struct Request(Word);
 
-/// The handle of `MPI_BYTE`: an object of this name in Open MPI, a number where the library calls itself by one of the names
-/// under which MPICH's binary interface goes.
+/// The handle of `MPI_BYTE`: an object of this name in Open MPI; a number if the library identifies itself by a name of
+/// MPICH's binary interface.
 fn byte(find: Find<'_>) -> Option<Word> {
     let object = first(find, c"ompi_mpi_byte");
     if !object.is_null() {

@@ -131,7 +131,7 @@ impl Writing {
 impl Drop for Writing {
     fn drop(&mut self) {
         if let Err(error) = self.leave() {
-            // HDF5 cannot be told any more. The record of this process is resolved when the process is dead.
+            // Closing can return no error to HDF5 any more. The record of this process is resolved when the process is dead.
             eprintln!("cenote: closing an HDF5 file that is written in atomic checkpoints: {error}");
         }
     }

@@ -20,7 +20,7 @@ const RECORDS: u32 = 512;
 const PIECE: u64 = 4 << 20;
 
 /// Copies the file at `from` to a new file at `to`, which it replaces. For a copied or stale stub, the source is the state that
-/// the stub records, if that was kept; with `current`, the file as it is now. `tell` is told of copied bytes. Returns their
+/// the stub records, if that was kept; with `current`, the file as it is now. `tell` is called with copied bytes. Returns their
 /// number.
 pub fn copy(store: &Store, from: &Path, to: &Path, current: bool, tell: &mut dyn FnMut(u64)) -> Result<u64> {
     let from = path::absolute(from)?;

@@ -1,4 +1,4 @@
-//! What of a file needs no libhdf5: its records, its raw data, and what this process shares about it.
+//! The part of a file that needs no libhdf5: its records, its raw data, and what this process shares about it.
 //!
 //! An open [`File`](super::File) is a `Core` with libhdf5's view of it; the Zarr view and the command use a `Core` alone
 //! ([`super::plain`]). Must not know HDF5's callbacks, identifiers and property lists.
@@ -13,7 +13,7 @@ use super::shared::Shared;
 use crate::Result;
 use crate::meta::records::Meta;
 
-/// What of an open file needs no libhdf5.
+/// The part of an open file that needs no libhdf5.
 pub struct Core {
     /// The store.
     pub store: Store,
@@ -68,7 +68,7 @@ impl Drop for Core {
         if self.writable && identity::keeps_states() {
             let kept = self.container.replace_snapshot(&format!("{STATE_SNAPSHOT}{}", self.state));
             if let Err(error) = kept {
-                // HDF5 cannot be told any more.
+                // Closing can return no error to HDF5 any more.
                 eprintln!("cenote: the state of {} could not be kept for copies of its stub: {error}", self.path);
             }
         }

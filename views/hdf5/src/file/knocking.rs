@@ -17,9 +17,9 @@ use super::process::Process;
 const SILENCE: Duration = Duration::from_millis(35);
 /// Number of silences after which everything that a writer launched has arrived: a change asks the engine fewer things.
 const SILENCES: u32 = 3;
-/// Wait for a writer without a processor. After that its late changes are refused, and it is told.
+/// Longest wait for a writer that gets no processor. Changes that it launches later are refused, and it gets the error.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
-/// A thread that has run for this long has finished what it was about.
+/// A thread that has run for this long has finished the operation it was in.
 const TURN_NS: u64 = 20_000_000;
 /// Interval between two looks at the threads of others.
 const LOOK_EVERY: Duration = Duration::from_millis(5);

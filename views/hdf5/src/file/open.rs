@@ -134,7 +134,7 @@ pub(super) fn staged_id(generation: u64) -> ObjectId {
     ObjectId(u128::from(generation) << 64 | 1)
 }
 
-/// True if a native file is at `path`.
+/// Returns true if a native file is at `path`.
 pub fn is_native(path: &Path) -> bool {
     matches!(stub::look(path), Ok(Seen::Native))
 }

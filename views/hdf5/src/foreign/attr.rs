@@ -33,7 +33,7 @@ pub fn read(native: &Native, oid: u64, name: &[u8], mem_type: hid_t, buf: *mut c
     Ok(())
 }
 
-/// The value in stored form, for a copy of the attribute in a file of ours.
+/// The value in stored form, for a copy of the attribute in a file of the store.
 pub fn stored(native: &Native, place: &Place, name: &[u8], attr: &Attr) -> Result<Stored> {
     let (file, h5) = (&place.file, native.h5);
     let count = usize::try_from(attr.extent.npoints())

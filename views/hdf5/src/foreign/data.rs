@@ -1,4 +1,4 @@
-//! Raw data of datasets of native files, read by HDF5 itself where they lie.
+//! Raw data of native files' datasets, read in place by HDF5 itself.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::ffi::{Api, Hid};
 
 /// A chunk of a native file's dataset.
 pub struct NativeChunkInfo {
-    /// Where its first element is.
+    /// Coordinates of its first element.
     pub offset: Vec<hsize_t>,
-    /// Filters left out.
+    /// Mask of filters left out.
     pub mask: u32,
-    /// Stored bytes.
+    /// Number of stored bytes.
     pub bytes: u64,
 }
 
@@ -26,7 +26,7 @@ pub struct NativeData {
 }
 
 impl NativeData {
-    /// The dataset of that number.
+    /// Opens the dataset with that number.
     pub fn open(native: &Arc<Native>, oid: u64) -> Result<Self> {
         Ok(Self { dataset: native.object(oid)?, native: native.clone() })
     }
@@ -61,7 +61,7 @@ impl NativeData {
         call(h5, name, || i64::from(pass()))?;
         Ok(())
     }
-    /// The chunks that exist, where their first elements are, with filter mask and stored bytes.
+    /// The existing chunks, with the coordinates of their first elements, filter masks and stored sizes.
     pub fn chunks(&self, rank: usize, name: impl FnOnce() -> String) -> Result<Vec<NativeChunkInfo>> {
         struct Found(usize, Vec<NativeChunkInfo>);
         unsafe extern "C" fn each(
@@ -93,7 +93,7 @@ impl NativeData {
         let (to, at) = (stored.as_mut_ptr().cast::<c_void>(), chunk.offset.as_ptr());
         let mut mask = 0;
         let mut room = stored.len();
-        // SAFETY: the buffer has the size that HDF5 said.
+        // SAFETY: the buffer has the size that HDF5 reported.
         let mut read = || unsafe {
             match (h5.H5Dread_chunk2, h5.H5Dread_chunk1.or(h5.H5Dread_chunk)) {
                 (Some(read), _) => read(self.dataset.get(), H5P_DEFAULT, at, &raw mut mask, to, &raw mut room),
@@ -104,12 +104,12 @@ impl NativeData {
         call(h5, name, || i64::from(read()))?;
         Ok(stored)
     }
-    /// `H5Dget_storage_size`.
+    /// Answers `H5Dget_storage_size`.
     pub fn storage_size(&self) -> u64 {
         // SAFETY: a plain query.
         unsafe { (self.h5().H5Dget_storage_size)(self.dataset.get()) }
     }
-    /// `H5Dget_space_status`.
+    /// Answers `H5Dget_space_status`.
     pub fn space_status(&self, name: impl FnOnce() -> String) -> Result<c_int> {
         let mut status = 0;
         // SAFETY: the place is valid.

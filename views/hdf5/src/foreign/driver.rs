@@ -1,6 +1,4 @@
-//! A file driver of HDF5 that reads an object of the store: how native files are read that were staged as plain bytes.
-//!
-//! It can only read.
+//! A read-only HDF5 file driver for objects of the store: reads native files that are staged as plain bytes.
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
@@ -14,7 +12,7 @@ use crate::ffi::Api;
 use crate::ffi::driver::{DriverClass, DriverHead, Needed};
 use crate::ffi::types::{haddr_t, herr_t, hid_t};
 
-/// From the range for drivers that are not registered with anybody; the name is what counts.
+/// From the range for unregistered drivers; only the name matters.
 const CLASS_VALUE: c_int = 523;
 const ADDRESS_MAX: haddr_t = (1 << 63) - 1;
 /// `H5FD_FEAT_DATA_SIEVE`.
@@ -41,7 +39,7 @@ struct Staged {
 }
 
 thread_local! {
-    /// What is being opened on this thread.
+    /// The file that is being opened on this thread.
     static OPENING: RefCell<Option<Staged>> = const { RefCell::new(None) };
 }
 

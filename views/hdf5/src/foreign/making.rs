@@ -1,8 +1,8 @@
-//! A file driver of HDF5 for a file that is made up of two things: what HDF5 writes of its own (headers, heaps, indices),
-//! which is kept, and raw data that are in the store already, of which only the addresses are noted.
+//! An HDF5 file driver for a file with two parts: what HDF5 writes of its own (headers, heaps, indices), whose bytes are
+//! kept; and raw data that are already in the store, of which only the addresses are recorded.
 //!
-//! It knows which is which by who is told: before HDF5 is made to write a chunk, or to allocate a dataset's run, the driver
-//! is told whose bytes these will be. Everything else is kept, raw data with heap addresses among it.
+//! Its caller tells the parts apart: before it makes HDF5 write a chunk, or allocate a dataset's run, it tells the driver
+//! whose bytes these will be. Everything else is kept, including raw data with heap addresses.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,15 +19,15 @@ use crate::ffi::Api;
 use crate::ffi::driver::{DriverClass, DriverHead, Needed};
 use crate::ffi::types::{haddr_t, herr_t, hid_t};
 
-/// From the range for drivers that are not registered with anybody; the name is what counts.
+/// From the range for unregistered drivers; only the name matters.
 const CLASS_VALUE: c_int = 525;
 const ADDRESS_MAX: haddr_t = (1 << 63) - 1;
-/// `H5FD_FEAT_AGGREGATE_METADATA` and `H5FD_FEAT_AGGREGATE_SMALLDATA`: small things lie together. No data sieve, which would
-/// write raw data when nobody is told.
+/// `H5FD_FEAT_AGGREGATE_METADATA` and `H5FD_FEAT_AGGREGATE_SMALLDATA`: small pieces are adjacent. No data sieve, which would
+/// write raw data at times that the caller does not know.
 const FEATURES: c_ulong = 0x1 | 0x10;
 /// `H5FD_MEM_DRAW`.
 const RAW: c_int = 3;
-/// Bytes that are kept lie in pages of so many.
+/// Page size of kept bytes.
 const PAGE_BYTES: usize = 64 << 10;
 
 static CLASS: DriverClass<Open> = DriverClass::new(
@@ -40,23 +40,23 @@ static CLASS: DriverClass<Open> = DriverClass::new(
 /// Raw data of the store that are part of the file.
 #[derive(Clone)]
 pub struct Lent {
-    /// Where they are.
+    /// The object that has them.
     pub object: Object,
-    /// From there on.
+    /// Offset in the object, in bytes.
     pub offset: u64,
-    /// So many.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
-/// What becomes of raw data that HDF5 writes.
+/// What happens to raw data that HDF5 writes.
 #[derive(Default)]
 enum Raw {
-    /// They are kept.
+    /// The bytes are kept.
     #[default]
     Kept,
-    /// They are not kept: all that is to be there is said afterwards.
+    /// The bytes are dropped: the caller records the data afterwards.
     Dropped,
-    /// They are these, in one piece.
+    /// The bytes are these of the store, in one piece.
     Are(Lent),
 }
 
@@ -71,7 +71,8 @@ pub struct Making {
 }
 
 impl Making {
-    /// What is written by `act` as raw data are these bytes of the store. An error if it did not write them.
+    /// Records that the raw data written by `act` are these bytes of the store. Returns an error if `act` did not write
+    /// them.
     pub fn lend<T>(this: &Mutex<Self>, lent: Lent, act: impl FnOnce() -> Result<T>) -> Result<T> {
         let (before, bytes) = (this.lock().lent.len(), lent.bytes);
         this.lock().raw = Raw::Are(lent);
@@ -84,25 +85,25 @@ impl Making {
         }
         done
     }
-    /// What is written by `act` as raw data is not kept.
+    /// Drops the raw data written by `act`.
     pub fn dropping<T>(this: &Mutex<Self>, act: impl FnOnce() -> Result<T>) -> Result<T> {
         this.lock().raw = Raw::Dropped;
         let done = act();
         this.lock().raw = Raw::Kept;
         done
     }
-    /// At this address are these bytes of the store.
+    /// Records these bytes of the store at an address.
     pub fn lent_at(&mut self, address: u64, lent: Lent) {
         self.lent.insert(address, lent);
     }
-    /// At this address are these bytes.
+    /// Keeps bytes at an address.
     pub fn keep(&mut self, address: u64, bytes: &[u8]) {
         let mut at = address;
         let mut rest = bytes;
         while !rest.is_empty() {
             let (page, begin) = (at / PAGE_BYTES as u64, (at % PAGE_BYTES as u64) as usize);
             let (part, later) = rest.split_at(rest.len().min(PAGE_BYTES - begin));
-            // Zeros where nothing is are nothing: of a dataset that is allocated early that can be very much.
+            // Zeros on an empty page are not kept: an early-allocated dataset may have very many.
             if self.pages.contains_key(&page) || part.iter().any(|byte| *byte != 0) {
                 let kept = self.pages.entry(page).or_insert_with(|| vec![0; PAGE_BYTES].into_boxed_slice());
                 kept[begin..begin + part.len()].copy_from_slice(part);
@@ -116,7 +117,7 @@ impl Making {
     pub fn size_bytes(&self) -> u64 {
         self.eoa.max(self.end)
     }
-    /// Runs of bytes that are kept: address, bytes.
+    /// Runs of kept bytes with their addresses.
     pub fn kept(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let size = self.size_bytes();
         self.pages.iter().filter_map(move |(page, bytes)| {
@@ -125,7 +126,7 @@ impl Making {
             (len > 0).then_some((at, &bytes[..len]))
         })
     }
-    /// Bytes of the store, with their addresses; what follows each other in one object is one.
+    /// Bytes of the store with their addresses; adjacent ranges of one object are joined.
     pub fn lent(&self) -> Vec<(u64, Lent)> {
         let mut all: Vec<(u64, Lent)> = Vec::with_capacity(self.lent.len());
         for (address, lent) in &self.lent {
@@ -192,11 +193,11 @@ struct Open {
 }
 
 thread_local! {
-    /// What is being made on this thread.
+    /// The file that is being made on this thread.
     static OPENING: RefCell<Option<Open>> = const { RefCell::new(None) };
 }
 
-/// Runs `make` (`H5Fcreate` with these access properties) so that it makes `making`.
+/// Runs `make` (`H5Fcreate` with these access properties) so that it creates `making`.
 pub fn making<T>(
     h5: &'static Api,
     fapl: hid_t,

@@ -1,11 +1,11 @@
-//! Native HDF5 files, read through the connector as they are.
+//! Native HDF5 files, read in place through the connector.
 //!
-//! The process's own libhdf5 reads a native file, by its own connector chosen explicitly. Metadata become records of ours
+//! The process's own libhdf5 reads a native file by its own connector, chosen explicitly. Metadata become Cenote records
 //! on demand ([`records`]), so that links, attributes, properties and paths work as in any Cenote file; an object's number
-//! is its address in the file, which is what references in its data contain. Raw data and attribute values are read by
-//! HDF5 itself, where they lie ([`data`], [`attr`]). Nothing is copied, nothing is written, nothing is kept.
+//! is its address in the file, which references in the file's data contain. HDF5 itself reads raw data and attribute
+//! values in place ([`data`], [`attr`]). Nothing is copied, written or kept.
 //!
-//! This room must not change a native file, nor know what a program does with what it reads.
+//! This module must not change a native file, nor know what a program does with what it reads.
 
 pub mod attr;
 pub mod data;
@@ -29,20 +29,20 @@ use crate::vol::{oid_of, token_of};
 
 /// `H5F_ACC_RDONLY`.
 const READ_ONLY: c_uint = 0;
-/// `H5E_WALK_UPWARD`: what went wrong first comes first.
+/// `H5E_WALK_UPWARD`: the first error comes first.
 const WALK_UPWARD: i32 = 0;
 
 thread_local! {
-    /// A native file is being opened on this thread: HDF5 must not be told that this connector knows it too.
+    /// This thread is opening a native file: HDF5 must not learn that this connector knows it too.
     static OPENING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// True while this thread opens a native file by HDF5's own connector.
+/// Returns true while this thread opens a native file by HDF5's own connector.
 pub fn is_opening() -> bool {
     OPENING.get()
 }
 
-/// A native file that is open in this process, by HDF5's own connector.
+/// A native file, open in this process by HDF5's own connector.
 pub struct Native {
     /// The libhdf5 that has it open.
     pub h5: &'static Api,
@@ -51,7 +51,7 @@ pub struct Native {
     connector: Hid,
     /// Address of the root group.
     pub root: u64,
-    /// Words for errors.
+    /// The file's name for errors.
     name: String,
 }
 
@@ -60,7 +60,7 @@ impl Native {
     pub fn open(h5: &'static Api, path: &Path) -> Result<Self> {
         Self::open_with(h5, path, |_, open| Ok(open()))
     }
-    /// Opens a native file whose bytes are in `object`, read-only; `path` is its name.
+    /// Opens a native file whose bytes are in `object`, read-only. `path`: its name.
     pub fn open_staged(h5: &'static Api, path: &Path, object: &Object) -> Result<Self> {
         let bytes = object.stat()?.size;
         Self::open_with(h5, path, |fapl, open| driver::opening(h5, fapl, object, bytes, open))
@@ -107,7 +107,7 @@ impl Native {
         // SAFETY: a plain call.
         h5_id(self.h5, "H5Fget_create_plist", unsafe { (self.h5.H5Fget_create_plist)(self.file.get()) })
     }
-    /// An object by its number.
+    /// Opens an object by its number.
     pub fn object(&self, oid: u64) -> Result<Hid> {
         let address = if oid == ROOT { self.root } else { oid };
         let named = || format!("object at address {address} of {}", self.name);
@@ -115,7 +115,7 @@ impl Native {
         let id = call(self.h5, named, || unsafe { (self.h5.H5Oopen_by_token)(self.file.get(), token_of(address)) })?;
         h5_id(self.h5, "H5Oopen_by_token", id)
     }
-    /// The number of an object that an id of this file names.
+    /// The number of the object behind an id of this file.
     pub fn oid(&self, id: hid_t) -> Result<u64> {
         Ok(self.number(oid_of(&info(self.h5, id, H5O_INFO_BASIC, || self.name.clone())?.token)))
     }
@@ -127,7 +127,7 @@ impl Native {
     pub fn id(&self) -> hid_t {
         self.file.get()
     }
-    /// What libhdf5 has for the file.
+    /// libhdf5's structure for the file.
     pub fn structure(&self) -> *mut c_void {
         // SAFETY: a plain query of a valid id.
         unsafe { (self.h5.H5VLobject)(self.file.get()) }
@@ -136,7 +136,7 @@ impl Native {
     pub fn connector(&self) -> hid_t {
         self.connector.get()
     }
-    /// Words for errors.
+    /// The file's name for errors.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -148,7 +148,7 @@ pub fn connector(h5: &'static Api) -> Result<Hid> {
     h5_id(h5, "H5VLget_connector_id_by_name", unsafe { (h5.H5VLget_connector_id_by_name)(c"native".as_ptr()) })
 }
 
-/// What HDF5 says about the object behind an id.
+/// HDF5's description of the object behind an id.
 pub fn info(h5: &'static Api, id: hid_t, fields: c_uint, what: impl FnOnce() -> String) -> Result<H5O_info2_t> {
     let mut info = H5O_info2_t::default();
     // SAFETY: the place is valid.
@@ -156,7 +156,7 @@ pub fn info(h5: &'static Api, id: hid_t, fields: c_uint, what: impl FnOnce() -> 
     Ok(info)
 }
 
-/// Makes an HDF5 call that prints nothing; a negative result is an error about `what` with HDF5's own cause.
+/// Makes a reading HDF5 call without printing; a negative result is an error about `what` with HDF5's own cause.
 pub fn call(h5: &'static Api, what: impl FnOnce() -> String, act: impl FnOnce() -> i64) -> Result<i64> {
     tried(h5, act).map_err(|cause| {
         let kind = kind_of(&cause);
@@ -171,7 +171,7 @@ pub fn call(h5: &'static Api, what: impl FnOnce() -> String, act: impl FnOnce() 
     })
 }
 
-/// The same for a call that writes.
+/// Makes a writing HDF5 call without printing; a negative result is an error about `what` with HDF5's own cause.
 pub fn written(h5: &'static Api, what: impl FnOnce() -> String, act: impl FnOnce() -> i64) -> Result<i64> {
     tried(h5, act).map_err(|cause| match kind_of(&cause) {
         Some(kind) => Error::new(kind, what()).because(format!("HDF5 could not write it: {cause}")),
@@ -179,7 +179,7 @@ pub fn written(h5: &'static Api, what: impl FnOnce() -> String, act: impl FnOnce
     })
 }
 
-/// What kind of failure of the system HDF5's words tell of, if they do: it names the number, in the middle of a sentence.
+/// The kind of system failure in HDF5's error text, which has the number in the middle of a sentence.
 fn kind_of(cause: &str) -> Option<ErrorKind> {
     let number = cause.split_once("errno = ")?.1;
     let end = number.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(number.len());
@@ -191,7 +191,7 @@ fn kind_of(cause: &str) -> Option<ErrorKind> {
     })
 }
 
-/// The same, with HDF5's own cause alone.
+/// Makes an HDF5 call without printing; an error is HDF5's own cause alone.
 pub fn tried(h5: &'static Api, act: impl FnOnce() -> i64) -> Result<i64, String> {
     quietly(h5, || {
         let out = act();
@@ -199,7 +199,7 @@ pub fn tried(h5: &'static Api, act: impl FnOnce() -> i64) -> Result<i64, String>
     })
 }
 
-/// What the calling thread's error stack says went wrong first.
+/// The first error on the calling thread's error stack.
 fn cause(h5: &'static Api) -> String {
     unsafe extern "C" fn each(_: c_uint, entry: *const H5E_error2_t, to: *mut c_void) -> herr_t {
         // SAFETY: HDF5 passes an entry of its stack, and the string given below.

@@ -1,5 +1,4 @@
-//! The records of a native file's metadata, made when they are first asked for: an object's header, its links, its
-//! attributes.
+//! The records of a native file's metadata (object headers, links, attributes), made when first asked for.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -26,7 +25,7 @@ use crate::space::Extent;
 use crate::vol::oid_of;
 use crate::{Result, dtype};
 
-/// What is made at once of an object.
+/// The part of an object whose records are made together.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Part {
     Header,
@@ -35,7 +34,7 @@ enum Part {
 }
 
 impl Part {
-    /// The part that records with this tag belong to; none for records that native files do not have.
+    /// The part to which records with this tag belong; `None` for records that native files do not have.
     fn of(tag: u8) -> Option<Self> {
         match tag {
             keys::TAG_HEADER | keys::TAG_REFCOUNT | keys::TAG_EXTENT | keys::TAG_COMMENT => Some(Self::Header),
@@ -55,7 +54,7 @@ struct Known {
 /// Makes records of a native file's metadata.
 pub struct NativeRecords {
     native: Arc<Native>,
-    /// The open file that the records are of; conversions need it.
+    /// The open file of the records; conversions need it.
     file: Weak<File>,
     known: Mutex<Known>,
 }
@@ -77,15 +76,15 @@ impl Source for NativeRecords {
     }
 }
 
-/// A link or an attribute as HDF5 lists it.
+/// Links or attributes as HDF5 lists them.
 type Listed<T> = Vec<(CString, T)>;
 
 impl NativeRecords {
-    /// For `file`, which `native` is.
+    /// Records of `native` for its open file `file`.
     pub fn new(native: Arc<Native>, file: Weak<File>) -> Self {
         Self { native, file, known: Mutex::default() }
     }
-    /// Makes what a key belongs to. False if there are no such records.
+    /// Makes the records of a key's part. Returns false if no such records exist.
     fn know(&self, key: &[u8]) -> Result<bool> {
         let (Some(part), Some(number)) = (key.first().and_then(|tag| Part::of(*tag)), key.get(1..9)) else {
             return Ok(false);
@@ -116,7 +115,7 @@ impl NativeRecords {
     fn named(&self, oid: u64) -> String {
         format!("object at address {oid} of {}", self.native.name())
     }
-    /// The id that an HDF5 call returns.
+    /// The id returned by an HDF5 call.
     fn id(&self, oid: u64, act: impl FnOnce() -> hid_t) -> Result<Hid> {
         let h5 = self.native.h5;
         h5_id(h5, "an HDF5 call", call(h5, || self.named(oid), act)?)
@@ -165,7 +164,7 @@ impl NativeRecords {
         Ok(())
     }
 
-    /// The number of the committed datatype that a datatype is; 0 if it is none.
+    /// The number of the committed datatype; 0 if the datatype is not committed.
     fn committed(&self, dtype: hid_t) -> Result<u64> {
         // SAFETY: a plain query.
         if unsafe { (self.native.h5.H5Tcommitted)(dtype) } > 0 { self.native.oid(dtype) } else { Ok(0) }
@@ -175,7 +174,7 @@ impl NativeRecords {
         let h5 = self.native.h5;
         let ask = |buf: &mut [u8]| {
             let to = if buf.is_empty() { std::ptr::null_mut() } else { buf.as_mut_ptr().cast() };
-            // SAFETY: the buffer has the size given; none is asked for the length alone.
+            // SAFETY: the buffer has the size given; an empty one asks for the length alone.
             call(h5, || self.named(oid), || unsafe { (h5.H5Oget_comment)(object, to, buf.len()) as i64 })
         };
         let len = ask(&mut [])? as usize;
@@ -285,7 +284,7 @@ impl NativeRecords {
                 dtype: dtype::encode(h5, stated.get())?,
                 committed: self.committed(stated.get())?,
                 extent: Extent::of(h5, space.get())?,
-                value: None, // read where it is: see `super::attr`
+                value: None, // read in place: see `super::attr`
             };
             made.push((keys::ordered(keys::TAG_ATTR_ORDER, oid, order), name.as_bytes().to_vec()));
             made.push((keys::named(keys::TAG_ATTR, oid, name.as_bytes()), attr.encode()));

@@ -1,7 +1,7 @@
-//! A file of the store becomes a native file: the same objects, links, attributes and properties; chunks as they are stored.
+//! Exports a file of the store as a native file: the same objects, links, attributes and properties; chunks as stored.
 //!
-//! First all objects and links are made, groups in order; then attributes and raw data, because a reference can only be
-//! written when what it names has an address.
+//! First makes all objects and links, groups in order; then attributes and raw data, because a reference can only be written
+//! once its target has an address.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CString, c_char, c_void};
@@ -36,8 +36,8 @@ use crate::{Result, blob, data, dtype, value};
 const FORMAT_LOW: i32 = 1;
 const FORMATS_HIGH: [i32; 2] = [6, 5];
 
-/// Makes the file of `store` at `from` a native file at `to`, where it replaces what is there, unless that is a file of a
-/// store. Nothing is changed unless all of it succeeds.
+/// Exports the file of `store` at `from` to a native file at `to`, replacing what is there unless that is a file of a store.
+/// Changes nothing unless everything succeeds.
 pub fn export(h5: &'static Api, store: &Store, from: &Path, to: &Path, progress: Progress<'_>) -> Result<Copied> {
     let source = open::open_stored(h5, store, from)?;
     if source.native.is_some() {
@@ -59,7 +59,7 @@ pub fn export(h5: &'static Api, store: &Store, from: &Path, to: &Path, progress:
         Ok(copied)
     });
     if placed.is_err() {
-        // The first error is the one to tell.
+        // Report the first error, not one of this removal.
         let _ = fs::remove_file(&beside);
     }
     placed
@@ -71,12 +71,12 @@ pub(super) fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Where a native file is made.
+/// Where the native file is made.
 #[derive(Clone, Copy)]
 pub(super) enum Onto<'a> {
     /// In the file system.
     Path(&'a Path),
-    /// In the store, with raw data where they are.
+    /// In the store, with raw data in place.
     Store(&'a Arc<Mutex<Making>>),
 }
 
@@ -133,7 +133,7 @@ pub(super) fn make(h5: &'static Api, source: &Arc<File>, to: Onto<'_>, progress:
     Ok(copied)
 }
 
-/// Copies the bytes before the stub that belong to the program.
+/// Copies the user block: the program's bytes before the stub.
 fn copy_user_block(source: &File, to: Onto<'_>) -> Result<()> {
     let mut head = vec![0; source.at_path.user_block as usize];
     if head.is_empty() {
@@ -161,11 +161,11 @@ struct Export {
     source: Arc<File>,
     /// The native file.
     file: hid_t,
-    /// The same, if it is made up in the store.
+    /// Set if the native file is made in the store.
     making: Option<Arc<Mutex<Making>>>,
-    /// Where objects are in it.
+    /// Tokens of the objects in it.
     tokens: HashMap<u64, H5O_token_t>,
-    /// Objects in the order in which they were made.
+    /// Objects in the order of their creation.
     made: Vec<u64>,
     /// Committed datatypes that have no link yet.
     held: HashMap<u64, Hid>,
@@ -211,7 +211,7 @@ impl Export {
     fn id(&self, oid: u64, act: impl FnOnce() -> hid_t) -> Result<Hid> {
         h5_id(self.h5, "an HDF5 call", self.done(oid, act)?)
     }
-    /// An object that was made.
+    /// Opens an object that was made.
     fn open(&self, oid: u64) -> Result<Hid> {
         let token = *self.tokens.get(&oid).ok_or_else(|| crate::meta::gone(&self.source, oid))?;
         // SAFETY: a plain call.
@@ -261,7 +261,7 @@ impl Export {
         Ok(())
     }
 
-    /// Makes an object that has no link yet.
+    /// Makes an object without a link.
     fn make(&mut self, oid: u64, groups: &mut VecDeque<u64>) -> Result<Hid> {
         let h5 = self.h5;
         // SAFETY: plain calls with ids of this scope.
@@ -304,7 +304,7 @@ impl Export {
         Ok(made)
     }
 
-    /// The committed datatype in the native file that is meant, or the type itself.
+    /// The corresponding committed datatype in the native file, or the type itself.
     fn committed(&mut self, oid: u64, plain: Hid, groups: &mut VecDeque<u64>) -> Result<Hid> {
         if oid == 0 || header::find(&self.source, oid)?.is_none() {
             return Ok(plain);
@@ -316,16 +316,16 @@ impl Export {
         self.open(oid)
     }
 
-    /// The address in the native file that stands for an object's number.
+    /// The address in the native file for an object number.
     fn address(&self, oid: u64) -> Result<u64> {
         if oid == 0 {
             return Ok(0);
         }
         let oid = objects::canonical(&self.source, oid)?;
-        // What leads nowhere here leads nowhere there.
+        // A dangling reference stays a null reference.
         Ok(self.tokens.get(&oid).map_or(0, crate::vol::oid_of))
     }
-    /// A reference in the file of the store becomes one in the native file.
+    /// Turns a reference in the file of the store into one in the native file.
     fn redirect(&self, reference: &mut [u8]) -> Result<()> {
         if let Ok(region) = <[u8; REGION_BYTES]>::try_from(&*reference) {
             reference.copy_from_slice(&self.region(&region)?);
@@ -334,7 +334,7 @@ impl Export {
         }
         Ok(())
     }
-    /// The same of a region reference of the old kind.
+    /// Turns an old region reference into one in the native file.
     fn region(&self, region: &[u8; REGION_BYTES]) -> Result<[u8; REGION_BYTES]> {
         let mut made = [0; REGION_BYTES];
         let Some(oid) = records::dataset(&self.source, region)? else { return Ok(made) };
@@ -348,7 +348,7 @@ impl Export {
         self.done(oid, || i64::from(create()))?;
         Ok(made)
     }
-    /// Refuses what a native file would need another form for. True if there are references of the old kinds.
+    /// Refuses types that a native file would need in another form. Returns true if there are old references.
     fn check(&self, dtype: hid_t, what: impl FnOnce() -> String) -> Result<bool> {
         let found = references(self.h5, dtype)?;
         if found.others {
@@ -387,7 +387,7 @@ impl Export {
             if has_references {
                 remap(h5, dtype.get(), &mut elements[..], count, &mut |reference| self.redirect(reference))?;
             }
-            // SAFETY: the elements are as many as the space has, of that type; then they are freed.
+            // SAFETY: the elements are as many as the space has, of that type; they are freed afterwards.
             let wrote = written(h5, shown, || i64::from(unsafe { (h5.H5Awrite)(made.get(), dtype.get(), at) }));
             // SAFETY: as above.
             unsafe { (h5.H5Treclaim)(dtype.get(), space.get(), H5P_DEFAULT, at) };
@@ -418,7 +418,7 @@ impl Export {
     }
 }
 
-/// Bytes that a file has in the store, about: what an export will copy.
+/// Approximate bytes that an export will copy: the file's size in the store.
 pub fn stored_bytes(h5: &'static Api, store: &Store, from: &Path) -> Result<u64> {
     let file = open::open_stored(h5, store, from)?;
     if file.native.is_some() {

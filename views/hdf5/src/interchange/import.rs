@@ -1,5 +1,5 @@
-//! A native file becomes a file of the store: the same objects under the same numbers (their addresses), so that references
-//! in raw data stay as they are; chunks as they are stored.
+//! Imports a native file as a file of the store: the same objects under the same numbers (their addresses), so that
+//! references in raw data stay valid; chunks as stored.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::unix::fs::FileExt;
@@ -23,18 +23,18 @@ use crate::meta::{attrs, transact};
 use crate::object::{self, Body};
 use crate::{Result, blob, data, dtype, foreign};
 
-/// Records gathered before they are sent.
+/// Bytes of records gathered before they are sent.
 const GATHERED_BYTES: usize = 256 << 10;
 
-/// Makes the native file whose bytes are `from` a file of its store at `to`. Nothing is changed unless all of it succeeds.
+/// Imports the native file in the object `from` as a file of its store at `to`. Changes nothing unless everything succeeds.
 pub fn import_object(h5: &'static Api, from: &Object, to: &Path) -> Result<Copied> {
     let source = crate::file::native::open_object(h5, from, to)?;
     let head = |bytes: &mut [u8]| from.read_at(0, bytes).map(|_| ());
     import_from(h5, from.container().store(), &source, &head, to, &mut |_| Ok(()))
 }
 
-/// Makes the native file at `from` a file of `store` at `to`, where it replaces what is there. Nothing is changed unless
-/// all of it succeeds.
+/// Imports the native file at `from` as a file of `store` at `to`, replacing what is there. Changes nothing unless
+/// everything succeeds.
 pub fn import(h5: &'static Api, store: &Store, from: &Path, to: &Path, progress: Progress<'_>) -> Result<Copied> {
     let source = crate::file::open::open_stored(h5, store, from)?;
     let head = |bytes: &mut [u8]| user_block(store, from, bytes);
@@ -78,7 +78,7 @@ fn import_from(
     Ok(copied)
 }
 
-/// The bytes before a native file that belong to the program.
+/// Reads the user block of a native file.
 fn user_block(store: &Store, from: &Path, head: &mut [u8]) -> Result<()> {
     if crate::file::is_stub(from) {
         return crate::file::staged_object(store, from)?.read_at(0, head).map(|_| ());
@@ -93,9 +93,9 @@ struct Import {
     gathered: Vec<Record>,
     bytes: usize,
     copied: Copied,
-    /// How many datasets and attributes were made with each committed datatype.
+    /// Number of datasets and attributes made with each committed datatype.
     users: HashMap<u64, u32>,
-    /// How many hard links lead to each object that was met.
+    /// Number of hard links to each object met.
     links: HashMap<u64, u32>,
     todo: VecDeque<u64>,
     regions: Regions,
@@ -103,7 +103,7 @@ struct Import {
 
 impl Import {
     fn all(&mut self, progress: Progress<'_>) -> Result<()> {
-        // HDF5 counts datasets and attributes of a committed datatype among its links; they are counted apart here.
+        // HDF5 counts datasets and attributes of a committed datatype among its links; here they are counted separately.
         self.links.insert(ROOT, 1);
         self.todo.push_back(ROOT);
         while let Some(oid) = self.todo.pop_front() {
@@ -165,7 +165,7 @@ impl Import {
         self.bytes = 0;
         Ok(())
     }
-    /// Copies the records of an object with these tags as they are.
+    /// Copies an object's records with these tags unchanged.
     fn records(&mut self, oid: u64, tags: &[u8]) -> Result<()> {
         for tag in tags {
             for record in self.source.meta.iter(&keys::of(*tag, oid)) {
@@ -197,7 +197,7 @@ impl Import {
             self.met(committed, 0);
         }
     }
-    /// Notes an object that is to be copied too, and that so many more links lead to it.
+    /// Notes an object to be copied, and adds to its number of links.
     fn met(&mut self, oid: u64, links: u32) {
         let count = self.links.entry(oid).or_insert_with(|| {
             self.todo.push_back(oid);
@@ -205,7 +205,7 @@ impl Import {
         });
         *count += links;
     }
-    /// Refuses references that are about the native file itself.
+    /// Refuses references to the native file itself.
     fn check(&self, encoded: &[u8], what: impl FnOnce() -> String) -> Result<()> {
         let h5 = self.source.h5;
         if references(h5, dtype::decode(h5, encoded)?.get())?.others {

@@ -1,4 +1,5 @@
-//! Whole files between native HDF5 and the store, exactly, both ways. For the `cenote` command; knows nothing of terminals.
+//! Exact copies of whole files between native HDF5 and the store, both ways. For the `cenote` command; knows nothing of
+//! terminals.
 
 pub mod export;
 pub mod import;
@@ -17,10 +18,10 @@ pub use import::{import, import_object};
 pub use stage::{stage, unstage};
 pub use stream::stream;
 
-/// Told now and then how far a copy is: raw bytes copied so far.
+/// Called now and then with the raw bytes copied so far.
 pub type Progress<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
 
-/// What was copied.
+/// Numbers of copied objects.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Copied {
     /// Groups.
@@ -31,7 +32,7 @@ pub struct Copied {
     pub datatypes: u64,
     /// Attributes.
     pub attributes: u64,
-    /// Bytes of raw data as they are stored.
+    /// Bytes of raw data in stored form.
     pub bytes: u64,
 }
 
@@ -40,13 +41,13 @@ pub struct Copied {
 pub(crate) struct References {
     /// Object references (8 bytes).
     pub objects: bool,
-    /// Region references of the old kind (12 bytes).
+    /// Old region references (12 bytes).
     pub regions: bool,
-    /// References of the new kind (64 bytes).
+    /// New references (64 bytes).
     pub others: bool,
 }
 
-/// Looks for references in a datatype.
+/// Finds the references in a datatype.
 pub(crate) fn references(h5: &'static Api, dtype: hid_t) -> Result<References> {
     let mut found = References::default();
     // SAFETY: plain queries; ids that they return are owned here.
@@ -76,7 +77,7 @@ pub(crate) fn references(h5: &'static Api, dtype: hid_t) -> Result<References> {
     Ok(found)
 }
 
-/// Applies `each` to every reference of the old kinds, 8 or 12 bytes, in `count` elements in memory form.
+/// Applies `each` to every old reference, of 8 or 12 bytes, in `count` elements in memory form.
 pub(crate) fn remap(
     h5: &'static Api,
     dtype: hid_t,

@@ -1,5 +1,5 @@
-//! Region references of the old kind in a native file that is imported. They keep their 12 bytes, as raw data do; what the
-//! native file's heap says behind them becomes records under the same numbers.
+//! Old region references of an imported native file. They keep their 12 bytes, as raw data do; their targets, read from
+//! the native file's heap, become records under the same numbers.
 
 use std::collections::HashSet;
 use std::ffi::c_void;
@@ -18,12 +18,12 @@ use crate::regions::{REGION, Serialiser};
 use crate::space::Extent;
 use crate::{Result, dtype};
 
-/// Elements are looked at all at once.
+/// Most bytes of elements, which are all read at once.
 const BYTES_MAX: u64 = 1 << 30;
 
 type Reference = [u8; REFERENCE_BYTES];
 
-/// What the references that were met refer to.
+/// Targets of the references met.
 pub struct Regions {
     target: Arc<File>,
     met: HashSet<Reference>,
@@ -31,7 +31,7 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// Of an import into `target`.
+    /// For an import into `target`.
     pub fn new(target: Arc<File>) -> Self {
         Self { target, met: HashSet::new(), serialiser: None }
     }
@@ -80,7 +80,7 @@ impl Regions {
         let space = foreign::tried(h5, || unsafe { (h5.H5Rget_region)(file, REGION, at) });
         // SAFETY: as above.
         let object = foreign::tried(h5, || unsafe { (h5.H5Rdereference2)(file, H5P_DEFAULT, REGION, at) });
-        // What leads nowhere there leads nowhere here.
+        // A dangling reference stays dangling.
         let (Some(space), Some(object)) =
             (space.ok().and_then(|id| Hid::new(h5, id)), object.ok().and_then(|id| Hid::new(h5, id)))
         else {
@@ -95,7 +95,7 @@ impl Regions {
         }
     }
 
-    /// The records of the references that were met.
+    /// The records of the references met.
     pub fn records(&mut self) -> Result<Vec<Record>> {
         self.serialiser.take().map_or(Ok(Vec::new()), Serialiser::records)
     }

@@ -1,4 +1,4 @@
-//! A native file's bytes come into the store as they are, and out of it. No libhdf5 is needed.
+//! Copies a native file's bytes into the store, and out of it, unchanged. Needs no libhdf5.
 
 use std::fs::{self, File as Posix};
 use std::io::Read;
@@ -15,8 +15,8 @@ use crate::file::{open, staged_object};
 /// Bytes copied at a time.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// Puts the bytes of the native file at `from` into `store`, as a file at `to`, where it replaces what is there. Gives their
-/// number. Nothing is changed unless all of it succeeds.
+/// Stages the bytes of the native file at `from` in `store`, as a file at `to`, replacing what is there. Returns their
+/// number. Changes nothing unless everything succeeds.
 pub fn stage(store: &Store, from: &Path, to: &Path, progress: Progress<'_>) -> Result<u64> {
     let failed = |e: std::io::Error| Error::io(format!("file {}", from.display()), &e);
     if !open::is_native(from) {
@@ -41,7 +41,7 @@ pub fn stage(store: &Store, from: &Path, to: &Path, progress: Progress<'_>) -> R
     Ok(at)
 }
 
-/// Writes the bytes that were staged as the file at `from` to a file at `to`, where they replace what is there.
+/// Writes the bytes staged as the file at `from` to a file at `to`, replacing what is there.
 pub fn unstage(store: &Store, from: &Path, to: &Path, progress: Progress<'_>) -> Result<u64> {
     let object = staged_object(store, from)?;
     let size = object.stat()?.size;
@@ -65,7 +65,7 @@ pub fn unstage(store: &Store, from: &Path, to: &Path, progress: Progress<'_>) ->
         fs::rename(&beside, to).map_err(failed)
     })();
     if copied.is_err() {
-        // The first error is the one to tell.
+        // Report the first error, not one of this removal.
         let _ = fs::remove_file(&beside);
     }
     copied.map(|()| size)

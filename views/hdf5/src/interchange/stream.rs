@@ -1,5 +1,5 @@
-//! A file of the store as the bytes of a native file, made in the store itself: what HDF5 writes of its own is an object, and
-//! raw data become part of it where they are, without being copied (see [`crate::foreign::making`]).
+//! A file of the store as the byte stream of a native file, made in the store: one object holds what HDF5 writes of its own,
+//! and shares raw data in place, without copying them (see [`crate::foreign::making`]).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::foreign::making::{Lent, Making};
 use crate::meta::header::{self, Body};
 use crate::meta::keys;
 
-/// Bytes that one message writes at most.
+/// Most bytes written by one message.
 const MESSAGE_BYTES: usize = 4 << 20;
-/// Ranges that are shared in one transaction.
+/// Ranges shared in one transaction.
 const SHARED_MAX: usize = 512;
-/// How often a file that others change meanwhile is made anew before a snapshot is made of it.
+/// Attempts to make a stream of a file that others change, before a snapshot is used.
 const TRIES: u32 = 2;
 
 /// A file as a stream of bytes.
@@ -28,28 +28,28 @@ const TRIES: u32 = 2;
 pub struct Stream {
     /// The object that has the bytes; nobody else knows it yet.
     pub object: Object,
-    /// How long it is.
+    /// Length in bytes.
     pub size_bytes: u64,
-    /// Of that, bytes that were written for it.
+    /// Bytes of it that were written for it.
     pub kept_bytes: u64,
-    /// Of that, bytes that are those of datasets.
+    /// Bytes of it that are shared with datasets.
     pub shared_bytes: u64,
-    /// What it was made of.
+    /// The sources from which it was made.
     pub sources: Sources,
 }
 
-/// What a stream was made of, to tell whether it still is what the file is.
+/// The sources of a stream, which tell whether it still equals the file.
 #[derive(Clone, Default, Debug)]
 pub struct Sources {
     /// Indices of the file's container.
     pub indices: Vec<IndexId>,
     /// Objects.
     pub objects: Vec<ObjectId>,
-    /// How often all these had been changed when it was made; 0: it cannot be told.
+    /// Change counts of all these when the stream was made; 0: unknown.
     pub changes: Changes,
 }
 
-/// Makes a stream of the file at `path`. Whoever calls this removes the object if it is not needed.
+/// Makes a stream of the file at `path`. The caller deletes the object if it is not needed.
 pub fn stream(h5: &'static Api, store: &Store, path: &Path) -> Result<Stream> {
     if let Ok(staged) = file::staged_object(store, path) {
         return of_staged(&staged);
@@ -69,7 +69,7 @@ pub fn stream(h5: &'static Api, store: &Store, path: &Path) -> Result<Stream> {
     of_snapshot(h5, store, path, &base)
 }
 
-/// Somebody writes the file all the time: a snapshot stands still.
+/// Makes a stream of a snapshot, for a file that is written all the time.
 fn of_snapshot(h5: &'static Api, store: &Store, path: &Path, base: &Container) -> Result<Stream> {
     let before = sources(h5, store, path, base)?;
     let name = format!("stream-{}-{:x}", std::process::id(), crate::data::nonce());
@@ -82,7 +82,7 @@ fn of_snapshot(h5: &'static Api, store: &Store, path: &Path, base: &Container) -
     Ok(Stream { sources: before, ..made? })
 }
 
-/// What is staged are the bytes of a native file.
+/// Makes a stream of a staged file, which has the bytes of a native file.
 fn of_staged(staged: &Object) -> Result<Stream> {
     let container = staged.container().clone();
     let changes = container.changes(&[], &[staged.key().object])?;
@@ -97,7 +97,7 @@ fn fresh_id() -> ObjectId {
     ObjectId(u128::from(STREAMS) << 64 | u128::from(crate::data::nonce()))
 }
 
-/// What the file's content depends on.
+/// The sources on which the file's content depends.
 fn sources(h5: &'static Api, store: &Store, path: &Path, base: &Container) -> Result<Sources> {
     let file = open::open_stored(h5, store, path)?;
     let indices = vec![file::SUPER_INDEX, IndexId(u128::from(file.generation))];
@@ -110,7 +110,7 @@ fn sources(h5: &'static Api, store: &Store, path: &Path, base: &Container) -> Re
             objects.extend([file.object_id(oid), file.object_id(oid | HEAP_BIT)]);
         }
     }
-    // A checkpoint that readers see is another one at the next flush, which changes nothing that could be looked at.
+    // The checkpoint that readers see is replaced at the next flush, which changes nothing that could be compared.
     let is_still = file.container.id() != base.id();
     let changes = if is_still { Changes::default() } else { base.changes(&indices, &objects)? };
     Ok(Sources { indices, objects, changes })
@@ -128,7 +128,7 @@ fn made_of(h5: &'static Api, store: &Store, path: &Path, base: &Container) -> Re
     let object = base.create_object(Some(fresh_id()), None)?;
     let stored = stored(&object, &making);
     if stored.is_err() {
-        // The first error is the one to tell.
+        // Report the first error, not one of this deletion.
         let _ = base.delete_object(object.key().object);
     }
     stored
@@ -156,7 +156,7 @@ fn stored(object: &Object, making: &Making) -> Result<Stream> {
     for some in lent.chunks(SHARED_MAX) {
         let mut tx = store.begin();
         for (at, Lent { object: from, offset, bytes }) in some {
-            // What was never written there reads as zeros, here as there.
+            // Ranges that were never written read as zeros in both.
             let there = match from.size() {
                 Ok(size) => size.saturating_sub(*offset).min(*bytes),
                 Err(error) if error.kind() == ErrorKind::NotFound => 0,

@@ -10,7 +10,7 @@ use crate::value::Stored;
 use super::bytes::{Encode, Reader};
 use super::{count_up, keys};
 
-/// Bytes of an attribute's name with the NUL behind it.
+/// Maximum length of an attribute's name, including the final NUL.
 const NAME_BYTES_MAX: usize = 65_535;
 
 const VERSION: u8 = 1;
@@ -18,7 +18,7 @@ const VERSION: u8 = 1;
 /// An attribute's record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Attr {
-    /// Tells this attribute from an earlier or later one of the same name.
+    /// Distinguishes this attribute from earlier or later ones of the same name.
     pub uid: u64,
     /// Creation order among the object's attributes.
     pub order: u64,
@@ -26,11 +26,11 @@ pub struct Attr {
     pub cset: u8,
     /// Encoded datatype.
     pub dtype: Vec<u8>,
-    /// The committed datatype that it was made with; 0 if none.
+    /// The committed datatype given at creation; 0 if none.
     pub committed: u64,
     /// Shape.
     pub extent: Extent,
-    /// Its value; `None` until written (reads as zeros then, as HDF5 does).
+    /// The value; `None` until written (reads as zeros then, as in HDF5).
     pub value: Option<Stored>,
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn fuzz(record: &[u8]) {
     }
 }
 
-/// The error for an attribute that is not there.
+/// The error for a missing attribute.
 pub fn missing(file: &Core, oid: u64, name: &[u8]) -> Error {
     Error::new(
         ErrorKind::NotFound,
@@ -96,12 +96,12 @@ pub fn find(file: &Core, oid: u64, name: &[u8]) -> Result<Option<Attr>> {
     file.meta.get_one(&keys::named(keys::TAG_ATTR, oid, name))?.map(|r| Attr::decode(&r)).transpose()
 }
 
-/// An attribute by name; an error if it is not there.
+/// An attribute by name; an error if it does not exist.
 pub fn get(file: &Core, oid: u64, name: &[u8]) -> Result<Attr> {
     find(file, oid, name)?.ok_or_else(|| missing(file, oid, name))
 }
 
-/// True if there is an attribute of that name.
+/// Returns true if an attribute of that name exists.
 pub fn has(file: &Core, oid: u64, name: &[u8]) -> Result<bool> {
     Ok(file.meta.get_one(&keys::named(keys::TAG_ATTR, oid, name))?.is_some())
 }
@@ -115,7 +115,7 @@ pub fn list(file: &Core, oid: u64) -> Result<Vec<(Vec<u8>, Attr)>> {
         .collect()
 }
 
-/// All attributes in the order that `index` and `order` ask for.
+/// All attributes in the order requested by `index` and `order`.
 pub fn list_in(file: &Core, oid: u64, index: i32, order: i32) -> Result<Vec<(Vec<u8>, Attr)>> {
     use crate::ffi::types::{H5_INDEX_CRT_ORDER, H5_ITER_DEC};
     let mut all = list(file, oid)?;
@@ -128,7 +128,7 @@ pub fn list_in(file: &Core, oid: u64, index: i32, order: i32) -> Result<Vec<(Vec
     Ok(all)
 }
 
-/// The attribute at position `n` of the order that `index` and `order` ask for.
+/// The attribute at position `n` of the order requested by `index` and `order`.
 pub fn nth(file: &Core, oid: u64, index: i32, order: i32, n: u64) -> Result<(Vec<u8>, Attr)> {
     let all = list_in(file, oid, index, order)?;
     all.into_iter().nth(usize::try_from(n).unwrap_or(usize::MAX)).ok_or_else(|| {
@@ -142,7 +142,7 @@ pub fn count(file: &Core, oid: u64) -> Result<u64> {
     super::count(file, &keys::of(keys::TAG_ATTR, oid))
 }
 
-/// An error if an attribute of that name cannot be added now.
+/// Returns an error if an attribute of that name cannot be added now.
 pub fn check_new(file: &Core, oid: u64, name: &[u8]) -> Result<()> {
     check_length(name)?;
     let keys = [keys::named(keys::TAG_ATTR, oid, name), keys::of(keys::TAG_HEADER, oid)];
@@ -153,7 +153,7 @@ pub fn check_new(file: &Core, oid: u64, name: &[u8]) -> Result<()> {
     }
 }
 
-/// HDF5's files have names of this length at most (they end in NUL there), and are what a file may be exported to.
+/// Limits names to the length in HDF5's files (including the final NUL), to which a file may be exported.
 fn check_length(name: &[u8]) -> Result<()> {
     if name.len() < NAME_BYTES_MAX {
         return Ok(());
@@ -169,7 +169,7 @@ fn taken(name: &[u8]) -> Error {
         .because("attribute already exists")
 }
 
-/// Adds an attribute; its creation order is set here, and its uid unless it has one.
+/// Adds an attribute; sets its creation order, and its uid unless it has one.
 pub fn create(tx: &mut Transaction, file: &Core, oid: u64, name: &[u8], attr: &mut Attr) -> Result<()> {
     let key = keys::named(keys::TAG_ATTR, oid, name);
     if tx.get(&file.meta, &key)?.is_some() {
@@ -213,7 +213,7 @@ pub fn by_uid(file: &Core, oid: u64, uid: u64) -> Result<Option<(Vec<u8>, Attr)>
     Ok(list(file, oid)?.into_iter().find(|(_, attr)| attr.uid == uid))
 }
 
-/// An open attribute's present name and record; its last ones if this process has deleted it meanwhile.
+/// An open attribute's present name and record, or its last ones if this process has deleted it meanwhile.
 pub fn current(file: &Core, oid: u64, name: &[u8], uid: u64) -> Result<(Vec<u8>, Attr)> {
     if let Some(attr) = find(file, oid, name)?.filter(|a| a.uid == uid) {
         return Ok((name.to_vec(), attr));
@@ -224,10 +224,10 @@ pub fn current(file: &Core, oid: u64, name: &[u8], uid: u64) -> Result<(Vec<u8>,
     file.shared.attr_last(uid).map(|attr| (name.to_vec(), attr)).ok_or_else(|| missing(file, oid, name))
 }
 
-/// Begins creation order anew if `name`, which this transaction takes away, is the only attribute of the object.
+/// Restarts creation order if `name`, which this transaction removes, is the object's only attribute.
 pub fn restart_order_if_last(tx: &mut Transaction, file: &Core, oid: u64, name: &[u8]) -> Result<()> {
     let counter = keys::of(keys::TAG_ATTR_NEXT, oid);
-    // Read first: whoever adds an attribute from now on makes this transaction fail.
+    // Read first: any later addition of an attribute makes this transaction fail.
     if tx.get(&file.meta, &counter)?.is_none() {
         return Ok(());
     }
@@ -235,7 +235,7 @@ pub fn restart_order_if_last(tx: &mut Transaction, file: &Core, oid: u64, name: 
     if left.iter().all(|(key, _)| keys::suffix(key) == name) { tx.del(&file.meta, &counter) } else { Ok(()) }
 }
 
-/// Takes an attribute away; its datatype, if a committed one, is the caller's business.
+/// Removes an attribute. The caller handles its datatype, if that is a committed one.
 pub fn remove(tx: &mut Transaction, file: &Core, oid: u64, name: &[u8]) -> Result<Attr> {
     let key = keys::named(keys::TAG_ATTR, oid, name);
     let record = tx.get(&file.meta, &key)?.ok_or_else(|| missing(file, oid, name))?;
@@ -246,7 +246,7 @@ pub fn remove(tx: &mut Transaction, file: &Core, oid: u64, name: &[u8]) -> Resul
     Ok(attr)
 }
 
-/// Gives an attribute another name; an attribute that had it is an error.
+/// Renames an attribute. An attribute that already has the new name is an error.
 pub fn rename(tx: &mut Transaction, file: &Core, oid: u64, old: &[u8], new: &[u8]) -> Result<()> {
     if old == new {
         return Ok(());

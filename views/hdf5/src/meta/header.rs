@@ -1,4 +1,4 @@
-//! Object headers: what an object is, and what was fixed when it was made.
+//! Object headers: an object's kind, and its constant properties.
 
 use crate::Result;
 use crate::file::Core;
@@ -13,13 +13,13 @@ const VERSION: u8 = 1;
 /// An object's header record.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Header {
-    /// Seconds since 1970 when it was made; 0 if times are not tracked.
+    /// Creation time in seconds since 1970; 0 if times are not tracked.
     pub born_unix_s: i64,
-    /// What it is.
+    /// Kind and constant properties.
     pub body: Body,
 }
 
-/// What an object is.
+/// Kind and constant properties of an object.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Body {
     /// A group.
@@ -28,7 +28,7 @@ pub enum Body {
     Dataset {
         /// Encoded datatype.
         dtype: Vec<u8>,
-        /// The committed datatype that it was made with; 0 if none.
+        /// The committed datatype given at creation; 0 if none.
         committed: u64,
         /// Creation properties.
         props: DatasetProps,
@@ -54,7 +54,7 @@ pub enum Body {
 }
 
 impl Header {
-    /// The properties that every object has.
+    /// The properties common to all objects.
     pub fn object_props(&self) -> &ObjectProps {
         match &self.body {
             Body::Group(props) => &props.object,
@@ -62,7 +62,7 @@ impl Header {
             Body::Datatype { props, .. } | Body::Map { props, .. } => props,
         }
     }
-    /// Encodes.
+    /// Encodes the header.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Vec::new();
         w.put_u8(VERSION);
@@ -93,7 +93,7 @@ impl Header {
         }
         w
     }
-    /// Decodes.
+    /// Decodes a header.
     pub fn decode(record: &[u8]) -> Result<Self> {
         let mut r = Reader::of("object header record", record);
         if r.u8()? != VERSION {

@@ -1,7 +1,7 @@
-//! Keys of the metadata index: a tag, the object's number (big-endian, so that an object's records are neighbours),
-//! and what the record is about. Tags from 0x40 on belong to the raw-data room.
+//! Keys of the metadata index: a tag, the object's number (big-endian, so that an object's records are adjacent),
+//! and the subject of the record. Tags from 0x40 on belong to the raw-data module.
 
-/// Object header: kind, times, what is fixed.
+/// Object header: kind, times, constant properties.
 pub const TAG_HEADER: u8 = 0x01;
 /// Number of hard links.
 pub const TAG_REFCOUNT: u8 = 0x02;
@@ -21,19 +21,19 @@ pub const TAG_LINK_NEXT: u8 = 0x08;
 pub const TAG_ATTR_NEXT: u8 = 0x09;
 /// Comment of an object.
 pub const TAG_COMMENT: u8 = 0x0a;
-/// How many datasets and attributes were made with a committed datatype.
+/// Number of datasets and attributes made with a committed datatype.
 pub const TAG_USERS: u8 = 0x0b;
 /// Creation properties of the file, at its root group.
 pub const TAG_FILE: u8 = 0x0c;
 /// A map's pair, by key in stored form.
 pub const TAG_MAP: u8 = 0x0d;
-/// Which of the messages was the last that the file's only writer launched, at its root group.
+/// The last message launched by the file's only writer, at its root group.
 pub const TAG_SERIES: u8 = 0x0e;
-/// The number of the object that this number means too: imported files name their root group by its old address.
+/// The object that this number also stands for: imported files name their root group by its old address.
 pub const TAG_ALIAS: u8 = 0x0f;
-/// What a region reference of the old kind refers to.
+/// Target of an old region reference.
 pub const TAG_REGION: u8 = 0x10;
-/// First tag of the raw-data room.
+/// First tag of the raw-data module.
 pub const TAG_DATA: u8 = 0x40;
 
 /// Number of the root group.
@@ -62,7 +62,7 @@ pub fn ordered(tag: u8, oid: u64, order: u64) -> Vec<u8> {
 pub fn extent(oid: u64) -> Vec<u8> {
     of(TAG_EXTENT, oid)
 }
-/// What comes behind tag and object number.
+/// The part of a key after tag and object number.
 pub fn suffix(key: &[u8]) -> &[u8] {
     key.get(9..).unwrap_or_default()
 }

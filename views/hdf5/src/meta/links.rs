@@ -9,13 +9,13 @@ use super::bytes::{Encode, Reader};
 use super::header::{self, Body};
 use super::{count_up, keys};
 
-/// Bytes of a link's name: what a key has room for.
+/// Maximum length of a link's name, in bytes: the room in a key.
 const NAME_BYTES_MAX: usize = 130_000;
 
 /// A link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
-    /// Where it leads.
+    /// The link's target.
     pub target: Target,
     /// Creation order; `None` in groups that do not track it.
     pub order: Option<u64>,
@@ -23,7 +23,7 @@ pub struct Link {
     pub cset: u8,
 }
 
-/// Where a link leads.
+/// The target of a link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// An object of this file.
@@ -35,7 +35,7 @@ pub enum Target {
 }
 
 impl Link {
-    /// A new one to an object of this file.
+    /// A new hard link to an object of this file.
     pub fn hard(oid: u64, cset: u8) -> Self {
         Self { target: Target::Hard(oid), order: None, cset }
     }
@@ -89,7 +89,7 @@ pub fn get_in(tx: &mut Transaction, file: &Core, group: u64, name: &[u8]) -> Res
     tx.get(&file.meta, &keys::named(keys::TAG_LINK, group, name))?.map(|r| Link::decode(&r)).transpose()
 }
 
-/// True if the group keeps its links in creation order.
+/// Returns true if the group tracks creation order of links.
 pub fn is_ordered(file: &Core, group: u64) -> Result<bool> {
     match header::get(file, group)?.body {
         Body::Group(props) => Ok(props.link_order & 1 != 0),
@@ -97,12 +97,12 @@ pub fn is_ordered(file: &Core, group: u64) -> Result<bool> {
     }
 }
 
-/// The error for names looked up in something that has none.
+/// The error for a name lookup in an object that is no group.
 pub fn not_a_group(file: &Core, oid: u64) -> Error {
     Error::new(ErrorKind::InvalidInput, format!("object {oid:016x} of file {}", file.path)).because("it is not a group")
 }
 
-/// Adds a link; its creation order is set here. The commit fails with `Exists` if the name is taken.
+/// Adds a link; sets its creation order. The commit fails with `Exists` if the name is taken.
 pub fn insert(tx: &mut Transaction, file: &Core, group: u64, name: &[u8], mut link: Link) -> Result<()> {
     if name.is_empty() {
         return Err(Error::new(ErrorKind::InvalidInput, "link").because("its name is empty"));
@@ -115,7 +115,7 @@ pub fn insert(tx: &mut Transaction, file: &Core, group: u64, name: &[u8], mut li
     if tx.get(&file.meta, &key)?.is_some() {
         return Err(exists(name));
     }
-    // Read through the transaction: if the group is deleted meanwhile, this transaction must not go through.
+    // Read through the transaction, which must fail if the group is deleted meanwhile.
     let group_header = tx.get(&file.meta, &keys::of(keys::TAG_HEADER, group))?;
     let group_header = header::Header::decode(&group_header.ok_or_else(|| super::gone(file, group))?)?;
     let Body::Group(props) = group_header.body else { return Err(not_a_group(file, group)) };
@@ -128,12 +128,12 @@ pub fn insert(tx: &mut Transaction, file: &Core, group: u64, name: &[u8], mut li
     tx.put_new(&file.meta, &key, &link.encode())
 }
 
-/// The error for a name that is taken.
+/// The error for a taken name.
 pub fn exists(name: &[u8]) -> Error {
     Error::new(ErrorKind::Exists, format!("`{}`", String::from_utf8_lossy(name))).because("name already exists")
 }
 
-/// Takes a link away; the object that it led to is the caller's business.
+/// Removes a link. The caller handles the object that it led to.
 pub fn remove(tx: &mut Transaction, file: &Core, group: u64, name: &[u8], link: &Link) -> Result<()> {
     if let Some(order) = link.order {
         tx.del(&file.meta, &keys::ordered(keys::TAG_LINK_ORDER, group, order))?;
@@ -141,12 +141,12 @@ pub fn remove(tx: &mut Transaction, file: &Core, group: u64, name: &[u8], link: 
     tx.del(&file.meta, &keys::named(keys::TAG_LINK, group, name))
 }
 
-/// Begins creation order anew if `name`, which this transaction takes away, is the only link of the group.
+/// Restarts creation order if `name`, which this transaction removes, is the group's only link.
 pub fn restart_order_if_last(tx: &mut Transaction, file: &Core, group: u64, name: &[u8]) -> Result<()> {
     let counter = keys::of(keys::TAG_LINK_NEXT, group);
-    // Read first: whoever adds a link from now on makes this transaction fail.
+    // Read first: any later addition of a link makes this transaction fail.
     let next = tx.get(&file.meta, &counter)?;
-    // If it is not as it was, this transaction has put another link into the group.
+    // A changed counter means that this transaction has put another link into the group.
     if next.is_none() || next != file.meta.get_one(&counter)? {
         return Ok(());
     }
@@ -163,10 +163,10 @@ pub fn list(file: &Core, group: u64) -> Result<Vec<(Vec<u8>, Link)>> {
         .collect()
 }
 
-/// All links in the order that `index` (`H5_INDEX_*`) and `order` (`H5_ITER_*`) ask for.
+/// All links in the order requested by `index` (`H5_INDEX_*`) and `order` (`H5_ITER_*`).
 pub fn list_in(file: &Core, group: u64, index: i32, order: i32) -> Result<Vec<(Vec<u8>, Link)>> {
     use crate::ffi::types::{H5_INDEX_CRT_ORDER, H5_ITER_DEC};
-    let ordered = is_ordered(file, group)?; // refuses what is no group
+    let ordered = is_ordered(file, group)?; // an error if it is no group
     let mut all = list(file, group)?;
     if index == H5_INDEX_CRT_ORDER {
         if !ordered {
@@ -182,7 +182,7 @@ pub fn list_in(file: &Core, group: u64, index: i32, order: i32) -> Result<Vec<(V
     Ok(all)
 }
 
-/// The link at position `n` of the order that `index` and `order` ask for.
+/// The link at position `n` of the order requested by `index` and `order`.
 pub fn nth(file: &Core, group: u64, index: i32, order: i32, n: u64) -> Result<(Vec<u8>, Link)> {
     use crate::ffi::types::{H5_INDEX_NAME, H5_ITER_DEC};
     let found = if index == H5_INDEX_NAME && order != H5_ITER_DEC {

@@ -1,7 +1,7 @@
 //! Maps: records of a program's own keys and values.
 //!
-//! A record's key is what is stored of the program's key: elements, then their variable-length parts. Both are what HDF5's
-//! conversion makes of them, so that equal keys are equal bytes, whatever type the program had them in.
+//! A record's key is the stored form of the program's key: elements, then their variable-length parts. HDF5's conversion
+//! produces both, so that equal keys are equal bytes, whatever their type in the program.
 
 use cenote::{Error, ErrorKind, NextFrom, Transaction};
 
@@ -12,14 +12,14 @@ use crate::value::Stored;
 use super::bytes::Reader;
 use super::{gone, keys};
 
-/// Pairs that are copied or deleted at a time.
+/// Pairs copied or deleted at a time.
 const PAGE: u32 = 1024;
 
 /// A pair in stored form.
 pub struct Pair {
     /// The key.
     pub key: Stored,
-    /// What it leads to.
+    /// The value.
     pub value: Stored,
 }
 
@@ -49,21 +49,21 @@ fn record_key(map: u64, key: &Stored) -> Vec<u8> {
     out
 }
 
-/// What a key leads to.
+/// The pair of a key.
 pub fn get(file: &Core, map: u64, key: &Stored) -> Result<Option<Pair>> {
     file.meta.get_one(&record_key(map, key))?.map(|record| Pair::decode(&record)).transpose()
 }
 
-/// Sets a pair; what the key led to before is gone.
+/// Sets a pair, replacing the key's previous value.
 pub fn put(tx: &mut Transaction, file: &Core, map: u64, pair: &Pair) -> Result<()> {
-    // Read through the transaction: if the map is deleted meanwhile, this must not go through.
+    // Read through the transaction, which must fail if the map is deleted meanwhile.
     if tx.get(&file.meta, &keys::of(keys::TAG_HEADER, map))?.is_none() {
         return Err(gone(file, map));
     }
     tx.put(&file.meta, &record_key(map, &pair.key), &pair.encode())
 }
 
-/// Takes a pair away.
+/// Removes a pair.
 pub fn remove(tx: &mut Transaction, file: &Core, map: u64, key: &Stored) -> Result<()> {
     let record = record_key(map, key);
     if tx.get(&file.meta, &record)?.is_none() {
@@ -72,7 +72,7 @@ pub fn remove(tx: &mut Transaction, file: &Core, map: u64, key: &Stored) -> Resu
     tx.del(&file.meta, &record)
 }
 
-/// The error for a key that leads to nothing.
+/// The error for a missing key.
 pub fn missing(file: &Core, map: u64) -> Error {
     Error::new(ErrorKind::NotFound, format!("a key of map {map:016x} of file {}", file.path))
         .because("the map has no such key")
@@ -89,7 +89,7 @@ pub fn list(file: &Core, map: u64) -> Result<Vec<Pair>> {
     file.meta.iter(&prefix).map(|record| record.and_then(|(_, value)| Pair::decode(&value))).collect()
 }
 
-/// Takes all pairs away, in the transaction that deletes the map.
+/// Removes all pairs, in the transaction that deletes the map.
 pub fn clear(tx: &mut Transaction, file: &Core, map: u64) -> Result<()> {
     for record in file.meta.iter(&keys::of(keys::TAG_MAP, map)) {
         tx.del(&file.meta, &record?.0)?;
@@ -97,7 +97,7 @@ pub fn clear(tx: &mut Transaction, file: &Core, map: u64) -> Result<()> {
     Ok(())
 }
 
-/// Copies all pairs to another map, of the same types, possibly in another file.
+/// Copies all pairs to another map of the same types, possibly in another file.
 pub fn copy(from: &Core, from_map: u64, to: &Core, to_map: u64) -> Result<()> {
     let (prefix, mut at) = (keys::of(keys::TAG_MAP, from_map), NextFrom::Start);
     loop {

@@ -1,8 +1,8 @@
 //! The records of a file's metadata index, their keys and the operations on them.
 //!
-//! Every change is one transaction, so that a crash leaves a file whole. Parallel creators in one group never collide:
-//! object numbers are random; only groups that track creation order make them take turns at one counter.
-//! This room must not know HDF5's callbacks.
+//! Every change is one transaction, so that a crash leaves a file whole. Parallel creators in one group never conflict: object numbers
+//! are random, and only groups that track creation order share a counter.
+//! This module must not know HDF5's callbacks.
 
 pub mod attrs;
 pub mod bytes;
@@ -24,11 +24,11 @@ use crate::Result;
 use crate::file::{Ahead, Core, Shared};
 use crate::space::Extent;
 
-/// Tries at a transaction before giving up on others who keep changing the same records.
+/// Attempts of a transaction before a conflict with other processes becomes an error.
 const CONFLICT_TRIES: u32 = 2_000;
 
-/// Runs `f` in a transaction: launched while this process is the file's only writer ([`crate::file::ahead`]); else one that
-/// fails if what it read has changed meanwhile, again and again until it does not.
+/// Runs `f` in a transaction. While this process is the file's only writer, the transaction is launched ([`crate::file::ahead`]);
+/// otherwise it fails if what it read has changed, and is repeated until it commits.
 pub fn transact<T>(file: &Core, f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
     transact_ahead(file.shared.ahead(), f)
 }
@@ -62,7 +62,7 @@ fn transact_awaited<T>(store: &Store, f: &mut impl FnMut(&mut Transaction) -> Re
     }
 }
 
-/// The current extent of a dataset. Of one that cannot be resized it is in the header alone.
+/// The current extent of a dataset. If the dataset cannot be resized, only the header has it.
 pub fn extent_get(file: &Core, oid: u64) -> Result<Extent> {
     if let Some(held) = file.shared.held_extent(oid) {
         return Ok(held);
@@ -76,8 +76,7 @@ pub fn extent_get(file: &Core, oid: u64) -> Result<Extent> {
     }
 }
 
-/// The current extent of a dataset that can be resized, as a transaction sees it (and relies on it, if conflicts are
-/// detected).
+/// The current extent of a resizable dataset, as seen by a transaction (which relies on it if conflicts are detected).
 pub fn extent_get_in(tx: &mut Transaction, file: &Core, oid: u64) -> Result<Extent> {
     let record = tx.get(&file.meta, &keys::extent(oid))?;
     decode_extent(&record.ok_or_else(|| gone(file, oid))?)
@@ -90,8 +89,8 @@ pub fn extent_put_in(tx: &mut Transaction, file: &Core, oid: u64, extent: &Exten
     tx.put(&file.meta, &keys::extent(oid), &w)
 }
 
-/// Makes the extent that this process has for itself ([`Shared::hold_extent`]) everybody's: that of a dataset that is still there; what
-/// others have made larger meanwhile stays so.
+/// Makes an extent held by this process ([`Shared::hold_extent`]) visible to all, if the dataset still exists; dimensions that others
+/// have made larger meanwhile stay.
 pub fn extent_show(shared: &Shared, oid: u64, extent: &Extent) -> Result<()> {
     let (key, meta) = (keys::extent(oid), shared.meta());
     transact_ahead(shared.ahead(), |tx| {
@@ -108,14 +107,14 @@ fn decode_extent(record: &[u8]) -> Result<Extent> {
     Extent::decode(&mut bytes::Reader::of("extent record", record))
 }
 
-/// The error for an object whose records are not there any more.
+/// The error for an object whose records are gone.
 pub fn gone(file: &Core, oid: u64) -> Error {
     Error::new(ErrorKind::NotFound, format!("object {oid:016x} of file {}", file.path))
         .because("it does not exist: it was deleted, or the file was created anew, by another process")
         .try_next("open the file again")
 }
 
-/// Next value of a counter record, as a transaction sees it; the counter is raised.
+/// The next value of a counter record, as seen by a transaction, which raises the counter.
 pub fn count_up(tx: &mut Transaction, file: &Core, key: &[u8]) -> Result<u64> {
     let now = match tx.get(&file.meta, key)? {
         Some(bytes) => bytes::Reader::of("counter record", &bytes).u64()?,

@@ -1,4 +1,4 @@
-//! Making and deleting objects: hard-link counts, and what happens when one reaches zero.
+//! Creating and deleting objects: hard-link counts, and deletion when a count reaches zero.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::header::{Body, Header};
 use super::links::{self, Link, Target};
 use super::{attrs, extent_put_in, gone, keys, maps};
 
-/// Seconds since 1970 for a header that tracks times, else 0.
+/// The present time in seconds since 1970 for a header that tracks times, else 0.
 pub fn born(track_times: bool) -> i64 {
     if !track_times {
         return 0;
@@ -23,7 +23,7 @@ pub fn born(track_times: bool) -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
 }
 
-/// Writes the header of a new object, and its extent if that can change. The caller makes the one link to it.
+/// Writes the header of a new object, and its extent if that can change. The caller makes its only link.
 pub fn create_linked(tx: &mut Transaction, file: &Core, oid: u64, header: &Header) -> Result<()> {
     tx.put_new(&file.meta, &keys::of(keys::TAG_HEADER, oid), &header.encode())?;
     if let Body::Dataset { committed, props, extent, .. } = &header.body {
@@ -35,19 +35,19 @@ pub fn create_linked(tx: &mut Transaction, file: &Core, oid: u64, header: &Heade
     Ok(())
 }
 
-/// The same for an object without a link.
+/// Writes the records of a new object without a link.
 pub fn create(tx: &mut Transaction, file: &Core, oid: u64, header: &Header) -> Result<()> {
     create_linked(tx, file, oid, header)?;
     tx.put_new(&file.meta, &keys::of(keys::TAG_REFCOUNT, oid), &0u32.to_le_bytes())
 }
 
-/// The number of the object that a token or a stored reference names: in native files, and in imported ones, references
-/// name the root group by its address.
+/// The number of the object named by a token or a stored reference: in native and imported files, references name the root
+/// group by its address.
 pub fn canonical(file: &File, oid: u64) -> Result<u64> {
     if let Some(native) = &file.native {
         return Ok(native.number(oid));
     }
-    // Addresses in files are small, and numbers of ours are not.
+    // Addresses in files are small; the store's numbers are not.
     if oid >> 48 != 0 || file.meta.get_one(&keys::of(keys::TAG_HEADER, oid))?.is_some() {
         return Ok(oid);
     }
@@ -57,7 +57,7 @@ pub fn canonical(file: &File, oid: u64) -> Result<u64> {
     }
 }
 
-/// An object's links if there is no record of their number: nearly all objects have one.
+/// The link count of an object without a record of it: nearly all objects have one link.
 const ONE_LINK: u32 = 1;
 
 /// Number of hard links to an object.
@@ -69,13 +69,13 @@ pub fn link_count(file: &Core, oid: u64) -> Result<u32> {
     decode_count(record)
 }
 
-/// The same of an object that exists.
+/// Number of hard links to an existing object.
 pub fn link_count_or_one(file: &Core, oid: u64) -> Result<u32> {
     decode_count(file.meta.get_one(&keys::of(keys::TAG_REFCOUNT, oid))?)
 }
 
-/// Link counts of many objects of a file that this process does not change: the few that are not one are asked for at once,
-/// and again when somebody has changed the file.
+/// Link counts of many objects of a file that this process does not change: fetches the few counts other than one together,
+/// and again after the file has changed.
 pub struct Counts {
     file: Arc<File>,
     seen: Option<IndexVersion>,
@@ -83,11 +83,11 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Of a file's objects.
+    /// For the objects of a file.
     pub fn new(file: &Arc<File>) -> Self {
         Self { file: file.clone(), seen: None, not_one: HashMap::new() }
     }
-    /// Of one that exists.
+    /// The link count of an existing object.
     pub fn of(&mut self, oid: u64) -> Result<u32> {
         if self.file.writable || self.file.native.is_some() {
             return link_count_or_one(&self.file, oid);
@@ -119,8 +119,7 @@ fn link_count_in(tx: &mut Transaction, file: &Core, oid: u64) -> Result<u32> {
     decode_count(record)
 }
 
-/// Number of datasets and attributes that were made with a committed datatype: it stays while there are any, also
-/// without a link.
+/// Number of datasets and attributes made with a committed datatype, which stays while there are any, even without a link.
 pub fn users(file: &Core, oid: u64) -> Result<u32> {
     file.meta.get_one(&keys::of(keys::TAG_USERS, oid))?.map_or(Ok(0), |bytes| Reader::of("user count", &bytes).u32())
 }
@@ -129,7 +128,7 @@ fn users_in(tx: &mut Transaction, file: &Core, oid: u64) -> Result<u32> {
     tx.get(&file.meta, &keys::of(keys::TAG_USERS, oid))?.map_or(Ok(0), |bytes| Reader::of("user count", &bytes).u32())
 }
 
-/// A dataset or attribute more is made with a committed datatype (none if 0).
+/// Counts another dataset or attribute made with a committed datatype (none if 0).
 pub fn use_type(tx: &mut Transaction, file: &Core, committed: u64) -> Result<()> {
     if committed == 0 {
         return Ok(());
@@ -138,9 +137,9 @@ pub fn use_type(tx: &mut Transaction, file: &Core, committed: u64) -> Result<()>
     tx.put(&file.meta, &keys::of(keys::TAG_USERS, committed), &now.to_le_bytes())
 }
 
-/// One less. True if nothing leads to the type any more: it is the caller's to delete.
+/// Counts one less. Returns true if nothing leads to the type any more; the caller then deletes it.
 fn leave_type(tx: &mut Transaction, file: &Core, committed: u64) -> Result<bool> {
-    // Who made it may not have counted (before counts were kept): then there is nothing to take back.
+    // It may have been made before counts were kept: then nothing is subtracted.
     if committed == 0 || users_in(tx, file, committed)? == 0 {
         return Ok(false);
     }
@@ -157,15 +156,15 @@ fn leave_type(tx: &mut Transaction, file: &Core, committed: u64) -> Result<bool>
     Ok(!is_linked && !file.shared.doom_if_open(committed))
 }
 
-/// Takes an attribute away from an object.
+/// Removes an attribute from an object.
 pub fn remove_attr(tx: &mut Transaction, file: &Core, oid: u64, name: &[u8]) -> Result<()> {
     let attr = attrs::remove(tx, file, oid, name)?;
     attrs::restart_order_if_last(tx, file, oid, name)?;
     if leave_type(tx, file, attr.committed)? { delete(tx, file, attr.committed) } else { Ok(()) }
 }
 
-/// Changes the number of hard links to an object by `delta`. At zero the object is deleted, or, if this process has it
-/// open, when it is closed.
+/// Changes the number of hard links to an object by `delta`. At zero the object is deleted; if this process has it open,
+/// when it is closed.
 pub fn link_count_add(tx: &mut Transaction, file: &Core, oid: u64, delta: i64) -> Result<()> {
     let now = i64::from(link_count_in(tx, file, oid)?) + delta;
     let now = u32::try_from(now).map_err(|_| {
@@ -179,7 +178,7 @@ pub fn link_count_add(tx: &mut Transaction, file: &Core, oid: u64, delta: i64) -
     Ok(())
 }
 
-/// Deletes all records and raw data of an object, and whatever only it led to.
+/// Deletes all records and raw data of an object, and the objects that only it led to.
 pub fn delete(tx: &mut Transaction, file: &Core, oid: u64) -> Result<()> {
     // A work list, not recursion: a chain of groups may be deeper than the stack.
     let mut todo = vec![oid];
@@ -238,7 +237,7 @@ pub fn link_hard(tx: &mut Transaction, file: &Core, group: u64, name: &[u8], oid
     links::insert(tx, file, group, name, Link::hard(oid, cset))
 }
 
-/// Takes a link away and lowers the count of the object that it led to.
+/// Removes a link and lowers the link count of its object.
 pub fn unlink(tx: &mut Transaction, file: &Core, group: u64, name: &[u8]) -> Result<()> {
     let link = links::get_in(tx, file, group, name)?.ok_or_else(|| {
         Error::new(ErrorKind::NotFound, format!("link `{}`", String::from_utf8_lossy(name)))

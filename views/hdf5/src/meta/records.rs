@@ -1,7 +1,7 @@
-//! Where the records of a file's metadata come from: an index of the store, or a source that makes them on demand.
+//! The source of a file's metadata records: an index of the store, or a source that makes them on demand.
 //!
-//! Reads go through [`Meta`]. Changes name the index itself (transactions take it), which a file with a source never
-//! gets to: it is open read-only.
+//! Reads go through [`Meta`]. Changes name the index itself, as transactions require; a file with a source is
+//! read-only and never gets there.
 
 use std::ops::Deref;
 
@@ -12,11 +12,11 @@ use crate::Result;
 /// A record: key and value.
 pub type Record = (Vec<u8>, Vec<u8>);
 
-/// What makes records on demand.
+/// Makes records on demand.
 pub trait Source: Send + Sync {
     /// A value by key.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
-    /// All records whose keys begin with `prefix` (a tag and an object's number at least), in the order of their keys.
+    /// All records whose keys begin with `prefix` (at least a tag and an object's number), in key order.
     fn with_prefix(&self, prefix: &[u8]) -> Result<Vec<Record>>;
 }
 
@@ -27,11 +27,11 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// Those in an index of the store.
+    /// The records in an index of the store.
     pub fn stored(index: Index) -> Self {
         Self { index, source: None }
     }
-    /// Those that `source` makes; `index` is that of no container.
+    /// The records made by `source`; `index` belongs to no container.
     pub fn made(index: Index, source: Box<dyn Source>) -> Self {
         Self { index, source: Some(source) }
     }
@@ -61,7 +61,7 @@ impl Meta {
             Err(error) => Box::new(std::iter::once(Err(error))),
         }
     }
-    /// Up to `limit` records whose keys begin with `prefix`, from a key on.
+    /// Up to `limit` records whose keys begin with `prefix`, starting at `from`.
     pub fn next_with_prefix(&self, prefix: &[u8], from: NextFrom, limit: u32) -> Result<Records> {
         let Some(source) = &self.source else { return self.index.next_with_prefix(prefix, from, limit) };
         let is_in = |key: &[u8]| match &from {

@@ -13,10 +13,10 @@ use crate::udlink;
 use super::keys::ROOT;
 use super::links::{self, Link, Target};
 
-/// How many soft and external links one path may lead over, as HDF5 has it.
+/// Maximum number of soft and external links in one path, as in HDF5.
 pub const LINKS_MAX: u32 = 16;
 
-/// A place in a file: an object, and the path that it was reached by (empty: unknown).
+/// An object in a file, with the path by which it was reached (empty: unknown).
 #[derive(Clone)]
 pub struct Place {
     /// The file.
@@ -27,9 +27,9 @@ pub struct Place {
     pub path: Vec<u8>,
 }
 
-/// What a path leads to.
+/// Result of walking a path.
 pub struct Found {
-    /// The file (another one behind an external link).
+    /// The file (another one after an external link).
     pub file: Arc<File>,
     /// The group that holds the last link; the location itself for `.` and `/`.
     pub group: u64,
@@ -37,7 +37,7 @@ pub struct Found {
     pub name: Vec<u8>,
     /// The last link, if it exists.
     pub link: Option<Link>,
-    /// The object, if there is one (the last link is followed if asked for).
+    /// The object, if it exists (the last link is followed if requested).
     pub oid: Option<u64>,
     /// Absolute path by which it was reached; empty if unknown.
     pub path: Vec<u8>,
@@ -78,18 +78,18 @@ pub fn components(path: &[u8]) -> Vec<&[u8]> {
     path.split(|b| *b == b'/').filter(|c| !c.is_empty() && *c != b".").collect()
 }
 
-/// What a walk carries along.
+/// State of a walk.
 struct Walk {
-    /// Soft and external links that may still be followed.
+    /// Number of soft and external links that may still be followed.
     links_left: u32,
-    /// Link access properties: how files behind external links are opened.
+    /// Link access properties, which say how files of external links are opened.
     lapl: hid_t,
-    /// External and user-defined links that cannot be followed lead nowhere, and are no error.
+    /// External and user-defined links that cannot be followed count as missing, not as errors.
     is_lenient: bool,
 }
 
-/// Walks `path` from `from`. `follow_last`: a soft or external link at the end is followed as well.
-/// A missing last component is no error here; a missing one before it is.
+/// Walks `path` from `from`. `follow_last`: also follows a soft or external link at the end. A missing last component is
+/// not an error here; an earlier missing one is.
 pub fn resolve(from: &Place, path: &[u8], follow_last: bool) -> Result<Found> {
     resolve_as(from, path, follow_last, H5P_DEFAULT)
 }
@@ -99,14 +99,14 @@ pub fn resolve_as(from: &Place, path: &[u8], follow_last: bool, lapl: hid_t) -> 
     walk(from, path, follow_last, &mut Walk { links_left: LINKS_MAX, lapl, is_lenient: false })
 }
 
-/// True if the path leads to an object. As HDF5 has it, that an external link cannot be followed, for whatever reason, is a
-/// no; that a group before the last component is missing is an error.
+/// Returns true if the path leads to an object. As in HDF5, an external link that cannot be followed, for whatever reason,
+/// gives false; a missing group before the last component is an error.
 pub fn leads_to_object(from: &Place, path: &[u8], lapl: hid_t) -> Result<bool> {
     let mut way = Walk { links_left: LINKS_MAX, lapl, is_lenient: true };
     Ok(walk(from, path, true, &mut way)?.oid.is_some())
 }
 
-/// Where absolute paths begin: the file's root group, or that of the file which it is mounted in.
+/// Where absolute paths begin: the file's root group, or that of the file in which it is mounted.
 pub fn root_of(file: &Arc<File>) -> Place {
     Place { file: mounts::top(file), oid: ROOT, path: b"/".to_vec() }
 }
@@ -122,7 +122,7 @@ fn walk(from: &Place, path: &[u8], follow_last: bool, way: &mut Walk) -> Result<
         oid: Some(at.oid),
         path: at.path.clone(),
     };
-    // What `a/.` names is the object, not the link that leads to it.
+    // `a/.` names the object, not the link that leads to it.
     let dotted = names_no_link(path);
     for (i, part) in parts.iter().enumerate() {
         let last = i + 1 == parts.len() && !dotted;
@@ -138,7 +138,8 @@ fn walk(from: &Place, path: &[u8], follow_last: bool, way: &mut Walk) -> Result<
     Ok(found)
 }
 
-/// True for a path whose last component is a dot: HDF5 leaves that out, but does not take the one before for the last.
+/// Returns true for a path whose last component is a dot: HDF5 drops the dot, but does not treat the component before it as
+/// the last.
 pub fn names_no_link(path: &[u8]) -> bool {
     path.split(|b| *b == b'/').rfind(|c| !c.is_empty()) == Some(b".")
 }

@@ -1,9 +1,9 @@
-//! The file driver behind region references: a file that is made up while HDF5 reads it.
+//! The file driver for region references: a file whose content is made while HDF5 reads it.
 //!
-//! Its addresses are numbers of the HDF5 file that it stands for: at an object's number there is an object header with
-//! the object's extent, at a heap's number a collection with what region references of that heap refer to. HDF5 asks for new
-//! space where it puts a new reference, and gets a fresh number. What else HDF5 keeps in a file (superblock, root group) has
-//! addresses that no object has, and is forgotten with the file.
+//! Its addresses are object numbers of the HDF5 file that it stands for: at an object's number there is an object header
+//! with the object's extent, at a heap's number a collection with the targets of region references in that heap. HDF5
+//! allocates space for a new reference, and gets a fresh number. Everything else that HDF5 keeps in a file (superblock, root
+//! group) has addresses that no object has, and is dropped with the file.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -25,9 +25,9 @@ use crate::space::Extent;
 
 use super::{format, records};
 
-/// From the range for drivers that are not registered with anybody; the name is what counts.
+/// From the range for unregistered drivers; only the name matters.
 const CLASS_VALUE: c_int = 524;
-/// Where what is not of the HDF5 file begins, and where everything ends.
+/// Start of addresses that are not of the HDF5 file, and the end of all addresses.
 const OWN_BEGIN: haddr_t = 1 << 63;
 const END: haddr_t = OWN_BEGIN + (1 << 40);
 /// `H5FD_MEM_SUPER`, `H5FD_MEM_DRAW`, `H5FD_MEM_GHEAP`, `H5FD_MEM_OHDR`.
@@ -47,23 +47,23 @@ static CLASS: DriverClass<Open> = DriverClass {
     )
 };
 
-/// What a made-up file is made of.
+/// Content of a made-up file.
 pub struct Content {
     file: Weak<File>,
-    /// What HDF5 has written: heaps by number, and what is not of the HDF5 file.
+    /// Heaps that HDF5 has written, by number.
     pub heaps: HashMap<u64, Vec<u8>>,
     own: BTreeMap<u64, Vec<u8>>,
     own_end: u64,
-    /// HDF5 has put something into it.
+    /// True once HDF5 has written to the file.
     is_begun: bool,
-    /// Extents that HDF5 was told, and may remember.
+    /// Extents that HDF5 has read and may cache.
     pub told: Vec<(u64, Extent)>,
-    /// What comes behind what was read last, and where.
+    /// The rest of the last image read, and its address.
     rest: Option<(haddr_t, Vec<u8>)>,
 }
 
 impl Content {
-    /// Of a made-up file that stands for `file`.
+    /// Content of a made-up file that stands for `file`.
     pub fn new(file: &Arc<File>) -> Self {
         Self {
             file: Arc::downgrade(file),
@@ -99,7 +99,7 @@ impl Content {
             Some((at, bytes)) if at == address => bytes,
             _ => self.image(kind, address)?,
         };
-        // HDF5 reads as much as such things mostly have; what is missing then is not looked at.
+        // HDF5 reads the usual size of such structures; it ignores bytes past the image's end.
         let got = image.len().min(buf.len());
         buf[..got].copy_from_slice(&image[..got]);
         buf[got..].fill(0);
@@ -149,11 +149,11 @@ struct Open {
 }
 
 thread_local! {
-    /// What is being made on this thread.
+    /// The file that is being made on this thread.
     static OPENING: RefCell<Option<Open>> = const { RefCell::new(None) };
 }
 
-/// Runs `make` (`H5Fcreate` with these access properties) so that it makes a file of `content`.
+/// Runs `make` (`H5Fcreate` with these access properties) so that it creates a file of `content`.
 pub fn making<T>(
     h5: &'static Api,
     fapl: hid_t,
@@ -179,7 +179,7 @@ unsafe extern "C" fn query(_: *const Open, flags: *mut c_ulong) -> herr_t {
     0
 }
 
-/// Runs what a callback does; a failure goes to the error stack.
+/// Runs the work of a callback; a failure goes to the error stack.
 fn run<T>(file: *mut Open, failed: T, work: impl FnOnce(&mut Content) -> Result<T>) -> T {
     // SAFETY: it was made by `open` and is not closed.
     let file = unsafe { &*file };
@@ -197,7 +197,7 @@ unsafe extern "C" fn alloc(file: *mut Open, kind: c_int, _: hid_t, bytes: u64) -
     run(file, UNDEFINED, |content| content.alloc(kind, bytes))
 }
 
-/// Of a file that is made, HDF5 wants to see that it is empty.
+/// While a file is being created, HDF5 expects it to be empty.
 unsafe extern "C" fn get_eoa(file: *const Open, _: c_int) -> haddr_t {
     // SAFETY: it was made by `open` and is not closed.
     if unsafe { &*file }.content.lock().is_begun { END } else { 0 }

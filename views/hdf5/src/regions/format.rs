@@ -1,4 +1,4 @@
-//! Bytes of native files that HDF5 looks for behind a region reference: collections of its global heap, and object headers.
+//! Structures of native files that HDF5 reads for a region reference: global heap collections and object headers.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use crate::Result;
 use crate::meta::bytes::{Encode, Reader};
 use crate::space::Extent;
 
-/// What a collection begins with: signature, version 1.
+/// Start of a collection: signature, version 1.
 const COLLECTION: u32 = u32::from_le_bytes(*b"GCOL");
 const COLLECTION_VERSION: u8 = 1;
-/// Bytes before a collection's first object, before an object's bytes.
+/// Bytes before a collection's first object, and before an object's bytes.
 const HEAD_BYTES: usize = 16;
 /// The smallest collection.
 const COLLECTION_BYTES_MIN: usize = 4096;
-/// Message number of a dataspace, its version, and the size of an object header's beginning.
+/// Message number of a dataspace, its version, and its flag for maximum dimensions.
 const DATASPACE: u16 = 1;
 const DATASPACE_VERSION: u8 = 2;
 const HAS_MAXIMA: u8 = 1;
@@ -51,10 +51,10 @@ pub fn objects_in(collection: &[u8]) -> Result<BTreeMap<u16, Vec<u8>>> {
     Ok(found)
 }
 
-/// A collection of these objects.
+/// Encodes a collection of these objects.
 pub fn collection(objects: &BTreeMap<u16, Vec<u8>>) -> Vec<u8> {
     let used: usize = objects.values().map(|object| HEAD_BYTES + aligned(object.len())).sum();
-    // Behind the last object there is free space, or too little to say so.
+    // Free space follows the last object, if there is room to say so.
     let bytes = (HEAD_BYTES + used).max(COLLECTION_BYTES_MIN);
     let mut w = Vec::new();
     w.put_u32(COLLECTION);
@@ -77,7 +77,7 @@ pub fn collection(objects: &BTreeMap<u16, Vec<u8>>) -> Vec<u8> {
     w
 }
 
-/// The header of an object that has nothing but an extent.
+/// The header of an object with only an extent.
 pub fn object_header(extent: &Extent) -> Vec<u8> {
     let mut message = Vec::new();
     message.put_u8(DATASPACE_VERSION);

@@ -1,13 +1,13 @@
-//! Region references of the old kind (`H5T_STD_REF_DSETREG`, h5py's `dset.regionref`).
+//! Old region references (`H5T_STD_REF_DSETREG`, h5py's `dset.regionref`).
 //!
-//! Such a reference is 12 bytes: the number of a heap in the file, and of an object in that heap, which says dataset and
-//! selection. libhdf5 itself reads and writes the heap, and the dataset's object header for its extent, in what it takes for
-//! its own file structure; no connector is asked. But it asks for that structure first ([`object_of`], the connector's
-//! `get_object`), so that it can be given a real one: that of a file of its own, of a [`driver`] that makes up at each
-//! address what HDF5 looks for there. What a reference refers to becomes records of the HDF5 file ([`records`]) before
-//! anything is written that could contain it ([`settle`]). In a native file that is read in place, the structure is that file's.
+//! Such a reference is 12 bytes: the number of a heap in the file, and of an object in that heap, which contains dataset and
+//! selection. libhdf5 itself reads and writes the heap, and the dataset's object header for its extent, in what it takes for its
+//! own file structure, without asking a connector. But it asks for that structure first ([`object_of`], the connector's
+//! `get_object`), so it can get a real one: that of a file of its own, whose [`driver`] makes up the content that HDF5 looks for
+//! at each address. The targets of references become records of the HDF5 file ([`records`]) before anything that could contain a
+//! reference is written ([`settle`]). For a native file read in place, the structure is that file's.
 //!
-//! This room must not know where references are kept.
+//! This module must not know where references are kept.
 
 mod driver;
 mod format;
@@ -34,9 +34,9 @@ use driver::Content;
 
 /// `H5R_DATASET_REGION`.
 pub const REGION: c_int = 1;
-/// Extents that HDF5 may remember before it is made to forget.
+/// Number of extents that HDF5 may cache before it is made to forget them.
 const TOLD_MAX: usize = 64;
-/// Callbacks by which a reference can come to where others find it.
+/// Callbacks that can put a reference where others find it.
 const TELLING: [&str; 8] = [
     "attr_write",
     "dataset_write",
@@ -49,17 +49,17 @@ const TELLING: [&str; 8] = [
 ];
 
 thread_local! {
-    /// The handle about whose addresses HDF5 has just asked: it looks into the file's structure next, or does not.
+    /// The handle whose address size HDF5 has just asked for; it may look into the file's structure next.
     static ASKED: Cell<usize> = const { Cell::new(0) };
-    /// It has looked an object up before: it makes a reference, and does not follow one.
+    /// HDF5 has looked up an object before: it creates a reference rather than following one.
     static IS_MAKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Files with new references that are not stored.
+/// Files with new references that are not stored yet.
 static PENDING: Mutex<Vec<Weak<File>>> = Mutex::new(Vec::new());
 static IS_PENDING: AtomicBool = AtomicBool::new(false);
 
-/// The file of libhdf5's that stands for one of ours, while there is one.
+/// A file of libhdf5's own that stands for a file of the store, while it exists.
 #[derive(Default)]
 pub struct Regions(Mutex<Option<MadeUp>>);
 
@@ -85,22 +85,22 @@ impl MadeUp {
         };
         Ok(Self { id: id.hidden(), content, generation: fork_generation() })
     }
-    /// True if what HDF5 was told still holds.
+    /// Returns true if the extents that HDF5 has read still hold.
     fn is_current(&self, file: &File) -> bool {
         let told = &self.content.lock().told;
         self.generation == fork_generation()
             && told.len() <= TOLD_MAX
             && told.iter().all(|(oid, extent)| meta::extent_get(file, *oid).is_ok_and(|now| now == *extent))
     }
-    /// Stores what is new; HDF5 forgets everything.
+    /// Stores new references; HDF5 forgets everything.
     fn end(self, file: &File) -> Result<()> {
         let is_own = self.generation == fork_generation();
-        drop(self.id); // closes the file: HDF5 writes what is new
+        drop(self.id); // closes the file: HDF5 writes new references
         if is_own { records::store(file, self.content.lock().heaps.iter()) } else { Ok(()) }
     }
 }
 
-/// A callback begins.
+/// Called when a callback begins.
 pub fn began(callback: &str) {
     ASKED.set(0);
     if !matches!(callback, "object_get" | "file_get") {
@@ -108,18 +108,18 @@ pub fn began(callback: &str) {
     }
 }
 
-/// HDF5 has looked up an object's number.
+/// Called when HDF5 has looked up an object's number.
 pub fn looked_up() {
     IS_MAKING.set(true);
 }
 
-/// HDF5 has asked how long the addresses of a file are.
+/// Called when HDF5 has asked for the address size of a file.
 pub fn asked(handle: *mut c_void) {
     ASKED.set(handle as usize);
 }
 
-/// What libhdf5 takes for its own file or object: the handle itself, unless it is about to look into a file's heap. Null
-/// if that cannot be; then the error is on the stack.
+/// What libhdf5 takes for its own file or object: the handle itself, unless libhdf5 is about to read a file's heap. Null on
+/// failure, with the error on the stack.
 pub fn object_of(handle: *mut c_void) -> *mut c_void {
     if ASKED.replace(0) != handle as usize || handle.is_null() {
         return handle;
@@ -153,7 +153,7 @@ fn structure(file: &Arc<File>, is_making: bool) -> Result<*mut c_void> {
     Ok(made.as_ref().map_or(std::ptr::null_mut(), |made| unsafe { (file.h5.H5VLobject)(made.id.get()) }))
 }
 
-/// Stores what new references refer to, if `callback` could tell others of them.
+/// Stores the targets of new references, if `callback` could show the references to others.
 pub fn settle(callback: &str) -> Result<()> {
     if !IS_PENDING.load(Ordering::Acquire) || !TELLING.contains(&callback) {
         return Ok(());
@@ -170,25 +170,25 @@ pub fn settle(callback: &str) -> Result<()> {
     Ok(())
 }
 
-/// The selection that a reference says, as a dataspace; `id`: of anything in its file.
+/// The selection of a reference, as a dataspace. `id`: of any object in its file.
 pub fn selection(h5: &'static Api, id: hid_t, reference: &[u8; records::REFERENCE_BYTES]) -> Result<Hid> {
-    // SAFETY: the reference has the size of one; HDF5 reads it only. It wants the object to pass for a native one.
+    // SAFETY: the reference has the size of one; HDF5 only reads it, and requires that the object passes for a native one.
     let space = blob::without_file(|| unsafe { (h5.H5Rget_region)(id, REGION, reference.as_ptr().cast()) });
     h5_id(h5, "H5Rget_region", space)
 }
 
-/// The same, asked without the connector.
+/// The selection of a reference, without the connector.
 pub fn selection_in(file: &Arc<File>, reference: &[u8; records::REFERENCE_BYTES]) -> Result<Hid> {
     structure(file, false)?;
     let made = file.regions.0.lock();
     selection(file.h5, made.as_ref().map_or(-1, |made| made.id.get()), reference)
 }
 
-/// Makes records of references that have their numbers already.
+/// Makes records of references with given numbers.
 pub struct Serialiser {
     made: MadeUp,
     h5: &'static Api,
-    /// Each with the dataset, and the reference of HDF5's making that has its selection.
+    /// Each reference, with its dataset and the reference by HDF5 that has its selection.
     all: Vec<(Reference, u64, Reference)>,
 }
 
@@ -199,7 +199,7 @@ impl Serialiser {
     pub fn new(file: &Arc<File>) -> Result<Self> {
         Ok(Self { made: MadeUp::new(file)?, h5: file.h5, all: Vec::new() })
     }
-    /// A reference to the selection of `space` in dataset `oid`.
+    /// Adds a reference to the selection of `space` in dataset `oid`.
     pub fn add(&mut self, reference: Reference, oid: u64, space: hid_t) -> Result<()> {
         let mut made: Reference = [0; records::REFERENCE_BYTES];
         let place = made.as_mut_ptr().cast();

@@ -1,4 +1,4 @@
-//! Records of what region references refer to: for each, the dataset's number and the selection as HDF5 serialises it.
+//! Records of the targets of region references: each has the dataset's number and the selection as serialised by HDF5.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::meta::{keys, objects, transact};
 
 use super::format;
 
-/// A region reference as it is in memory and in raw data: the number of a heap, the number of an object in it.
+/// Size of a region reference in memory and in raw data: the number of a heap, and of an object in it.
 pub const REFERENCE_BYTES: usize = 12;
 
-/// Key of what is behind a reference.
+/// Key of a reference's target record.
 pub fn key_of(reference: &[u8; REFERENCE_BYTES]) -> Vec<u8> {
     let (heap, number) = parts(reference);
     key(heap, number)
@@ -25,7 +25,7 @@ fn key(heap: u64, number: u32) -> Vec<u8> {
     key
 }
 
-/// Number of the heap, of the object in it.
+/// Numbers of the heap and of the object in it.
 pub fn parts(reference: &[u8; REFERENCE_BYTES]) -> (u64, u32) {
     let (mut heap, mut number) = ([0; 8], [0; 4]);
     heap.copy_from_slice(&reference[..8]);
@@ -33,20 +33,20 @@ pub fn parts(reference: &[u8; REFERENCE_BYTES]) -> (u64, u32) {
     (u64::from_le_bytes(heap), u32::from_le_bytes(number))
 }
 
-/// What is stored behind a reference; nothing if it refers to nothing.
+/// The target record of a reference; `None` for a null reference.
 pub fn get(file: &File, reference: &[u8; REFERENCE_BYTES]) -> Result<Option<Vec<u8>>> {
     let (heap, number) = parts(reference);
     if heap == 0 { Ok(None) } else { file.meta.get_one(&key(heap, number)) }
 }
 
-/// The dataset that a reference refers to.
+/// The dataset to which a reference refers.
 pub fn dataset(file: &File, reference: &[u8; REFERENCE_BYTES]) -> Result<Option<u64>> {
     let referred = get(file, reference)?;
     let number = referred.as_ref().and_then(|referred| referred.first_chunk());
     number.map(|number| objects::canonical(file, u64::from_le_bytes(*number))).transpose()
 }
 
-/// A new reference to what these bytes say.
+/// Makes a new reference with this target record.
 pub fn put(file: &File, bytes: &[u8]) -> Result<[u8; REFERENCE_BYTES]> {
     let (heap, number) = (file.new_id()?, 1u32);
     transact(file, |tx| tx.put(&file.meta, &key(heap, number), bytes))?;
@@ -56,7 +56,7 @@ pub fn put(file: &File, bytes: &[u8]) -> Result<[u8; REFERENCE_BYTES]> {
     Ok(reference)
 }
 
-/// Stores what is in collections that HDF5 has written.
+/// Stores the objects in collections that HDF5 has written.
 pub fn store<'a>(file: &File, heaps: impl Iterator<Item = (&'a u64, &'a Vec<u8>)>) -> Result<()> {
     let mut found = Vec::new();
     for (heap, image) in heaps.filter(|(_, image)| !image.is_empty()) {
@@ -70,7 +70,7 @@ pub fn store<'a>(file: &File, heaps: impl Iterator<Item = (&'a u64, &'a Vec<u8>)
     transact(file, |tx| found.iter().try_for_each(|(key, object)| tx.put(&file.meta, key, object)))
 }
 
-/// The collection of that number.
+/// Encodes the collection with that number.
 pub fn collection(file: &File, heap: u64) -> Result<Vec<u8>> {
     let mut objects = BTreeMap::new();
     for record in file.meta.iter(&keys::of(keys::TAG_REGION, heap)) {

@@ -1,14 +1,14 @@
 //! The ranks of an MPI program that have opened one file together (`H5Pset_fapl_mpio`).
 //!
-//! HDF5 asks such programs to make every call that changes metadata on all ranks, with the same arguments. So that this
-//! costs one change and not one per rank, such a call is a *round*: every rank tells rank 0 which call it makes
-//! (a gather), rank 0 makes it when all have come, and tells all what came of it (a broadcast). No rank changes anything
-//! before all have arrived, so that between two such calls every rank sees the same file, however far ahead one is. A
-//! failure is the same failure everywhere, and ranks that make different calls get an error instead of a wait without end.
-//! Raw data need no rounds: what a rank has written is in the store when its call returns, or in a table that the
-//! others look at ([`pending`]).
+//! HDF5 requires such programs to make every call that changes metadata on all ranks, with the same arguments. So that
+//! this costs one change and not one per rank, such a call is a *round*: every rank tells rank 0 which call it makes (a
+//! gather); rank 0 makes the call after all have arrived, and sends the outcome to all (a broadcast). No rank changes
+//! anything before all have arrived, so that between two such calls every rank sees the same file, however far ahead one
+//! is. A failure is the same failure on all ranks, and ranks that make different calls get an error instead of an endless
+//! wait. Raw data need no rounds: what a rank has written is in the store when its call returns, or in a table that the
+//! others check ([`pending`]).
 //!
-//! This room must not know what a call does. MPI is [`crate::ffi::mpi`]'s.
+//! This module must not know what a call does. MPI is in [`crate::ffi::mpi`].
 
 pub mod pending;
 mod round;
@@ -34,27 +34,27 @@ pub use round::{Call, Marks};
 use round::{Record, Verdict};
 use wire::Wire;
 
-/// The environment variable that says how ranks change metadata: `independent`, or together (the preset).
+/// The environment variable that says how ranks change metadata: `independent`, or together (the default).
 pub const MPI_ENV: &str = "CENOTE_HDF5_MPI";
 
-/// See the module.
+/// The ranks of an MPI program with one open file.
 pub struct Team {
     mpi: &'static Mpi,
     comm: Word,
     rank: usize,
     size: usize,
-    /// Ranks made different calls, or MPI failed: no more rounds.
+    /// Set after ranks made different calls, or MPI failed: no more rounds.
     parted: AtomicBool,
-    /// What its ranks have launched, if they share memory for it.
+    /// What its ranks have launched, if they share a table for it.
     pending: OnceLock<Arc<Pending>>,
 }
 
 thread_local! {
-    /// This thread is making a call for all ranks: calls inside of it are not rounds of their own.
+    /// This thread is making a call for all ranks: calls inside it are not rounds of their own.
     static ACTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// True if the driver of these access properties is MPI-IO.
+/// Returns true if the driver of these access properties is MPI-IO.
 pub fn is_mpio(h5: &'static Api, fapl: hid_t) -> bool {
     // SAFETY: plain queries. In HDF5 1.14 a driver's id comes from its init function.
     unsafe {
@@ -65,8 +65,8 @@ pub fn is_mpio(h5: &'static Api, fapl: hid_t) -> bool {
 }
 
 impl Team {
-    /// The ranks of the communicator in these access properties; none if there is no such, or only this process in it.
-    /// All of them must make this call.
+    /// The ranks of the communicator in these access properties; `None` without one, or with only this process in it. All
+    /// ranks must make this call.
     pub fn of(h5: &'static Api, fapl: hid_t) -> Result<Option<Arc<Self>>> {
         if !is_mpio(h5, fapl) {
             return Ok(None);
@@ -82,14 +82,14 @@ impl Team {
         if comm == 0 {
             return Err(h5_failed("H5Pget_fapl_mpio"));
         }
-        // From here on it is given back when the team goes.
+        // From here on the team frees it when dropped.
         let mut team = Self { mpi, comm, rank: 0, size: 1, parted: AtomicBool::new(false), pending: OnceLock::new() };
         (team.rank, team.size) = mpi.rank_and_size(comm)?;
         Ok((team.size > 1).then(|| Arc::new(team)))
     }
 
-    /// A call that all ranks make, carried out by rank 0 with `work` when all have come; its outcome is everybody's.
-    /// `work` gets the marks of all ranks ([`Call::marked`]).
+    /// Makes a call of all ranks once: rank 0 runs `work` after all have arrived, and all get its outcome. `work` gets the
+    /// marks of all ranks ([`Call::marked`]).
     pub fn once<T: Wire>(&self, call: &Call<'_>, work: impl FnOnce(&Marks) -> Result<T>) -> Result<T> {
         if ACTING.get() {
             return work(&Marks::default());
@@ -106,7 +106,7 @@ impl Team {
         if is_independent() { work(&Marks::default()) } else { self.once(call, work) }
     }
 
-    /// What this rank has, if every rank has something; else the failure of the first that has not.
+    /// Returns this rank's value if every rank has one, else the first failing rank's error.
     pub fn agree<T>(&self, kind: &'static str, mine: Result<T>) -> Result<T> {
         if ACTING.get() {
             return mine;
@@ -115,12 +115,12 @@ impl Team {
         mine.and_then(|mine| agreed.map(|()| mine))
     }
 
-    /// Makes the memory for what ranks launch; by rank 0. The others [join](Team::share_at) it where this says.
+    /// Makes the shared memory for launched writes, on rank 0. The others [join](Team::share_at) it at this address.
     pub fn share(&self) -> Option<pending::Address> {
         let made = Arc::new(Pending::make(self.size)?);
         Some(self.pending.get_or_init(|| made).address())
     }
-    /// See [`Team::share`].
+    /// Joins the shared memory of rank 0, see [`Team::share`].
     pub fn share_at(&self, at: pending::Address) {
         if let Some(joined) = Pending::join(at, self.rank, self.size) {
             self.pending.get_or_init(|| Arc::new(joined));
@@ -131,7 +131,7 @@ impl Team {
         self.pending.get()
     }
 
-    /// True on the rank that carries calls out.
+    /// Returns true on the rank that carries out calls.
     pub fn acts(&self) -> bool {
         self.rank == 0
     }
@@ -151,7 +151,7 @@ impl Team {
                 .because("MPI_Finalize was called before the file was closed"));
         }
         let done = self.round_now(call, failure, work);
-        // What rank 0 said it failed with comes as a verdict; this is MPI's own failure.
+        // A failure of rank 0's call comes as a verdict; this is a failure of MPI itself.
         done.inspect_err(|_| self.parted.store(true, Ordering::Relaxed))?
             .take(|| self.parted.store(true, Ordering::Relaxed))
     }
@@ -175,7 +175,7 @@ impl Team {
     }
 }
 
-/// Makes a call for all. A panic is a failure like others: all wait for the outcome.
+/// Makes a call for all ranks. A panic counts as a failure, since all wait for the outcome.
 fn act<T>(call: &Call<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
     ACTING.set(true);
     let done = catch_unwind(AssertUnwindSafe(work));
@@ -187,7 +187,7 @@ fn act<T>(call: &Call<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// True if each rank changes metadata by itself.
+/// Returns true if each rank changes metadata by itself.
 pub fn is_independent() -> bool {
     static INDEPENDENT: LazyLock<bool> =
         LazyLock::new(|| std::env::var_os(MPI_ENV).is_some_and(|value| value == "independent"));
@@ -201,14 +201,14 @@ impl Drop for Team {
 }
 
 impl Team {
-    /// True if all ranks can still be expected to come to what this one comes to now.
+    /// Returns true if all ranks can still be expected to arrive where this one is.
     pub fn is_together(&self) -> bool {
         !self.mpi.is_over() && !self.parted.load(Ordering::Relaxed) && !is_independent()
     }
 }
 
-/// The collective part of closing a file: when it is over, what every rank had is stored, and what lost its last link
-/// while any rank had it open is deleted.
+/// The collective part of closing a file: afterwards the data of every rank are stored, and objects that lost their last
+/// link while a rank had them open are deleted.
 pub fn close(file: &Arc<File>, team: &Team, stored: Result<()>) -> Result<()> {
     if team.mpi.is_over() {
         return stored;

@@ -1,13 +1,13 @@
-//! What the ranks of a program have launched and may not be in the store yet, in memory that they share.
+//! Launched writes that may not be in the store yet, in memory shared by the ranks of a program.
 //!
-//! A rank that waited for each row it writes would spend more time waiting than copying. So small writes are launched,
-//! dozens in one message, and each rank notes its own in a table that the others see: object, bytes, number of the
-//! message. Who is about to read or write the same bytes, or to change the whole dataset, waits for that message first.
-//! So each sees what every other had written when it was called, as if all were waited for; only that a rank that is
-//! killed takes its last milliseconds along.
+//! A rank that awaited each row it writes would spend more time waiting than copying. So small writes are launched, dozens
+//! in one message, and each rank notes its own in a table that the others see: object, byte range, number of the message.
+//! A rank that is about to read or write the same bytes, or to change the whole dataset, waits for that message first. So
+//! each rank sees what the others had written when it was called, as if every write were awaited, except that a killed
+//! rank loses its writes of the last milliseconds.
 //!
-//! The memory is a `memfd` of rank 0, which the others open under `/proc` (they are on one host, as the store is). As long
-//! as not all have done so, or if one cannot, nobody launches.
+//! The memory is a `memfd` of rank 0, which the others open under `/proc` (they are on one host, as the store is). Until
+//! all ranks have opened it, or if one cannot, no rank launches.
 
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -23,46 +23,47 @@ use crate::meta::bytes::{Encode, Reader};
 
 use super::wire::Wire;
 
-/// Writes of a rank that can be in the table at once; the queue of a session sends them before there are more.
+/// Writes of a rank that fit in the table; a session's queue sends them before there are more.
 const SLOTS: usize = 128;
-/// A rank that does not answer for so long, though it lives, is an error.
+/// Time after which a live rank that does not answer is an error.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So long a waiting rank looks without sleeping: longer than a message takes.
+/// Time for which a waiting rank polls without sleeping: longer than a message takes.
 const EAGER: Duration = Duration::from_micros(50);
 const NAP: Duration = Duration::from_micros(50);
 
-/// Objects of which turns are taken one by one; others share one now and then.
+/// Number of turn words: objects with the same hash share a turn.
 const TURNS: usize = 64;
-/// After so long a rank goes on out of turn: turns save work, transactions keep the data right.
+/// Time after which a rank proceeds out of turn: turns save work, transactions keep the data right.
 const TURN_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What is at the beginning of the memory.
+/// The start of the memory.
 #[repr(C, align(128))]
 struct Head {
-    /// Ranks that have mapped it.
+    /// Number of ranks that have mapped it.
     joined: AtomicU64,
-    /// Not 0: nobody launches any more.
+    /// Nonzero: no rank launches any more.
     off: AtomicU64,
-    /// Whose turn it is to read and write back what it found: rank + 1, by a hash of the object; 0: nobody's.
+    /// The rank whose turn it is to read and write back, plus 1, by a hash of the object; 0: none.
     turns: [AtomicU64; TURNS],
 }
 
-/// What a rank says of itself. Only that rank writes it.
+/// The part of the memory that one rank writes.
 #[repr(C, align(128))]
 struct Lane {
-    /// Process and its start time, to tell whether it lives.
+    /// Process id and start time, which tell whether the rank lives.
     pid: AtomicU64,
     started: AtomicU64,
-    /// Number of the last message with a write that is in the table.
+    /// Number of the last message with a write in the table.
     last: AtomicU64,
-    /// Every message up to this number is done.
+    /// All messages up to this number are done.
     settled: AtomicU64,
-    /// Writes noted so far: the next goes into slot `noted % SLOTS`.
+    /// Number of writes noted so far: the next one goes into slot `noted % SLOTS`.
     noted: AtomicU64,
     slots: [Slot; SLOTS],
 }
 
-/// A write. The number is written last, and before it 0: a reader that sees it sees the rest, or something later.
+/// A write. Its message number is set to 0 first and written last: a reader that sees the number sees the rest, or
+/// something later.
 #[repr(C, align(32))]
 struct Slot {
     message: AtomicU64,
@@ -71,14 +72,14 @@ struct Slot {
     end: AtomicU64,
 }
 
-/// See the module.
+/// The table of launched writes.
 pub struct Pending {
     base: NonNull<u8>,
-    /// Rank 0's, for the others to open.
+    /// Rank 0's descriptor, for the others to open.
     fd: Option<OwnedFd>,
     rank: usize,
     size: usize,
-    /// Whose messages are counted: a forked child has others.
+    /// Fork generation whose messages are counted: a forked child has others.
     generation: u64,
 }
 
@@ -87,7 +88,7 @@ unsafe impl Send for Pending {}
 // SAFETY: as above.
 unsafe impl Sync for Pending {}
 
-/// Where rank 0's memory is.
+/// Where rank 0's memory is found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Address {
     pid: u32,
@@ -109,7 +110,7 @@ fn bytes_of(size: usize) -> usize {
 }
 
 impl Pending {
-    /// Rank 0's. None if the system has no such memory.
+    /// Makes the table on rank 0. `None` if the system has no such memory.
     pub fn make(size: usize) -> Option<Self> {
         // SAFETY: the name ends in NUL; a valid descriptor is this function's to own.
         let fd = unsafe {
@@ -122,11 +123,11 @@ impl Pending {
         }
         Self::map(fd, 0, size, true)
     }
-    /// Another rank's.
+    /// Joins the table on another rank.
     pub fn join(at: Address, rank: usize, size: usize) -> Option<Self> {
         let path = format!("/proc/{}/fd/{}", at.pid, at.fd);
         let file = std::fs::OpenOptions::new().read(true).write(true).open(path).ok()?;
-        // Whatever else is there under that number is not ours to map.
+        // Do not map an unrelated file under that number.
         let is_it = file.metadata().is_ok_and(|it| it.len() == bytes_of(size) as u64);
         if !is_it || rank >= size {
             return None;
@@ -149,7 +150,7 @@ impl Pending {
         this.head().joined.fetch_add(1, Ordering::AcqRel);
         Some(this)
     }
-    /// Where the others find rank 0's.
+    /// The address of rank 0's table for the others.
     pub fn address(&self) -> Address {
         let fd = self.fd.as_ref().map_or(0, |fd| fd.as_raw_fd() as u32);
         Address { pid: std::process::id(), fd }
@@ -160,21 +161,21 @@ impl Pending {
     }
     fn lane(&self, rank: usize) -> &Lane {
         assert!(rank < self.size);
-        // SAFETY: so many follow the head.
+        // SAFETY: `size` lanes follow the head.
         unsafe { self.base.add(size_of::<Head>() + rank * size_of::<Lane>()).cast::<Lane>().as_ref() }
     }
-    /// True if this rank may launch writes: all others see the table.
+    /// Returns true if this rank may launch writes: all others see the table.
     pub fn is_on(&self) -> bool {
         let head = self.head();
         head.joined.load(Ordering::Acquire) == self.size as u64
             && head.off.load(Ordering::Acquire) == 0
             && self.generation == fork_generation()
     }
-    /// No rank launches from now on.
+    /// Makes all ranks stop launching.
     pub fn turn_off(&self) {
         self.head().off.store(1, Ordering::Release);
     }
-    /// True if `count` more writes can be noted.
+    /// Returns true if `count` more writes can be noted.
     pub fn has_room(&self, count: usize) -> bool {
         let lane = self.lane(self.rank);
         let settled = lane.settled.load(Ordering::Acquire);
@@ -183,7 +184,7 @@ impl Pending {
             && (0..count as u64)
                 .all(|i| lane.slots[((noted + i) % SLOTS as u64) as usize].message.load(Ordering::Relaxed) <= settled)
     }
-    /// Notes a launched write. There must be room, and one thread does so at a time.
+    /// Notes a launched write. There must be room, and only one thread may do this at a time.
     pub fn note(&self, object: u64, bytes: Range<u64>, message: u64) {
         let lane = self.lane(self.rank);
         let noted = lane.noted.load(Ordering::Relaxed);
@@ -196,7 +197,7 @@ impl Pending {
         lane.noted.store(noted + 1, Ordering::Release);
         lane.last.store(message, Ordering::Release);
     }
-    /// Returns when what other ranks have launched into these bytes of an object is in the store.
+    /// Waits until other ranks' launched writes to these bytes of an object are in the store.
     pub fn wait_for(&self, object: u64, ranges: &(impl Iterator<Item = Range<u64>> + Clone)) -> Result<()> {
         self.wait(|slot| {
             let (start, end) = (slot.start.load(Ordering::Acquire), slot.end.load(Ordering::Acquire));
@@ -204,7 +205,7 @@ impl Pending {
                 && ranges.clone().any(|bytes| start < bytes.end && end > bytes.start)
         })
     }
-    /// Returns when all that other ranks have launched before is in the store.
+    /// Waits until all earlier launched writes of other ranks are in the store.
     pub fn wait_for_all(&self) -> Result<()> {
         self.wait(|_| true)
     }
@@ -215,7 +216,7 @@ impl Pending {
             if lane.last.load(Ordering::Acquire) <= settled {
                 continue;
             }
-            // Newest first; numbers fall, so that all before a settled one are settled.
+            // Newest first; message numbers fall, so everything before a settled one is settled.
             let noted = lane.noted.load(Ordering::Acquire);
             let newest = (noted.saturating_sub(SLOTS as u64)..noted)
                 .rev()
@@ -229,7 +230,7 @@ impl Pending {
         }
         Ok(())
     }
-    /// Waits until no other rank reads and writes back parts of this object, so that neither does so in vain.
+    /// Waits until no other rank does a read-modify-write on this object, so that neither does so in vain.
     pub fn turn(self: &Arc<Self>, object: u64) -> Turn {
         let at = (object % TURNS as u64) as usize;
         let (word, mine) = (&self.head().turns[at], self.rank as u64 + 1);
@@ -273,7 +274,7 @@ impl Pending {
             looked = Instant::now();
             let pid = lane.pid.load(Ordering::Relaxed);
             if !self.lives(rank) {
-                return Ok(()); // it died: what it had not sent is lost with it, the rest has arrived
+                return Ok(()); // it died: unsent writes are lost with it, the rest has arrived
             }
             if began.elapsed() > PATIENCE {
                 return Err(Error::new(ErrorKind::Busy, format!("rank {rank} (process {pid})"))
@@ -285,7 +286,7 @@ impl Pending {
     }
 }
 
-/// A rank's turn, until it is dropped.
+/// A rank's turn, which ends when dropped.
 pub struct Turn {
     table: Option<Arc<Pending>>,
     at: usize,
@@ -295,7 +296,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         if let Some(table) = &self.table {
             let mine = table.rank as u64 + 1;
-            // Not if it was taken from a process that seemed to be dead.
+            // Not if it was taken from a process that seemed dead.
             let _ = table.head().turns[self.at].compare_exchange(mine, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }

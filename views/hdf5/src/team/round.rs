@@ -1,4 +1,4 @@
-//! What ranks tell each other in a round, and how they wait for it.
+//! The messages of ranks in a round, and how ranks wait for them.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,15 +14,15 @@ use crate::meta::bytes::{Encode, Reader};
 use super::Team;
 use super::wire::{self, Wire};
 
-/// The environment variable that says after how many seconds a rank gives up waiting for others. Preset: never.
+/// The environment variable with the seconds after which a rank gives up waiting for others. Default: never.
 const WAIT_ENV: &str = "CENOTE_HDF5_MPI_WAIT_S";
-/// A rank that waits longer says so, once.
+/// Waiting time after which a rank prints a message, once.
 const TELL_AFTER: Duration = Duration::from_mins(1);
-/// Words about a call or a failure in a record.
+/// Length of the text about a call or a failure in a record.
 const TEXT_BYTES: usize = 240;
 const MARK_BYTES: usize = 512;
 const RECORD_BYTES: usize = 16 + TEXT_BYTES + MARK_BYTES;
-/// What is broadcast at once; longer outcomes take a second broadcast.
+/// Bytes of the first broadcast; longer outcomes take a second one.
 const FRAME_BYTES: usize = 1024;
 
 /// A call that all ranks make.
@@ -34,23 +34,23 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A call told from others by its kind alone.
+    /// A call identified by its kind alone.
     pub fn new(kind: &'static str) -> Self {
         Self { kind, name: &[], number: 0, marks: None }
     }
-    /// And by a name.
+    /// Adds a name to the call's identity.
     #[must_use]
     pub fn named(mut self, name: &'a [u8]) -> Self {
         self.name = name;
         self
     }
-    /// And by a number: an object's, or whatever must be equal everywhere.
+    /// Adds a number to the call's identity: an object's, or anything that must be equal on all ranks.
     #[must_use]
     pub fn about(mut self, what: impl Hash) -> Self {
         self.number = hash(what);
         self
     }
-    /// With marks for rank 0.
+    /// Adds marks for rank 0.
     #[must_use]
     pub fn marked(mut self, marks: Marks) -> Self {
         self.marks = Some(Box::new(marks));
@@ -65,14 +65,14 @@ impl fmt::Display for Call<'_> {
     }
 }
 
-/// The same in all processes of one program.
+/// A hash that is equal in all processes of one program.
 fn hash(what: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);
     hasher.finish()
 }
 
-/// A set of objects that may have a few more than were put in.
+/// A set of objects that may contain more than was added (a Bloom filter).
 #[derive(Clone)]
 pub struct Marks([u8; MARK_BYTES]);
 
@@ -87,19 +87,19 @@ impl Marks {
         let bit = (hash(oid) % (8 * MARK_BYTES as u64)) as usize;
         (bit / 8, 1 << (bit % 8))
     }
-    /// Puts an object in.
+    /// Adds an object.
     pub fn add(&mut self, oid: u64) {
         let (byte, bit) = Self::bit(oid);
         self.0[byte] |= bit;
     }
-    /// False if the object was not put in.
+    /// Returns false if the object was not added.
     pub fn may_have(&self, oid: u64) -> bool {
         let (byte, bit) = Self::bit(oid);
         self.0[byte] & bit != 0
     }
 }
 
-/// What a rank tells rank 0: a hash of its call (8 bytes), whether it has failed (1), words, marks.
+/// What a rank sends to rank 0: a hash of its call (8 bytes), whether it failed (1), text, marks.
 pub struct Record(Box<[u8]>);
 
 impl Record {
@@ -137,7 +137,7 @@ impl Record {
         let kind = ErrorKind::from_code(failed[8]).unwrap_or(ErrorKind::Internal);
         Some(Verdict::Done(Err(Error::new(kind, format!("rank {rank}")).because(Self::words(failed)))))
     }
-    /// All marks of all ranks.
+    /// The union of the marks of all ranks.
     pub fn marks_of_all(all: &[u8]) -> Marks {
         let mut marks = Marks::default();
         for record in all.chunks_exact(RECORD_BYTES) {
@@ -149,9 +149,9 @@ impl Record {
     }
 }
 
-/// What rank 0 tells all.
+/// What rank 0 sends to all.
 pub enum Verdict<T> {
-    /// It made the call: this came of it.
+    /// The outcome of the call.
     Done(Result<T>),
     /// The ranks made different calls.
     Parted(Error),
@@ -184,7 +184,7 @@ impl<T: Wire> Verdict<T> {
             _ => Self::Parted(wire::error(&mut r)?),
         })
     }
-    /// The outcome; `parted` is called if the ranks made different calls.
+    /// The outcome. Calls `parted` if the ranks made different calls.
     pub fn take(self, parted: impl FnOnce()) -> Result<T> {
         match self {
             Self::Done(outcome) => outcome,
@@ -197,10 +197,10 @@ impl<T: Wire> Verdict<T> {
 }
 
 impl Team {
-    /// Every rank's record, on rank 0.
+    /// Gathers every rank's record at rank 0.
     pub(super) fn gather(&self, call: &Call<'_>, mine: Record) -> Result<Vec<u8>> {
         let mut all = vec![0; if self.rank == 0 { RECORD_BYTES * self.size } else { 0 }];
-        // SAFETY: both buffers are kept until the request is done, and for ever if it never is.
+        // SAFETY: both buffers are kept until the request is done, and leaked if it never is.
         let request = unsafe { self.mpi.gather(self.comm, &mine.0, &mut all) }?;
         match self.wait(call, request) {
             Ok(()) => Ok(all),
@@ -211,7 +211,7 @@ impl Team {
         }
     }
 
-    /// Rank 0's bytes.
+    /// Broadcasts rank 0's bytes.
     pub(super) fn broadcast(&self, call: &Call<'_>, bytes: Vec<u8>) -> Result<Vec<u8>> {
         let mut frame = vec![0; FRAME_BYTES];
         let room = FRAME_BYTES - 8;
@@ -229,7 +229,7 @@ impl Team {
     }
 
     fn broadcast_all(&self, call: &Call<'_>, mut bytes: Vec<u8>) -> Result<Vec<u8>> {
-        // SAFETY: the buffer is kept until the request is done, and for ever if it never is.
+        // SAFETY: the buffer is kept until the request is done, and leaked if it never is.
         let request = unsafe { self.mpi.broadcast(self.comm, &mut bytes) }?;
         match self.wait(call, request) {
             Ok(()) => Ok(bytes),
@@ -240,7 +240,7 @@ impl Team {
         }
     }
 
-    /// Waits as one does who may have to wait long, on a machine with fewer cores than ranks.
+    /// Waits in a way that suits long waits on a machine with fewer cores than ranks.
     fn wait(&self, call: &Call<'_>, mut request: Request) -> Result<()> {
         static WAIT_MAX: LazyLock<Option<Duration>> = LazyLock::new(|| {
             let seconds = std::env::var(WAIT_ENV).ok()?.parse().ok()?;

@@ -1,5 +1,5 @@
-//! What is in a file of the store, from its records alone: no libhdf5 is needed. For the `cenote` command; knows nothing of
-//! terminals.
+//! The content of a file of the store, read from its records alone, without libhdf5. For the `cenote` command; knows
+//! nothing of terminals.
 
 mod types;
 
@@ -18,17 +18,17 @@ use crate::meta::links::{Link, Target};
 use crate::props::{Filter, Layout};
 use crate::space::Extent;
 
-/// Numbers of datasets have this bit clear; their heaps have it set.
+/// Clear in numbers of datasets; set in those of their heaps.
 const HEAP_BIT: u64 = 1 << 63;
 
-/// Something in a group.
+/// An object or link in a file.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its name: the whole path.
+    /// Its whole path.
     pub path: String,
-    /// Groups above it.
+    /// Number of groups above it.
     pub depth: usize,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Number of attributes.
     pub attributes: u64,
@@ -36,10 +36,10 @@ pub struct Node {
     pub comment: String,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Debug)]
 pub enum Kind {
-    /// A group with so many links.
+    /// A group with this number of links.
     Group(u64),
     /// A dataset.
     Dataset(Box<DatasetFacts>),
@@ -47,17 +47,17 @@ pub enum Kind {
     Datatype(String),
     /// A map of keys to values.
     Map,
-    /// The same object as at a path that came before.
+    /// An object already listed at this path.
     Same(String),
     /// A soft link to a path.
     Soft(String),
     /// An external link: file and path.
     External(String, String),
-    /// A user-defined link of a class.
+    /// A user-defined link of this class.
     User(u8),
 }
 
-/// What a dataset is.
+/// Properties of a dataset.
 #[derive(Clone, Debug)]
 pub struct DatasetFacts {
     /// Datatype as text.
@@ -68,17 +68,17 @@ pub struct DatasetFacts {
     pub layout: &'static str,
     /// Dimensions of a chunk, if chunked.
     pub chunk: Vec<u64>,
-    /// Chunks that exist, and their stored bytes.
+    /// Number of existing chunks, and their stored bytes.
     pub chunks: Option<(u64, u64)>,
     /// Filters, by name.
     pub filters: Vec<String>,
-    /// Bytes in the store by the tier that they are read from; variable-length parts included.
+    /// Bytes in the store by the tier from which they are read, including variable-length parts.
     pub tiers: BTreeMap<String, u64>,
-    /// More extents than were looked at: the tiers are those of a part.
+    /// True if only some extents were looked at, so that the tiers are those of a part.
     pub is_part: bool,
 }
 
-/// Calls `each` for the root and what is below, `depth_max` groups deep, in the order of names.
+/// Calls `each` for the root and everything below, up to `depth_max` groups deep, in the order of names.
 pub fn walk(store: &Store, path: &Path, depth_max: usize, each: &mut dyn FnMut(Node) -> Result<()>) -> Result<()> {
     let (container, generation) = locate(store, path)?;
     let tree = Tree {
@@ -88,7 +88,7 @@ pub fn walk(store: &Store, path: &Path, depth_max: usize, each: &mut dyn FnMut(N
         generation,
     };
     let mut seen: HashMap<u64, String> = HashMap::new();
-    // What is still to be told, the next last.
+    // Nodes still to visit, the next one last.
     let mut todo = vec![("/".to_owned(), 0, Target::Hard(ROOT))];
     while let Some((path, depth, target)) = todo.pop() {
         let bare = |path, kind| Node { path, depth, kind, attributes: 0, comment: String::new() };
@@ -136,7 +136,7 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// Tells of an object; its links if it is a group.
+    /// Reports an object and, for a group, its links.
     fn tell(
         &self,
         oid: u64,

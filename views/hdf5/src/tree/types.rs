@@ -1,4 +1,4 @@
-//! Datatypes as people write them.
+//! Datatypes as text for people.
 
 use crate::message::{Kind, Type};
 

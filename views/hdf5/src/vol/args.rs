@@ -18,13 +18,13 @@ fn null(what: &str) -> Error {
     Error::new(ErrorKind::InvalidInput, what).because("HDF5 passed a null pointer")
 }
 
-/// What a pointer argument points to.
+/// The target of a pointer argument.
 pub fn of<'a, T>(pointer: *const T) -> Result<&'a T> {
     // SAFETY: HDF5 passes pointers to valid arguments that live during the call, or null.
     unsafe { pointer.as_ref() }.ok_or_else(|| null("argument"))
 }
 
-/// Writes a result where HDF5 wants it.
+/// Writes a result to the place that HDF5 gave.
 pub fn put<T>(place: *mut T, value: T) -> Result<()> {
     if place.is_null() {
         return Err(null("place of a result"));
@@ -48,7 +48,7 @@ pub fn name_or_none<'a>(text: *const c_char) -> Result<Option<&'a [u8]>> {
     if text.is_null() { Ok(None) } else { name(text).map(Some) }
 }
 
-/// Gives a name back in HDF5's way: as much as fits with a NUL behind, and the whole length.
+/// Returns a name in HDF5's way: as much as fits with a final NUL, and the whole length.
 pub fn give_name(text: &[u8], buf: *mut c_char, size: usize, len: *mut usize) -> Result<()> {
     if !buf.is_null() && size > 0 {
         let n = text.len().min(size - 1);
@@ -75,7 +75,7 @@ pub fn token_of(oid: u64) -> H5O_token_t {
     token
 }
 
-/// Refuses an id that is no property list: HDF5 hands those of access lists on as the program gave them.
+/// Refuses an id that is no property list: HDF5 passes access lists on unchecked.
 pub fn check_list(h5: &'static Api, list: hid_t) -> Result<()> {
     // SAFETY: a plain query of any number.
     if list == H5P_DEFAULT || list > 0 && unsafe { (h5.H5Iget_type)(list) } == H5I_GENPROP_LST {
@@ -86,13 +86,13 @@ pub fn check_list(h5: &'static Api, list: hid_t) -> Result<()> {
         .try_next("give H5P_DEFAULT or a list of the class that the call names"))
 }
 
-/// The place that an object pointer and location parameters name; it exists.
+/// The existing object that an object pointer and location parameters name.
 pub fn place(object: *mut c_void, loc: *const LocParams) -> Result<Place> {
     let base = Handle::at(object)?.place()?;
     at(&base, of(loc)?)
 }
 
-/// The place that location parameters name relative to `base`.
+/// The object that location parameters name relative to `base`.
 pub fn at(base: &Place, loc: &LocParams) -> Result<Place> {
     // SAFETY: `kind` says which member of the union HDF5 has filled.
     unsafe {
@@ -122,7 +122,7 @@ pub fn at(base: &Place, loc: &LocParams) -> Result<Place> {
     }
 }
 
-/// The link that an object pointer and location parameters name (not followed). By name or by index.
+/// The link that an object pointer and location parameters name, by name or by index; it is not followed.
 pub fn link(object: *mut c_void, loc: *const LocParams) -> Result<Found> {
     let base = Handle::at(object)?.place()?;
     let loc = of(loc)?;
@@ -155,7 +155,7 @@ pub fn link_name<'a>(loc: *const LocParams) -> Result<&'a [u8]> {
     if loc.kind == H5VL_OBJECT_BY_NAME { name(unsafe { loc.data.by_name.name }) } else { Ok(b"") }
 }
 
-/// What a link creation property list asks for: intermediate groups, and the name's character set.
+/// Values of a link creation property list: intermediate groups, and the name's character set.
 pub fn link_create(h5: &'static Api, lcpl: hid_t) -> Result<(bool, u8)> {
     check_list(h5, lcpl)?;
     let (mut groups, mut cset) = (0u32, 0i32);
@@ -169,7 +169,7 @@ pub fn link_create(h5: &'static Api, lcpl: hid_t) -> Result<(bool, u8)> {
     Ok((groups != 0, cset as u8))
 }
 
-/// The datatype handle behind a datatype id, if it is a committed one of ours.
+/// The object number behind a datatype id, if it is a committed datatype of this file; 0 otherwise.
 pub fn committed_oid(h5: &'static Api, dtype: hid_t, file: &std::sync::Arc<crate::file::File>) -> u64 {
     // SAFETY: plain queries of an id that HDF5 passed.
     let pointer = unsafe { if (h5.H5Tcommitted)(dtype) > 0 { (h5.H5VLobject)(dtype) } else { std::ptr::null_mut() } };

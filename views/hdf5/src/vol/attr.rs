@@ -45,7 +45,7 @@ fn attr<'a>(pointer: *mut c_void) -> Result<&'a Attr> {
     }
 }
 
-/// Makes a handle from a record.
+/// Makes a handle for an attribute record.
 fn handle(h5: &'static Api, place: Place, name: Vec<u8>, record: &Record) -> Result<*mut Handle> {
     let file = place.file.clone();
     let body = Attr {
@@ -97,7 +97,7 @@ unsafe extern "C" fn create<const N: usize>(
                 .because("its extent has more than 2^64 elements"));
         }
         if place.file.team.is_some() {
-            // All ranks make it at once: what one of them puts off, the others would wait for.
+            // All ranks make it at once: if one of them deferred it, the others would wait.
             record.uid = place.file.once(&Call::new("attr_create").named(name), || {
                 transact(&place.file, |tx| attrs::create(tx, &place.file, place.oid, name, &mut record))?;
                 Ok(record.uid)
@@ -111,7 +111,7 @@ unsafe extern "C" fn create<const N: usize>(
     })
 }
 
-/// The object that holds the attribute, and the attribute, as location parameters and a name give them.
+/// The object that holds the attribute, and the attribute, by location parameters and name.
 fn find(pointer: *mut c_void, loc: &LocParams, name: Option<&[u8]>) -> Result<(Place, Vec<u8>, Record)> {
     let base = Handle::at(pointer)?.place()?;
     if loc.kind == H5VL_OBJECT_BY_IDX {
@@ -176,7 +176,7 @@ unsafe extern "C" fn write<const N: usize>(
         let file = &a.place.file;
         let count = a.extent.npoints() as usize;
         if count == 0 {
-            return Ok(()); // in a file that is open for reading only, too
+            return Ok(()); // also in a file that is open read-only
         }
         file.need_writable("writing an attribute")?;
         let store = |old: Option<&value::Stored>| value::store(file, a.dtype.get(), count, mem_type, buf, old);
@@ -206,7 +206,7 @@ unsafe extern "C" fn write<const N: usize>(
 }
 
 fn info(place: &Place, record: &Record) -> Result<H5A_info_t> {
-    // The object may be gone while the attribute is open.
+    // The object may be deleted while the attribute is open.
     let header = header::find(&place.file, place.oid)?;
     let tracked = header.is_some_and(|header| header.object_props().attr_order & 1 != 0);
     let dtype = dtype::decode(place.file.h5, &record.dtype)?;
@@ -218,7 +218,7 @@ fn info(place: &Place, record: &Record) -> Result<H5A_info_t> {
     })
 }
 
-/// Bytes of an attribute's elements as HDF5 counts them.
+/// Size of an attribute's elements as HDF5 counts it, in bytes.
 fn data_size(place: &Place, dtype: hid_t, extent: &Extent) -> Result<u64> {
     let each = dtype::size(place.file.h5, dtype::disk(&place.file, dtype)?.get())? as u64;
     Ok(each.saturating_mul(extent.npoints()))

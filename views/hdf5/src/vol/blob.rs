@@ -1,4 +1,4 @@
-//! Blobs: HDF5 hands over variable-length parts while it converts elements to stored form.
+//! Blobs: variable-length parts, which HDF5 hands over while it converts elements to stored form.
 
 use std::ffi::c_void;
 
@@ -17,7 +17,7 @@ pub fn class<const N: usize>() -> BlobClass {
 }
 
 type Id = [u8; ID_BYTES];
-/// An id in a heap says so in its first byte, so that a null id differs from the first blob.
+/// First byte of an id in a heap, so that a null id differs from the id of the first blob.
 const HEAP_MARK: u8 = 1;
 
 unsafe extern "C" fn put<const N: usize>(
@@ -38,7 +38,7 @@ unsafe extern "C" fn put<const N: usize>(
     })
 }
 
-/// A heap of this length fits no record. It stands for one that is longer still: failing here would crash programs, see
+/// A heap of this length fits no record. It stands for any longer heap: failing here would crash programs, see
 /// `data::heap`.
 const TOO_LONG: usize = 64 << 20;
 
@@ -47,7 +47,7 @@ fn put_in_heap(heap: &mut Vec<u8>, bytes: &[u8]) -> Id {
     id[0] = HEAP_MARK;
     let offset = heap.len();
     if offset + bytes.len() > TOO_LONG {
-        heap.resize(TOO_LONG, 0); // storing the record tells that it is too large
+        heap.resize(TOO_LONG, 0); // storing the record then reports that it is too large
         return id;
     }
     heap.extend_from_slice(bytes);
@@ -95,7 +95,7 @@ unsafe extern "C" fn specific<const N: usize>(_: *mut c_void, id: *mut c_void, w
         match what.op {
             BLOB_ISNULL => args::put(what.is_null, *args::of(id)? == [0; ID_BYTES]),
             BLOB_SETNULL => args::put(id, [0; ID_BYTES]),
-            // Space of old blobs is not used again before the dataset is deleted: another process may be reading it.
+            // Space of old blobs is not reused before the dataset is deleted: another process may be reading it.
             BLOB_DELETE => Ok(()),
             other => Err(unknown_op("blob_specific", other)),
         }

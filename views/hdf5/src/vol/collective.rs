@@ -1,8 +1,8 @@
-//! What parallel programs ask of a transfer: collective or independent, and what became of it.
+//! The transfer mode that parallel programs ask for (collective or independent), and the mode that is reported.
 //!
-//! A collective transfer is one by each rank for itself: what a rank writes goes into the store in one message, without
-//! other ranks waiting, and none of them has to gather pieces for a file system. So every transfer is possible in the way
-//! that was asked for, and is reported so.
+//! In a collective transfer each rank acts for itself: what it writes goes into the store in one message, without waiting
+//! for other ranks, and no rank has to gather pieces for a file system. So every transfer is possible in the requested
+//! mode, and is reported so.
 
 use std::ffi::{CStr, c_int, c_void};
 
@@ -19,11 +19,11 @@ const MODE_CHUNKED: c_int = 2;
 const MODE_CONTIGUOUS: c_int = 4;
 /// `H5D_MPIO_LINK_CHUNK`: all chunks in one go.
 const ALL_CHUNKS: c_int = 1;
-/// `H5D_MPIO_COLLECTIVE` as a cause: nothing kept the transfer from being collective. `H5D_MPIO_SET_INDEPENDENT`.
+/// `H5D_MPIO_COLLECTIVE` as a cause: nothing prevented a collective transfer. `H5D_MPIO_SET_INDEPENDENT`.
 const CAUSE_NONE: u32 = 0;
 const CAUSE_INDEPENDENT: u32 = 1;
 
-/// After a write: parts of chunks with filters are stored at once, since other ranks may read them behind a barrier.
+/// Called after a write: stores parts of chunks with filters at once, since other ranks may read them after a barrier.
 pub fn wrote(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
     for part in parts.iter().filter(|part| part.dataset.file.team.is_some()) {
         part.dataset.data.flush()?;
@@ -32,11 +32,11 @@ pub fn wrote(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
     Ok(())
 }
 
-/// After a transfer: `H5Pget_mpio_actual_io_mode` and its like are answered.
+/// Called after a transfer: sets the answers of `H5Pget_mpio_actual_io_mode` and similar calls.
 pub fn done(parts: &[Io<'_>], dxpl: hid_t) {
     let Some(first) = parts.first().filter(|part| part.dataset.file.is_parallel) else { return };
     let h5 = first.dataset.h5();
-    // The preset list is independent, and nobody may change it.
+    // The default list is independent, and nobody may change it.
     let Some(get) = h5.H5Pget_dxpl_mpio.filter(|_| dxpl > 0 && dxpl != h5.H5P_LST_DATASET_XFER_ID_g()) else {
         return;
     };

@@ -1,4 +1,4 @@
-//! `H5Ocopy`: an object with everything below it, within a file or to another.
+//! `H5Ocopy`: copies an object with everything below it, within a file or to another.
 
 use std::collections::HashMap;
 use std::ffi::c_uint;
@@ -20,26 +20,26 @@ use super::copy_refs;
 use super::group::link_new;
 use super::visit;
 
-/// One call's work.
+/// State of one copy call.
 pub struct Job {
     flags: c_uint,
-    /// Committed datatypes that the target file had before, if they were asked for.
+    /// Committed datatypes that the target file had before, once they were looked up.
     types: Option<Vec<(Vec<u8>, u64)>>,
-    /// Objects copied so far, by their number in the source file and that file's number.
+    /// Numbers of the copies, by object number and file number of the source.
     done: HashMap<(u64, u64), u64>,
     /// Copies made because of references.
     pub pointed_at: Vec<u64>,
 }
 
 impl Job {
-    /// What references point to is copied too.
+    /// Returns true if the targets of references are copied too.
     pub fn expands_references(&self) -> bool {
         self.flags & H5O_COPY_EXPAND_REFERENCE_FLAG != 0
     }
 }
 
 impl Job {
-    /// A committed datatype of the target file that equals `dtype`, found from its root as HDF5 does.
+    /// A committed datatype of the target file equal to `dtype`, searched from the root as in HDF5.
     fn equal_type(&mut self, to: &Place, dtype: &[u8]) -> Result<Option<u64>> {
         if self.types.is_none() {
             let mut found = Vec::new();
@@ -60,7 +60,7 @@ impl Job {
     }
 }
 
-/// Copies the object at `from` to the name `name` relative to `to`. The copy appears whole: its link is made last.
+/// Copies the object at `from` to the name `name` relative to `to`. The copy becomes visible whole: its link is made last.
 pub fn object(from: &Place, to: &Place, name: &[u8], flags: c_uint, options: (bool, u8)) -> Result<()> {
     to.file.need_writable("copying an object")?;
     if let Ok(found) = resolve::resolve(to, name, false)
@@ -130,7 +130,7 @@ fn copy_link(job: &mut Job, from: &Place, to: &Place, name: &[u8], link: &Link, 
     };
     let target = match follow.then(|| resolve::resolve(from, name, true)) {
         Some(Ok(found)) => found.place().ok(),
-        // What leads nowhere stays as it is; a soft link whose way cannot be gone is an error, as in HDF5.
+        // A dangling link is copied as it is; a soft link whose path cannot be followed is an error, as in HDF5.
         Some(Err(error)) if matches!(link.target, Target::Soft(_)) => return Err(error),
         _ => None,
     };
@@ -142,7 +142,7 @@ fn copy_link(job: &mut Job, from: &Place, to: &Place, name: &[u8], link: &Link, 
                 objects::link_hard(tx, &to.file, to.oid, name, oid, link.cset)
             })
         }
-        // A soft or external link stays one, dangling ones too.
+        // A soft or external link is copied as a link, even if it dangles.
         None if !matches!(link.target, Target::Hard(_)) => transact(&to.file, |tx| {
             count_from(tx, to, keys::TAG_LINK_NEXT, link.order)?;
             links::insert(tx, &to.file, to.oid, name, link.clone())
@@ -151,13 +151,12 @@ fn copy_link(job: &mut Job, from: &Place, to: &Place, name: &[u8], link: &Link, 
     }
 }
 
-/// Lets the next link or attribute of a copy have this creation order: copies have those of what was copied.
+/// Sets the creation order of a copy's next link or attribute: copies keep the original's order.
 fn count_from(tx: &mut Transaction, to: &Place, tag: u8, order: Option<u64>) -> Result<()> {
     order.map_or(Ok(()), |order| tx.put(&to.file.meta, &keys::of(tag, to.oid), &order.to_le_bytes()))
 }
 
-/// Gives a copy the record of this tag: what its next link's or attribute's creation order is, as in the original, and its
-/// comment.
+/// Copies the record with this tag: the creation order of the next link or attribute, or the comment.
 fn copy_record(from: &Place, to: &Place, tag: u8) -> Result<()> {
     match from.file.meta.get_one(&keys::of(tag, from.oid))? {
         Some(record) => transact(&to.file, |tx| tx.put(&to.file.meta, &keys::of(tag, to.oid), &record)),
@@ -165,7 +164,7 @@ fn copy_record(from: &Place, to: &Place, tag: u8) -> Result<()> {
     }
 }
 
-/// The copy of a committed datatype (0: none) that something is of: like all that is copied, made once for each call.
+/// The copy of an object's committed datatype (0: none), made once per call like all copies.
 fn type_of(job: &mut Job, from: &Place, to: &Place, committed: u64) -> Result<u64> {
     if committed == 0 || header::find(&from.file, committed)?.is_none() {
         return Ok(0);

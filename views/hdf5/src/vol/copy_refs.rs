@@ -1,6 +1,6 @@
-//! References of the old kinds in what `H5Ocopy` copies: with `H5O_COPY_EXPAND_REFERENCE_FLAG` what they point to is copied too and
-//! they point to the copy; else they are null where HDF5 makes them so. References inside of compounds and variable-length
-//! parts stay as they are, as in HDF5.
+//! Old references in what `H5Ocopy` copies. With `H5O_COPY_EXPAND_REFERENCE_FLAG` their targets are copied too and the references
+//! point to the copies; otherwise they become null where HDF5 makes them so. References inside compounds and variable-length parts
+//! stay unchanged, as in HDF5.
 
 use std::ffi::c_int;
 
@@ -18,17 +18,17 @@ use super::copy::{Job, one};
 
 /// Size of a reference to an object.
 const OBJECT_BYTES: usize = 8;
-/// References of a dataset that are looked at in one go.
+/// Most references of a dataset that are processed at once.
 const ELEMENTS_MAX: u64 = 1 << 24;
 
-/// Size of elements that are references of the old kinds.
+/// Size of elements that are old references.
 fn reference_bytes(h5: &'static Api, dtype: hid_t) -> Option<usize> {
     // SAFETY: plain queries of a datatype.
     let size = unsafe { ((h5.H5Tget_class)(dtype) == H5T_REFERENCE as c_int).then(|| (h5.H5Tget_size)(dtype)) };
     size.filter(|bytes| [OBJECT_BYTES, REGION_BYTES].contains(bytes))
 }
 
-/// An attribute's references.
+/// Processes the references of an attribute.
 pub fn in_attr(job: &mut Job, from: &Place, to: &Place, attr: &mut Attr) -> Result<()> {
     let Some(value) = &mut attr.value else { return Ok(()) };
     let h5 = to.file.h5;
@@ -41,7 +41,7 @@ pub fn in_attr(job: &mut Job, from: &Place, to: &Place, attr: &mut Attr) -> Resu
     Ok(())
 }
 
-/// A dataset's references, in the copy. Within a file they stay as they are.
+/// Processes the references in the copy of a dataset. Within a file they stay unchanged.
 pub fn in_dataset(job: &mut Job, from: &Place, to: &Place, copy: &Dataset) -> Result<()> {
     let count = copy.extent()?.npoints();
     let dtype = copy.header.dtype.get();
@@ -70,7 +70,7 @@ pub fn in_dataset(job: &mut Job, from: &Place, to: &Place, copy: &Dataset) -> Re
     blob::with_file(&copy.file, || data::write(std::slice::from_ref(&part), dxpl))
 }
 
-/// References within one file become references to the copies in another.
+/// Turns references within one file into references to the copies in another.
 fn translate(job: &mut Job, from: &Place, to: &Place, elements: &mut [u8], bytes: usize) -> Result<()> {
     for element in elements.chunks_exact_mut(bytes) {
         if let Ok(region) = <[u8; REGION_BYTES]>::try_from(&*element) {
@@ -83,7 +83,7 @@ fn translate(job: &mut Job, from: &Place, to: &Place, elements: &mut [u8], bytes
     Ok(())
 }
 
-/// The copy of what a reference points to; 0 if that is nothing.
+/// The copy of a reference's target; 0 for a null reference.
 fn pointed_at(job: &mut Job, from: &Place, to: &Place, number: u64) -> Result<u64> {
     let oid = objects::canonical(&from.file, number)?;
     if oid == 0 || header::find(&from.file, oid)?.is_none() {
@@ -118,7 +118,7 @@ fn region_copy(job: &mut Job, from: &Place, to: &Place, region: &[u8; REGION_BYT
     }
 }
 
-/// What only references lead to gets a link in the root group, by the name that HDF5 gives it.
+/// Links copies that only references lead to into the root group, under HDF5's name for them.
 pub fn link_pointed_at(job: &mut Job, to: &Place) -> Result<()> {
     for copy in std::mem::take(&mut job.pointed_at) {
         if objects::link_count(&to.file, copy)? == 0 {

@@ -1,4 +1,4 @@
-//! Datasets: making, opening and describing them. Their raw data are [`crate::data`]'s.
+//! Datasets: creating, opening and describing them. Their raw data are [`crate::data`]'s.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
@@ -49,7 +49,8 @@ fn dataset<'a>(pointer: *mut c_void) -> Result<&'a Dataset> {
     }
 }
 
-/// None stands for the preset ones: copying a list costs as much as all else that HDF5 does for a new dataset.
+/// Copies the access properties; `None` for the default list, since copying costs as much as everything else that HDF5
+/// does for a new dataset.
 fn keep_dapl(h5: &'static Api, dapl: hid_t) -> Result<Option<Hid>> {
     if dapl <= 0 || dapl == h5.H5P_LST_DATASET_ACCESS_ID_g() {
         return Ok(None);
@@ -104,7 +105,7 @@ unsafe extern "C" fn create<const N: usize>(
     })
 }
 
-/// Refuses combinations that HDF5 refuses when it makes a dataset.
+/// Refuses combinations that HDF5 refuses for a new dataset.
 fn check(fixed: &DatasetHeader) -> Result<()> {
     let bad = |why: &str| Err(Error::new(ErrorKind::InvalidInput, "dataset to be created").because(why));
     let (dims, max) = (fixed.extent.dims(), fixed.extent.max_dims());
@@ -113,18 +114,19 @@ fn check(fixed: &DatasetHeader) -> Result<()> {
             if chunk.len() != dims.len() {
                 return bad("dimensionality of chunks doesn't match the dataspace");
             }
-            // Only now: what was made with an extent of nothing may grow, and is copied and imported then.
+            // Checked only for a nonempty extent: a dataset made empty may grow, and is copied and imported
+            // afterwards.
             if chunk.iter().zip(dims.iter().zip(max)).any(|(c, (d, m))| *m != u64::MAX && c > m && *d > 0) {
                 return bad("chunk size must be <= maximum dimension size for fixed-sized dimensions");
             }
         }
-        // `data` looks at these.
+        // `data` checks these.
         Layout::Virtual(_) | Layout::External(_) if fixed.props.filters.is_empty() => {}
         _ => {
             if matches!(fixed.props.layout, Layout::Compact | Layout::Contiguous) && dims != max {
                 return bad("extendible dataspaces need a chunked layout");
             }
-            // Where there is nothing to filter, filters that may be left out are.
+            // Where there is nothing to filter, optional filters are left out.
             let single = !matches!(fixed.extent, Extent::Simple { .. });
             if fixed.props.filters.iter().any(|filter| !single || filter.flags & FLAG_OPTIONAL == 0) {
                 return bad("filters need a chunked layout");
@@ -137,7 +139,7 @@ fn check(fixed: &DatasetHeader) -> Result<()> {
     Ok(())
 }
 
-/// HDF5's rules of when fill values are written: elements with variable-length parts always have one.
+/// Applies HDF5's rules on when fill values are written: elements with variable-length parts always have one.
 fn settle_fill(h5: &'static Api, fixed: &mut DatasetHeader) -> Result<()> {
     let bad = |why: &str| Err(Error::new(ErrorKind::InvalidInput, "dataset to be created").because(why));
     let props = &mut fixed.props;
@@ -208,14 +210,14 @@ fn parts<'a>(
         .collect()
 }
 
-/// Does the parts of one file after those of another, since a conversion knows one file.
+/// Processes the parts file by file, since a conversion knows one file.
 fn by_file(parts: &[Io<'_>], f: impl Fn(&[Io<'_>]) -> Result<()>) -> Result<()> {
     parts
         .chunk_by(|a, b| Arc::ptr_eq(&a.dataset.file, &b.dataset.file))
         .try_for_each(|part| blob::with_file(&part[0].dataset.file, || f(part)))
 }
 
-/// Begins a transfer that the program wants to go on without it (`req`), if it needs nothing of libhdf5. True if so.
+/// Begins an asynchronous transfer (`req`), if it needs nothing of libhdf5. Returns true if it did.
 fn data_later(
     req: *mut *mut c_void,
     callback: &'static str,
@@ -223,7 +225,7 @@ fn data_later(
     dxpl: hid_t,
     direction: Direction,
 ) -> Result<bool> {
-    // Processes that act together do so at once.
+    // Ranks that act together transfer at once.
     if req.is_null() || parts.iter().any(|part| part.dataset.file.team.is_some()) {
         return Ok(false);
     }
@@ -309,7 +311,8 @@ unsafe extern "C" fn get<const N: usize>(
     })
 }
 
-/// An id of a dataset's or attribute's type: the committed datatype itself if it was made with one that still exists.
+/// An id of a dataset's or attribute's type: the committed datatype itself if it was created with one that still
+/// exists.
 pub fn type_id(h5: &'static Api, owner: &Place, committed: u64, dtype: hid_t) -> Result<hid_t> {
     if committed != 0
         && let Some(header) = header::find(&owner.file, committed)?
@@ -377,27 +380,28 @@ unsafe extern "C" fn close_dataset<const N: usize>(pointer: *mut c_void, _: hid_
     })
 }
 
-/// True if a program wants a handle closed without waiting for what is under way. Processes that act together close at
-/// once.
+/// Returns true if a program wants a handle closed without waiting for operations in progress. Ranks that act together
+/// close at once.
 pub fn may_close_later(req: *mut *mut c_void, pointer: *mut c_void) -> bool {
     let is_single = |handle: &Handle| handle.file().is_ok_and(|file| file.team.is_none());
     !req.is_null() && tasks::any() && Handle::at(pointer).is_ok_and(is_single)
 }
 
-/// Has a handle closed when what is under way is done.
+/// Closes a handle after the operations in progress.
 pub fn close_later(
     req: *mut *mut c_void,
     callback: &'static str,
     pointer: *mut c_void,
     close: impl Fn(*mut c_void) -> Result<()> + Send + 'static,
 ) -> Result<()> {
-    // An address, since pointers do not go from thread to thread: HDF5 lets one thread in at a time.
+    // An address, since pointers are not `Send`: HDF5 lets one thread in at a time.
     let address = pointer as usize;
     let work = move || {
         let pointer = address as *mut c_void;
         let closed = close(pointer);
         if closed.is_err() && Handle::at(pointer).is_ok() {
-            // It was kept for another try, but HDF5 has its id no more: a second refusal there is none.
+            // The handle was kept for another attempt, but HDF5 no longer has its id: a second attempt is never
+            // refused.
             let _ = close(pointer);
         }
         closed

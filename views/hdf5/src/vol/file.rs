@@ -27,9 +27,9 @@ use crate::{regions, tasks, team};
 use super::dataset::{close_later, may_close_later};
 use super::{args, object, status, unknown_op};
 
-/// Bytes of a token that count: an object's number.
+/// Significant bytes of a token: an object's number.
 const TOKEN_BYTES: usize = 8;
-/// `H5F_OBJ_*` of everything but files.
+/// `H5F_OBJ_*` of everything except files.
 const OBJECTS: c_uint = H5F_OBJ_ATTR | H5F_OBJ_DATASET | H5F_OBJ_GROUP | H5F_OBJ_DATATYPE;
 
 pub fn class<const N: usize>() -> FileClass {
@@ -145,7 +145,8 @@ fn fcpl(h5: &'static Api, file: &Arc<File>) -> Result<hid_t> {
     }
 }
 
-/// Ids of what this libhdf5 has open in a file, by `H5F_OBJ_*` bits. With `H5F_OBJ_LOCAL`, only through this open call.
+/// Ids of objects that this libhdf5 has open in a file, by `H5F_OBJ_*` bits. With `H5F_OBJ_LOCAL`, only through this
+/// open call.
 fn ids_of(h5: &'static Api, file: &Arc<File>, types: c_uint) -> Vec<hid_t> {
     struct Ask<'a> {
         h5: &'static Api,
@@ -222,11 +223,11 @@ unsafe extern "C" fn specific<const N: usize>(
     })
 }
 
-/// What this process held back is acknowledged like everything else: visible to all, and safe from the death of any
-/// process. Safe from power loss as well if that was asked for ([`File::flush_to_media`]).
+/// Stores what this process buffers; it is then visible to all and survives the death of any process, like every
+/// acknowledged change. It survives power loss as well if that was asked for ([`File::flush_to_media`]).
 pub fn flush(file: &Arc<File>) -> Result<()> {
     let stored = crate::data::flush_file(file).and_then(|()| file.settle());
-    // All ranks call this: when it returns, what every rank had is stored.
+    // All ranks call this: when it returns, the data of every rank are stored.
     match &file.team {
         Some(team) => team.agree("file_flush", stored),
         None => stored,
@@ -271,7 +272,7 @@ fn close_file(h5: &'static Api, pointer: *mut c_void) -> Result<()> {
             .because("can't close file, there are objects still open")
             .try_next("close them, or open the file with another degree (H5Pset_fclose_degree)"));
     }
-    // This handle and `file` itself.
+    // The two references are this handle and `file` itself.
     let is_last = Arc::strong_count(&file) == 2;
     let stored = crate::data::flush_file(&file).and_then(|()| file.settle_to_close(is_last));
     let stored = match &file.team {

@@ -60,8 +60,8 @@ unsafe extern "C" fn create<const N: usize>(
     })
 }
 
-/// Makes an object and the link to it (none if `name` is `None`), with intermediate groups if asked for, in one
-/// transaction that `more` may add to. The new object counts as open.
+/// Creates an object and its link (none if `name` is `None`), with intermediate groups if asked for, in one
+/// transaction to which `more` may add. The new object counts as open.
 pub fn create_object(
     base: &Place,
     name: Option<&[u8]>,
@@ -93,7 +93,7 @@ fn make_object(
         })?;
         return Ok(Place { file, oid, path: Vec::new() });
     };
-    // As in HDF5, groups on the way to a group or dataset get the properties that all objects have from it.
+    // As in HDF5, intermediate groups of a new group or dataset get its general object properties.
     let on_the_way = match &header.body {
         HeaderBody::Datatype { .. } => None,
         _ => Some(header.object_props()),
@@ -108,7 +108,7 @@ fn make_object(
     Ok(place)
 }
 
-/// [`link_new_as`] with the preset properties for intermediate groups.
+/// [`link_new_as`] with default properties for intermediate groups.
 pub fn link_new(
     base: &Place,
     name: &[u8],
@@ -118,8 +118,8 @@ pub fn link_new(
     link_new_as(base, name, options, None, make)
 }
 
-/// Finds the group that a new link goes into, making intermediate ones if asked for, and calls `make` with it and the
-/// last component of the path, in one transaction.
+/// Finds the group for a new link, creating intermediate ones if asked for, and calls `make` with it and the last
+/// component of the path, all in one transaction.
 fn link_new_as(
     base: &Place,
     name: &[u8],
@@ -129,7 +129,7 @@ fn link_new_as(
 ) -> Result<(Place, Vec<u8>)> {
     let parts = resolve::components(name);
     let Some((last, before)) = parts.split_last().filter(|_| !resolve::names_no_link(name)) else {
-        // The path is `/`, `.` or `a/.`: it exists.
+        // The path is `/`, `.` or `a/.`, which exists.
         return Err(links::exists(name));
     };
     let mut at = if name.first() == Some(&b'/') { resolve::root_of(&base.file) } else { base.clone() };
@@ -155,7 +155,7 @@ fn link_new_as(
                 Header { born_unix_s: objects::born(props.object.track_times), body: HeaderBody::Group(props) };
             let new = file.new_id()?;
             objects::create_linked(tx, &file, new, &header)?;
-            // As in HDF5, the character set asked for is that of the last name only.
+            // As in HDF5, the requested character set is that of the last name only.
             links::insert(tx, &file, group, part, Link::hard(new, 0))?;
             group = new;
         }
@@ -169,7 +169,7 @@ fn link_new_as(
     Ok((Place { file, oid, path }, last.to_vec()))
 }
 
-/// Properties of an intermediate group: what concerns its links is its parent's, as in HDF5.
+/// Properties of an intermediate group: those about links are the parent's, as in HDF5.
 fn intermediate_props(
     file: &std::sync::Arc<crate::file::File>,
     parent: u64,
@@ -243,7 +243,7 @@ unsafe extern "C" fn get<const N: usize>(
 }
 
 fn info(place: &Place) -> Result<H5G_info_t> {
-    /// `H5G_STORAGE_TYPE_COMPACT` and `_DENSE`, `_SYMBOL_TABLE`: what a native group of this size would be.
+    /// `H5G_STORAGE_TYPE_COMPACT` and `_DENSE`, `_SYMBOL_TABLE`: what a native group of this size would have.
     const COMPACT: i32 = 1;
     const DENSE: i32 = 2;
     let HeaderBody::Group(props) = header::get(&place.file, place.oid)?.body else {
@@ -275,13 +275,13 @@ unsafe extern "C" fn specific<const N: usize>(
             mounts::unmount(&found.file, found.oid)
         }
         GROUP_FLUSH => super::file::flush(&Handle::at(pointer)?.file()?),
-        // Metadata are read from the store each time: they are fresh already.
+        // Nothing to do: metadata are read from the store each time.
         GROUP_REFRESH => Ok(()),
         other => Err(unknown_op("group_specific", other)),
     })
 }
 
-/// `H5Fmount`: checks what HDF5 checks, then the mounts' own rules.
+/// Does `H5Fmount`: first HDF5's checks, then those of mounts.
 fn mount(base: &Place, what: &GroupMount) -> Result<()> {
     let child = Handle::at(what.child)?.file()?;
     let point = resolve::resolve(base, args::name(what.name)?, true)?.place()?;
@@ -344,7 +344,7 @@ unsafe extern "C" fn optional<const N: usize>(
     })
 }
 
-/// `H5Gget_objinfo`, which netCDF uses to tell groups from datasets and to know an object again.
+/// Answers `H5Gget_objinfo`, by which netCDF tells groups from datasets and recognises an object.
 fn objinfo(pointer: *mut c_void, loc: &LocParams, follow: bool) -> Result<H5G_stat_t> {
     const LINK: i32 = 3;
     const USER_LINK: i32 = 4;

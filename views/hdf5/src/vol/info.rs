@@ -1,4 +1,4 @@
-//! The connector's info: which store, and whether files are written in atomic checkpoints. As text: `store=/path atomic`.
+//! The connector's info: the store, and whether files are written in atomic checkpoints. As text: `store=/path atomic`.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -9,15 +9,15 @@ use crate::ffi::Api;
 use crate::ffi::class::InfoClass;
 use crate::ffi::types::{herr_t, hid_t};
 
-/// What an info pointer points to.
+/// Target of an info pointer.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Info {
     store: Vec<u8>,
-    /// `atomic`, `atomic=1` or `atomic=0`, if it says so.
+    /// Value of `atomic`, `atomic=1` or `atomic=0`; `None` if absent.
     atomic: Option<bool>,
 }
 
-/// The callbacks. They need no libhdf5, so they are the same for all slots.
+/// The callbacks. They need no libhdf5, so all slots share them.
 pub const CLASS: InfoClass = InfoClass {
     size: size_of::<Info>(),
     copy: Some(copy),
@@ -27,20 +27,20 @@ pub const CLASS: InfoClass = InfoClass {
     from_str: Some(from_str),
 };
 
-/// The store that a file access property list names, if it does.
+/// The store named in a file access property list, if any.
 pub fn store_of_fapl(h5: &'static Api, fapl: hid_t) -> Option<PathBuf> {
     let store = of_fapl(h5, fapl)?.store;
     (!store.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(&store)))
 }
 
-/// Whether a file access property list asks for atomic checkpoints, if it says anything about them.
+/// Whether a file access property list asks for atomic checkpoints; `None` if it says nothing about them.
 pub fn atomic_of_fapl(h5: &'static Api, fapl: hid_t) -> Option<bool> {
     of_fapl(h5, fapl)?.atomic
 }
 
 fn of_fapl(h5: &'static Api, fapl: hid_t) -> Option<Info> {
     let mut pointer: *mut c_void = std::ptr::null_mut();
-    // SAFETY: the place is valid. HDF5 gives a copy that `free` takes back.
+    // SAFETY: the place is valid. HDF5 returns a copy, which `free` takes back.
     if unsafe { (h5.H5Pget_vol_info)(fapl, &raw mut pointer) } < 0 || pointer.is_null() {
         return None;
     }
@@ -48,7 +48,7 @@ fn of_fapl(h5: &'static Api, fapl: hid_t) -> Option<Info> {
     Some(*unsafe { Box::from_raw(pointer.cast::<Info>()) })
 }
 
-/// Makes a file access property list name this connector and a store; about checkpoints it says what it said.
+/// Makes a file access property list name this connector and a store; its setting for checkpoints stays.
 pub fn set_store(h5: &'static Api, fapl: hid_t, connector: hid_t, store: &Path) -> crate::Result<()> {
     let info = Info { store: store.as_os_str().as_bytes().to_vec(), atomic: atomic_of_fapl(h5, fapl) };
     // SAFETY: HDF5 copies the info with `copy`.
@@ -117,7 +117,7 @@ unsafe extern "C" fn from_str(text: *const c_char, out: *mut *mut c_void) -> her
             0
         }
         Ok(Err(why)) => {
-            // HDF5 gives no error stack of the caller's here.
+            // The caller's error stack is not available here.
             eprintln!("cenote: {why}");
             -1
         }
@@ -128,7 +128,7 @@ unsafe extern "C" fn from_str(text: *const c_char, out: *mut *mut c_void) -> her
 fn parse(text: &[u8]) -> Result<Info, String> {
     let mut info = Info::default();
     let mut rest = text.trim_ascii();
-    // The path may contain blanks, so words behind it are looked for from the end, and before it from the beginning.
+    // The path may contain blanks, so words after it are searched from the end, and words before it from the beginning.
     while let Some((before, atomic)) = word_at_end(rest) {
         (rest, info.atomic) = (before, Some(atomic));
     }
@@ -147,7 +147,7 @@ fn parse(text: &[u8]) -> Result<Info, String> {
     Ok(info)
 }
 
-/// What is before the last word, if that is about checkpoints.
+/// The text before the last word, if that word is about checkpoints.
 fn word_at_end(text: &[u8]) -> Option<(&[u8], bool)> {
     let text = text.trim_ascii_end();
     let text = text.strip_suffix(b";").unwrap_or(text);

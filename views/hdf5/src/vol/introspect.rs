@@ -1,4 +1,4 @@
-//! What the connector says about itself.
+//! What the connector reports about itself.
 
 use std::ffi::{c_int, c_void};
 
@@ -66,9 +66,9 @@ unsafe extern "C" fn get_conn_cls<const N: usize>(
 ) -> herr_t {
     status::<N>("introspect_get_conn_cls", |h5| {
         let own = entry::class_of(N).map_or(std::ptr::null(), std::ptr::from_ref);
-        // See `facade`. The file inside stored types tells the truth, because there libhdf5 would go on to use it.
-        // While elements are converted, all do: else references would be taken to lead from one file into another, and be
-        // stored with a file name, which is wrong once the file is renamed.
+        // See `facade`. The file handle inside stored types must be reported truly, because libhdf5 would go on to use it.
+        // During a conversion all handles are: otherwise libhdf5 would take references to lead from one file into another,
+        // and store them with a file name, which is wrong once the file is renamed.
         let is_object = matches!(Handle::at(object), Ok(handle) if !matches!(handle.body, Body::Anchor));
         let class = if is_object && level != LEVEL_CURRENT && blob::current_file().is_none() {
             super::facade::reset();
@@ -98,7 +98,7 @@ fn is_supported(class: c_int, op: c_int) -> bool {
     match class {
         3 => op == NATIVE_ATTR_ITERATE_OLD,
         4 => {
-            // Of variable-length parts libhdf5 finds the size itself, by reading.
+            // libhdf5 finds the size of variable-length parts itself, by reading.
             (NATIVE_DATASET_GET_CHUNK_INDEX_TYPE..=NATIVE_DATASET_CHUNK_ITER).contains(&op)
                 && op != NATIVE_DATASET_GET_VLEN_BUF_SIZE
         }

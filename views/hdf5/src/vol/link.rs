@@ -35,7 +35,7 @@ pub fn class<const N: usize>() -> LinkClass {
     }
 }
 
-/// Where a new link goes, and its name.
+/// The place for a new link, and its name.
 fn target<'a>(pointer: *mut c_void, loc: &LocParams) -> Result<(Place, &'a [u8])> {
     if loc.kind != H5VL_OBJECT_BY_NAME {
         return Err(Error::new(ErrorKind::InvalidInput, "link").because("a new link needs a name"));
@@ -44,13 +44,13 @@ fn target<'a>(pointer: *mut c_void, loc: &LocParams) -> Result<(Place, &'a [u8])
     Ok((Handle::at(pointer)?.place()?, args::name(unsafe { loc.data.by_name.name })?))
 }
 
-/// The name in location parameters, if there is one.
+/// The name in location parameters; empty if there is none.
 fn name_of<'a>(loc: &LocParams) -> Result<&'a [u8]> {
     // SAFETY: `kind` says which member of the union is in use.
     if loc.kind == H5VL_OBJECT_BY_NAME { args::name(unsafe { loc.data.by_name.name }) } else { Ok(&[]) }
 }
 
-/// Of two object pointers of which one may be null: the file to which changes are made.
+/// The file that is changed, given two object pointers of which one may be null.
 fn file_of(dst: *mut c_void, src: *mut c_void) -> Result<Arc<File>> {
     Handle::at(if dst.is_null() { src } else { dst })?.file()
 }
@@ -111,7 +111,7 @@ unsafe extern "C" fn create<const N: usize>(
     })
 }
 
-/// A path without repeated and trailing slashes, as HDF5 keeps those of soft links.
+/// A path without repeated and trailing slashes, as HDF5 stores soft links.
 fn normal(path: &[u8]) -> Vec<u8> {
     let mut out: Vec<u8> = Vec::with_capacity(path.len());
     for byte in path {
@@ -144,27 +144,27 @@ fn create_other(base: &Place, name: &[u8], options: (bool, u8), link: &Link, eve
     tell_or_undo(base, name, link, event)
 }
 
-/// Tells the class of a user-defined link that was just made; if it refuses, the link goes again.
+/// Notifies the class of a user-defined link just made; if the class refuses, the link is removed.
 fn tell_or_undo(base: &Place, name: &[u8], link: &Link, event: Event) -> Result<()> {
     let Target::User(class, value) = &link.target else { return Ok(()) };
     let found = resolve::resolve(base, name, false)?;
     let group = Place { file: found.file.clone(), oid: found.group, path: Vec::new() };
     let told = udlink::tell(&udlink::Link { group: &group, name: &found.name, class: *class, value }, event);
-    // A moved link stays where it is: where it was it is no more.
+    // A moved link stays at its new place: the old one is gone.
     if told.is_err() && !matches!(event, Event::Moved) {
         transact(&found.file, |tx| objects::unlink(tx, &found.file, found.group, &found.name))?;
     }
     told
 }
 
-/// Tells the class of a user-defined link that it goes from where it is.
+/// Notifies the class of a user-defined link that the link is leaving its place.
 fn tell_deleted(from: &Found, link: &Link) -> Result<()> {
     let Target::User(class, value) = &link.target else { return Ok(()) };
     let group = Place { file: from.file.clone(), oid: from.group, path: Vec::new() };
     udlink::tell_deleted(&udlink::Link { group: &group, name: &from.name, class: *class, value })
 }
 
-/// Source link and destination of a copy or move; either object pointer may be null for "the same".
+/// Source link and destination of a copy or move; either object pointer may be null, meaning "the same".
 fn ends<'a>(
     src: *mut c_void,
     src_loc: *const LocParams,
@@ -182,7 +182,8 @@ fn ends<'a>(
     Ok((from, link, base, name))
 }
 
-/// Refuses a hard link in another file than its object's, which an external link on the way may lead to.
+/// Refuses a hard link in a file other than its object's, to which an external link in the path may
+/// lead.
 fn need_same_file(link: &Link, from: &File, to: &File, name: &[u8]) -> Result<()> {
     if matches!(link.target, Target::Hard(_)) && !from.is_same(to) {
         return Err(Error::new(ErrorKind::InvalidInput, format!("link `{}`", String::from_utf8_lossy(name)))
@@ -300,7 +301,7 @@ unsafe extern "C" fn get<const N: usize>(
                                 Error::new(ErrorKind::InvalidInput, "link value").because("a hard link has none")
                             );
                         }
-                        // What is cut off ends in NUL too.
+                        // A truncated value ends in NUL too.
                         Target::Soft(value) => [&value[..value.len().min(g.size.saturating_sub(1))], &[0]].concat(),
                         Target::User(class, value) => udlink::value(found.file.h5, *class, &found.name, value, g.size)?,
                     };
@@ -343,7 +344,7 @@ unsafe extern "C" fn specific<const N: usize>(
             }
             LINK_EXISTS => {
                 let found = args::link(pointer, loc)?;
-                // Only `/` itself exists without a link; of `.` and the like HDF5 says no.
+                // Only `/` itself exists without a link; for `.` and the like HDF5 says no.
                 let exists = found.link.is_some() || args::link_name(loc)? == b"/";
                 // SAFETY: `op` says which member of the union is in use.
                 args::put(unsafe { what.args.exists }, exists)?;
@@ -389,7 +390,7 @@ fn iterate(h5: &'static Api, group: &Place, it: &LinkIterate) -> Result<herr_t> 
             break;
         }
     }
-    // After a failure HDF5 leaves the index as it was.
+    // After a failure HDF5 leaves the index unchanged.
     if !it.idx.is_null() && result >= 0 {
         args::put(it.idx, done)?;
     }

@@ -1,4 +1,4 @@
-//! Maps (`H5M`), for a libhdf5 that is built with them: they come as optional operations of the connector as a whole.
+//! Maps (`H5M`), for a libhdf5 built with them: they arrive as optional operations of the whole connector.
 
 use std::ffi::c_void;
 
@@ -90,7 +90,7 @@ fn key(map: &Map, mem_type: hid_t, at: *const c_void) -> Result<Stored> {
 }
 
 unsafe fn create(h5: &'static Api, pointer: *mut c_void, arguments: &mut MapArgs) -> Result<()> {
-    // SAFETY: the caller has seen that this member is in use.
+    // SAFETY: the caller has checked that this member is in use.
     let it = unsafe { &mut arguments.create };
     args::check_list(h5, it.mapl_id)?;
     let base = args::place(pointer, &raw const it.loc)?;

@@ -1,5 +1,5 @@
-//! The callbacks that HDF5 calls: each turns C arguments into Rust ones, catches panics, and puts failures on the
-//! error stack. What they do is in the other rooms.
+//! HDF5's callbacks: each turns C arguments into Rust ones, catches panics, and puts failures on the error stack. The
+//! work itself is in the other modules.
 //!
 //! Callbacks are generic over the slot (`const N`) of the libhdf5 that calls them.
 
@@ -45,7 +45,7 @@ use crate::tasks;
 
 pub use args::{oid_of, token_of};
 
-/// Number that names this connector to HDF5 (from the range for connectors under development; the name is what counts).
+/// Number of this connector in HDF5 (from the range for connectors under development; only the name matters).
 pub const CONNECTOR_VALUE: c_int = 523;
 
 /// The class table of slot `slot`.
@@ -94,13 +94,13 @@ fn class_for<const N: usize>() -> ConnectorClass {
     }
 }
 
-/// What libhdf5 itself looks into, see [`regions`].
+/// Answers `get_object`: the structure into which libhdf5 itself looks, see [`regions`].
 unsafe extern "C" fn get_object(pointer: *const c_void) -> *mut c_void {
     let pointer = pointer.cast_mut();
     catch_unwind(|| regions::object_of(pointer)).unwrap_or(pointer)
 }
 
-/// Runs a callback's work; a failure or panic goes to the error stack and becomes `failed`.
+/// Runs a callback's work; a failure or panic goes to the error stack and returns `failed`.
 fn run<const N: usize, T>(callback: &'static str, failed: T, work: impl FnOnce(&'static Api) -> Result<T>) -> T {
     let h5 = entry::api(N);
     regions::began(callback);
@@ -124,7 +124,7 @@ fn run<const N: usize, T>(callback: &'static str, failed: T, work: impl FnOnce(&
     }
 }
 
-/// Callbacks that see nothing of raw data that are being moved, or wait for them themselves if they have to.
+/// Callbacks that do not observe asynchronous transfers, or wait for them themselves where needed.
 const INDIFFERENT: [&str; 23] = [
     "attr_create",
     "attr_open",
@@ -150,7 +150,7 @@ const INDIFFERENT: [&str; 23] = [
     "group_get",
     "group_close",
 ];
-/// Groups of callbacks of which the same holds.
+/// Prefixes of further such callbacks.
 const INDIFFERENT_GROUPS: [&str; 10] = [
     "introspect_",
     "blob_",
@@ -164,7 +164,7 @@ const INDIFFERENT_GROUPS: [&str; 10] = [
     "file_get",
 ];
 
-/// Waits for what is under way, unless `callback` has nothing to do with it.
+/// Waits for asynchronous operations, unless `callback` does not depend on them.
 fn settle_tasks(callback: &str) -> Result<()> {
     if !tasks::any()
         || INDIFFERENT.contains(&callback)
@@ -175,7 +175,7 @@ fn settle_tasks(callback: &str) -> Result<()> {
     tasks::settle()
 }
 
-/// The connector is left by a libhdf5: what is under way is finished first.
+/// Called when a libhdf5 unloads the connector: finishes asynchronous operations first.
 unsafe extern "C" fn terminate() -> herr_t {
     match catch_unwind(tasks::settle) {
         Ok(Ok(())) => 0,

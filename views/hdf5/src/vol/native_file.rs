@@ -1,5 +1,5 @@
-//! Calls of the native connector about a file that ordinary programs make: sizes, the metadata cache, the descriptor. What
-//! they ask about is not here, so the answers are those for a file whose cache is empty and which has no free space.
+//! Calls of the native connector about a file that ordinary programs make: sizes, the metadata cache, the descriptor. What they
+//! ask about does not exist here, so the answers are those for a file with an empty cache and no free space.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -37,10 +37,10 @@ const GET_NO_ATTRS_HINT: c_int = 24;
 const SET_NO_ATTRS_HINT: c_int = 25;
 const GET_MPI_ATOMICITY: c_int = 26;
 const SET_MPI_ATOMICITY: c_int = 27;
-/// HDF5 has opened a file.
+/// Called after HDF5 has opened a file.
 pub const POST_OPEN: c_int = 28;
 
-/// How large HDF5 lets its cache become at first.
+/// HDF5's initial limit for its cache.
 const CACHE_BYTES_MAX: usize = 2 << 20;
 const HADDR_UNDEF: u64 = u64::MAX;
 
@@ -86,7 +86,7 @@ struct RetryInfo {
     retries: [*mut u32; 21],
 }
 
-/// Writes where a program may have left a null.
+/// Writes to a place unless the program left it null.
 unsafe fn give<T>(place: *mut T, value: T) {
     if !place.is_null() {
         // SAFETY: the caller vouches for a place that is not null.
@@ -94,7 +94,7 @@ unsafe fn give<T>(place: *mut T, value: T) {
     }
 }
 
-/// Every reader sees every write at once here; what is left to do is to let readers in, and to hold larger extents for the flush.
+/// Starts SWMR writing: lets readers in, and holds larger extents until a flush. Readers see every other write at once anyway.
 fn start_swmr_write(file: &Arc<File>) -> Result<()> {
     file.need_writable("SWMR writing")?;
     super::file::flush(file)?;
@@ -106,7 +106,7 @@ fn start_swmr_write(file: &Arc<File>) -> Result<()> {
     Ok(())
 }
 
-/// An optional operation on a file.
+/// Carries out an optional operation on a file.
 pub fn optional(file: &Arc<File>, what: &OptionalArgs) -> Result<()> {
     let (h5, at) = (file.h5, what.args);
     // SAFETY: HDF5 passes the arguments of the operation that it names.
@@ -123,7 +123,7 @@ pub fn optional(file: &Arc<File>, what: &OptionalArgs) -> Result<()> {
             }
             // There is no superblock, no space manager and no table of shared messages.
             GET_INFO => args::put((*at.cast::<Info>()).info, [0; INFO_WORDS]),
-            // What the program set comes back.
+            // Return what the program set.
             GET_MDC_CONFIG => {
                 h5_check("H5Pget_mdc_config", (h5.H5Pget_mdc_config)(file.fapl.get(), *at.cast())).map(|_| ())
             }

@@ -1,4 +1,4 @@
-//! Objects of whatever kind.
+//! Objects of any kind.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -88,12 +88,12 @@ unsafe extern "C" fn copy<const N: usize>(
     })
 }
 
-/// An object as HDF5 describes it.
+/// HDF5's description of an object.
 pub fn info(place: &Place, fields: c_uint) -> Result<H5O_info2_t> {
     info_of(&place.file, place.oid, &header::get(&place.file, place.oid)?, fields)
 }
 
-/// The same of one whose header is at hand.
+/// HDF5's description of an object with a known header.
 fn info_of(file: &File, oid: u64, header: &header::Header, fields: c_uint) -> Result<H5O_info2_t> {
     info_with(file, oid, header, fields, objects::link_count_or_one(file, oid)?)
 }
@@ -115,8 +115,8 @@ fn info_with(file: &File, oid: u64, header: &header::Header, fields: c_uint, lin
     })
 }
 
-/// A path to an object that is right now: the one by which it was opened if it still leads there, else another; empty
-/// if there is none.
+/// A valid path to an object: the one by which it was opened if that still leads there, else another; empty if none
+/// exists.
 fn path_now(place: &Place) -> Result<Vec<u8>> {
     if !place.path.is_empty() {
         let root = resolve::root_of(&place.file);
@@ -126,7 +126,7 @@ fn path_now(place: &Place) -> Result<Vec<u8>> {
         {
             return Ok(place.path.clone());
         }
-        // Behind an external link the path is one of the other file already; or the object was moved or unlinked.
+        // After an external link the path already is one of the other file; or the object was moved or unlinked.
     }
     let mut path = mounts::prefix(&place.file);
     match resolve::search_path(&place.file, place.oid)? {
@@ -259,7 +259,7 @@ unsafe extern "C" fn optional<const N: usize>(
             NATIVE_OBJECT_GET_COMMENT => {
                 let a = args::of(what.args.cast::<GetComment>())?;
                 let comment = place.file.meta.get_one(&key)?.unwrap_or_default();
-                // Unlike names, a comment that is cut off does not end in NUL.
+                // Unlike names, a truncated comment does not end in NUL.
                 let n = comment.len().min(a.size);
                 if !a.buf.is_null() {
                     // SAFETY: the buffer has the size that the program says.
@@ -275,7 +275,7 @@ unsafe extern "C" fn optional<const N: usize>(
             NATIVE_OBJECT_SET_COMMENT => {
                 let comment = args::name_or_none(*args::of(what.args.cast::<*const c_char>())?)?.unwrap_or_default();
                 if comment.is_empty() && place.file.meta.get_one(&key)?.is_none() {
-                    return Ok(()); // in a file that is open for reading only, too
+                    return Ok(()); // also in a file that is open read-only
                 }
                 place.file.need_writable("setting a comment")?;
                 place.file.once(&Call::new("set_comment").named(comment).about(place.oid), || {
@@ -288,7 +288,7 @@ unsafe extern "C" fn optional<const N: usize>(
                     })
                 })
             }
-            // Nothing is held back here that a flush could be told to leave alone; what was said is remembered.
+            // No metadata are buffered here that a flush could leave out; the setting is only remembered.
             NATIVE_OBJECT_DISABLE_MDC_FLUSHES | NATIVE_OBJECT_ENABLE_MDC_FLUSHES => {
                 place.file.shared.cork(place.oid, what.op_type == NATIVE_OBJECT_DISABLE_MDC_FLUSHES);
                 Ok(())

@@ -1,8 +1,8 @@
-//! An attribute that was made and has no value yet.
+//! Deferred creation of an attribute that has no value yet.
 //!
-//! Programs make an attribute and write it with the next call. So making one is put off until then, and both are one
-//! transaction: other processes see the attribute with its value, never without. If something else comes next, whatever it
-//! is, the attribute is made first ([`settle`], which every callback begins with).
+//! Programs create an attribute and write it with the next call. Creation is deferred until then, and both are one transaction:
+//! other processes see the attribute with its value, never without. If any other call comes next, the attribute is created first
+//! ([`settle`], with which every callback begins).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,9 +15,9 @@ use crate::meta::attrs::{self, Attr};
 use crate::meta::transact;
 use crate::value::Stored;
 
-/// At most one: the next call settles it.
+/// At most one attribute: the next call settles it.
 static PENDING: Mutex<Option<Pending>> = Mutex::new(None);
-/// Whether there is one: a look without a lock.
+/// Whether one is pending, readable without the lock.
 static IS_PENDING: AtomicBool = AtomicBool::new(false);
 
 struct Pending {
@@ -25,14 +25,14 @@ struct Pending {
     oid: u64,
     name: Vec<u8>,
     attr: Attr,
-    /// The process that it belongs to; a child that was forked meanwhile leaves it to its parent.
+    /// The process that owns it; a forked child leaves it to its parent.
     process: u32,
 }
 
-/// Callbacks that look at nothing that a pending attribute changes.
+/// Callbacks that do not depend on a pending attribute.
 const INDIFFERENT: [&str; 4] = ["attr_write", "attr_get", "blob_", "introspect_"];
 
-/// Puts off making an attribute that is not there.
+/// Defers the creation of a new attribute.
 pub fn put_off(file: &Arc<File>, oid: u64, name: &[u8], attr: &Attr) {
     let mut pending = PENDING.lock();
     let (file, name, attr) = (file.clone(), name.to_vec(), attr.clone());
@@ -40,7 +40,7 @@ pub fn put_off(file: &Arc<File>, oid: u64, name: &[u8], attr: &Attr) {
     IS_PENDING.store(true, Ordering::Release);
 }
 
-/// Makes what is put off, unless `callback` has nothing to do with it.
+/// Creates the pending attribute, unless `callback` does not depend on it.
 pub fn settle(callback: &str) -> Result<()> {
     if !IS_PENDING.load(Ordering::Acquire) || INDIFFERENT.iter().any(|name| callback.starts_with(name)) {
         return Ok(());
@@ -56,7 +56,7 @@ pub fn settle(callback: &str) -> Result<()> {
     }
 }
 
-/// Makes what is put off. If it is the attribute `uid`, with its first value: true then.
+/// Creates the pending attribute. If it is the attribute `uid`, gives it its first value and returns true.
 pub fn settle_with(uid: u64, value: &Stored) -> Result<bool> {
     if !IS_PENDING.load(Ordering::Acquire) {
         return Ok(false);
@@ -66,7 +66,7 @@ pub fn settle_with(uid: u64, value: &Stored) -> Result<bool> {
 }
 
 fn settle_now(value: Option<&Stored>) -> Result<()> {
-    // With the lock: who comes now must find it made.
+    // Under the lock: a concurrent caller must find it created.
     let mut slot = PENDING.lock();
     let made = match slot.take().filter(|pending| pending.process == std::process::id()) {
         Some(Pending { file, oid, name, mut attr, .. }) => {
@@ -75,7 +75,7 @@ fn settle_now(value: Option<&Stored>) -> Result<()> {
             }
             let make = |attr: &mut Attr| transact(&file, |tx| attrs::create(tx, &file, oid, &name, attr));
             make(&mut attr).inspect_err(|_| {
-                // A value that cannot be stored takes nothing from what came before: the program has made the attribute, and may
+                // A value that cannot be stored must not undo the creation: for the program the attribute exists, and it may
                 // want to delete it now.
                 if attr.value.take().is_some() {
                     let _ = make(&mut attr);

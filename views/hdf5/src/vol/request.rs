@@ -1,4 +1,4 @@
-//! Requests: what HDF5's event sets hold of an operation that is under way.
+//! Requests: HDF5's event sets hold one for each asynchronous operation.
 
 use std::any::Any;
 use std::ffi::{c_int, c_void};
@@ -14,12 +14,12 @@ use crate::tasks::{Status, Task};
 
 use super::{args, status, unknown_op};
 
-/// What HDF5's request pointers of this connector point to.
+/// Target of this connector's request pointers.
 struct Request {
     task: Arc<Task>,
     /// The callback that began it, for errors.
     callback: &'static str,
-    /// What it needs and only a thread that is in a call of HDF5 may drop.
+    /// What the operation uses and only a thread inside an HDF5 call may drop.
     _keep: Box<dyn Any>,
 }
 
@@ -65,7 +65,7 @@ unsafe extern "C" fn wait<const N: usize>(pointer: *mut c_void, timeout_ns: u64,
 unsafe extern "C" fn notify<const N: usize>(pointer: *mut c_void, act: *mut c_void, context: *mut c_void) -> herr_t {
     type Notify = unsafe extern "C" fn(*mut c_void, c_int) -> herr_t;
     status::<N>("request_notify", |_| {
-        // The function may call HDF5, so it is called by this thread, when the task is over.
+        // The function may call HDF5, so this thread calls it, after the task has ended.
         let over = request(pointer)?.task.wait(u64::MAX)?;
         if act.is_null() {
             return Ok(());
@@ -114,7 +114,7 @@ unsafe extern "C" fn specific<const N: usize>(pointer: *mut c_void, what: *mut c
 
 unsafe extern "C" fn free<const N: usize>(pointer: *mut c_void) -> herr_t {
     status::<N>("request_free", |_| {
-        // What is still under way needs what the request keeps.
+        // An operation in progress uses what the request keeps.
         request(pointer)?.task.wait(u64::MAX)?;
         // SAFETY: `give` made it, and HDF5 gives it back once.
         drop(unsafe { Box::from_raw(pointer.cast::<Request>()) });

@@ -1,4 +1,4 @@
-//! Tokens: names of objects that programs may keep. The first 8 bytes are the object's number, the rest zero.
+//! Tokens: object names that programs may keep. The first 8 bytes are the object's number, the rest zero.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 

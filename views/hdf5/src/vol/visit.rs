@@ -17,14 +17,14 @@ use crate::object::{self, Handle};
 
 use super::args;
 
-/// What a program's function wants next.
+/// The next step that a program's function asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// The next one.
+    /// Continue.
     Go,
-    /// An end, with this value as the result of the call.
+    /// Stop, with this value as the result of the call.
     Stop(herr_t),
-    /// An end with an error that is already on the stack.
+    /// Stop with an error that is already on the stack.
     Fail(herr_t),
 }
 
@@ -37,7 +37,7 @@ impl Step {
             n => Self::Fail(n),
         }
     }
-    /// As the result of the callback.
+    /// The callback's result.
     pub fn status(self) -> herr_t {
         match self {
             Self::Go => 0,
@@ -60,7 +60,7 @@ impl GroupId {
     }
 }
 
-/// Registers a handle with HDF5: an id that belongs to the caller.
+/// Registers a handle with HDF5. Returns an id that belongs to the caller.
 pub fn register(h5: &'static Api, handle: *mut Handle) -> Result<Hid> {
     let id_type = Handle::at(handle.cast())?.id_type();
     // SAFETY: the handle is live; HDF5 closes it when the id is closed.
@@ -74,12 +74,12 @@ pub fn register(h5: &'static Api, handle: *mut Handle) -> Result<Hid> {
     Err(crate::error::h5_failed("H5VLwrap_register"))
 }
 
-/// A name for C.
+/// A name as a C string.
 pub fn c_name(name: &[u8]) -> Result<CString> {
     CString::new(name).map_err(|_| Error::new(ErrorKind::Corrupt, "name").because("it contains a NUL"))
 }
 
-/// A link as HDF5 describes it.
+/// HDF5's description of a link.
 pub fn link_info(h5: &'static Api, name: &[u8], link: &Link) -> Result<H5L_info2_t> {
     let u = match &link.target {
         Target::Hard(oid) => LinkInfoU { token: args::token_of(*oid) },
@@ -97,18 +97,18 @@ pub fn link_info(h5: &'static Api, name: &[u8], link: &Link) -> Result<H5L_info2
 
 /// One link met on a recursive visit.
 pub struct Met<'a> {
-    /// Path relative to where the visit began.
+    /// Path relative to the group where the visit began.
     pub path: &'a [u8],
     /// The link.
     pub link: &'a Link,
-    /// The file that the object is in: the one where the visit began, or one that is mounted below.
+    /// The object's file: the one where the visit began, or one mounted below.
     pub file: &'a Arc<File>,
-    /// The object that it leads to, if this is the first hard link met that does.
+    /// The object that the link leads to, if this is the first hard link met that leads there.
     pub object: Option<(u64, &'a Header)>,
 }
 
-/// Visits all links below a group and in files mounted there, each group once, calling `f`; HDF5's order: a group's links
-/// follow its own link.
+/// Visits all links below a group and in files mounted there, each group once, and calls `f`. As in HDF5, a group's links
+/// follow the group's own link.
 pub fn links_below(
     file: &Arc<File>,
     top: u64,
@@ -116,12 +116,12 @@ pub fn links_below(
     order: c_int,
     f: &mut dyn FnMut(&Met<'_>) -> Result<Step>,
 ) -> Result<Step> {
-    // A file is told from others by what its opens share.
+    // Opens of the same file share one address.
     let key = |file: &Arc<File>, oid: u64| (Arc::as_ptr(&file.shared) as usize, oid);
     let mut seen = HashSet::with_hasher(foldhash::fast::RandomState::default());
     seen.insert(key(file, top));
-    // A stack of what is left of each group on the way down: no recursion, so that depth has no limit.
-    // Groups that do not track creation order are visited by name, as HDF5 does.
+    // A stack of the remaining links of each group on the way down: no recursion, so that depth has no limit.
+    // Groups that do not track creation order are visited by name, as in HDF5.
     let listed = |file: &Arc<File>, group: u64| {
         let by = if links::is_ordered(file, group)? { index } else { crate::ffi::types::H5_INDEX_NAME };
         links::list_in(file, group, by, order)
@@ -151,7 +151,7 @@ pub fn links_below(
         if step != Step::Go {
             return Ok(step);
         }
-        // Looked at again: the program's function may have deleted it.
+        // Looked up again: the program's function may have deleted it.
         if let Some((child, Header { body: Body::Group(_), .. })) = header
             && header::find(&file, child)?.is_some()
         {

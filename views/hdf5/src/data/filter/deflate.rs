@@ -19,7 +19,7 @@ impl Codec for Deflate {
             }
         };
         let mut stream = Compress::new(Compression::new(level), true);
-        // The bound that zlib gives for any level, so that one call suffices.
+        // zlib's bound for any level, so that one call suffices.
         let mut out = Vec::with_capacity(raw.len() + (raw.len() >> 8) + (raw.len() >> 12) + 1024);
         loop {
             let taken = stream.total_in() as usize;

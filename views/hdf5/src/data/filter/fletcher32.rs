@@ -1,4 +1,5 @@
-//! Fletcher-32 over big-endian 16-bit words, four bytes little-endian behind the data, as HDF5 stores it.
+//! Fletcher-32 over big-endian 16-bit words, as HDF5 stores it: four bytes, little-endian, after the
+//! data.
 
 use cenote::{Error, ErrorKind, Result};
 
@@ -6,7 +7,7 @@ use super::{Codec, Decode};
 
 pub struct Fletcher32;
 
-/// Words after which the sums must be folded to stay within 32 bits.
+/// Number of words after which the sums are folded to stay within 32 bits.
 const WORDS_MAX: usize = 360;
 
 fn fold(sum: u32) -> u32 {
@@ -68,7 +69,7 @@ mod tests {
 
     #[test]
     fn known_sums() {
-        // Worked by hand from the definition: words 0x0102, 0x0304.
+        // Computed by hand from the definition: words 0x0102, 0x0304.
         assert_eq!(checksum(&[1, 2, 3, 4]), (0x0508 << 16) | 0x0406);
         assert_eq!(checksum(&[1]), (0x0100 << 16) | 0x0100);
         assert_eq!(checksum(&[0; 1000]), 0);

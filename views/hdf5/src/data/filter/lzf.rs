@@ -1,7 +1,7 @@
 //! LZF, h5py's fast filter (32000): literal runs and references to at most 8 KiB back, without a header or a checksum.
 //!
-//! A control byte below 32 is followed by that many literals plus one. Else its upper three bits are the length of a
-//! reference less two (7: the next byte is added), and its lower five with one more byte how far back it begins, less one.
+//! A control byte below 32 is followed by that many literals plus one. Otherwise its upper three bits are the length of a
+//! reference minus two (7: add the next byte); its lower five bits, with one more byte, are its distance minus one.
 
 use cenote::{Error, ErrorKind, Result};
 
@@ -15,7 +15,7 @@ const REFERENCE_MIN: usize = 3;
 const REFERENCE_MAX: usize = 2 + 7 + 255;
 const HASH_BITS: u32 = 14;
 
-/// Where in the table three bytes are remembered.
+/// The position of three bytes in the hash table.
 fn slot(bytes: &[u8]) -> usize {
     let word = u32::from(bytes[0]) << 16 | u32::from(bytes[1]) << 8 | u32::from(bytes[2]);
     (word.wrapping_mul(0x9e37_79b1) >> (32 - HASH_BITS)) as usize
@@ -38,7 +38,8 @@ fn put_reference(out: &mut Vec<u8>, back: usize, len: usize) {
 }
 
 impl Codec for Lzf {
-    /// As in h5py, bytes that do not get fewer are an error: the filter, which is optional, is left out of the chunk.
+    /// Compresses. As in h5py, output that is not smaller is an error: the filter, which is optional, is left out of the
+    /// chunk.
     fn encode(&self, _params: &[u32], raw: &[u8]) -> Result<Vec<u8>> {
         let larger = || Error::new(ErrorKind::LimitExceeded, "filter lzf").because("the bytes do not get fewer");
         let mut out = Vec::with_capacity(raw.len());
@@ -58,7 +59,7 @@ impl Codec for Lzf {
             if out.len() >= raw.len() {
                 return Err(larger());
             }
-            // Two of the places inside of it are enough to find what comes again.
+            // Two positions inside the match are enough to find repetitions.
             for inside in [at + len - 2, at + len - 1] {
                 if inside + REFERENCE_MIN <= raw.len() {
                     seen[slot(&raw[inside..])] = inside;
@@ -98,7 +99,7 @@ impl Codec for Lzf {
                 if back >= len {
                     out.extend_from_within(from..from + len);
                 } else {
-                    // Refers to what it is about to make: a pattern that repeats.
+                    // The reference overlaps its own output: a repeating pattern.
                     for i in from..from + len {
                         out.push(out[i]);
                     }
@@ -165,7 +166,7 @@ mod tests {
                     (random >> 56) as u8
                 })
                 .collect();
-            let _ = Lzf.decode(&[], &bytes, HOW); // whatever it says, it does not panic
+            let _ = Lzf.decode(&[], &bytes, HOW); // must not panic, whatever the bytes are
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The filter pipeline of chunks: order, mask, and optional or mandatory, as HDF5 has them.
+//! The filter pipeline of chunks: order, mask, and optional or mandatory filters, as in HDF5.
 //!
-//! Stored bytes are those that HDF5 itself would store, so that chunks can be exported and imported as they are.
-//! Nothing here knows the store. Other filters join by implementing [`Codec`] and being found by [`codec`]; of a pipeline with
-//! any that is not here, HDF5 applies all (`super::native`).
+//! Stored bytes are those that HDF5 itself would store, so that chunks are exported and imported unchanged. Nothing here knows
+//! the store. A filter implements [`Codec`] and is found by [`codec`]; if any filter of a pipeline is not found, HDF5 applies
+//! them all (`super::native`).
 
 mod deflate;
 mod fletcher32;
@@ -21,21 +21,21 @@ pub const FLETCHER32: u32 = 3;
 pub const LZF: u32 = 32000;
 /// `H5Z_FLAG_OPTIONAL`: the filter may fail, and is then left out of that chunk.
 pub const FLAG_OPTIONAL: u32 = 1;
-/// Most filters in a pipeline: the bits of a mask.
+/// Most filters in a pipeline: the number of bits in a mask.
 pub const FILTERS_MAX: usize = 32;
 
-/// What a filter is told about a chunk that comes back.
+/// Parameters for decoding a chunk.
 #[derive(Clone, Copy, Debug)]
 pub struct Decode {
-    /// Refuse to grow past this many bytes: damaged input must not exhaust memory.
+    /// Most output bytes: damaged input must not exhaust memory.
     pub bytes_max: usize,
-    /// Leave checksums alone (`H5Pset_edc_check`).
+    /// Skip checksums (`H5Pset_edc_check`).
     pub skip_checksums: bool,
 }
 
-/// One filter: turns the bytes of a chunk into other bytes and back.
+/// One filter: transforms the bytes of a chunk and back.
 pub trait Codec: Send + Sync {
-    /// Raw to stored. An error leaves an optional filter out of the chunk and fails a mandatory one.
+    /// Raw to stored. On error an optional filter is left out of the chunk; a mandatory one fails the write.
     fn encode(&self, params: &[u32], raw: &[u8]) -> Result<Vec<u8>>;
     /// Stored to raw.
     fn decode(&self, params: &[u32], stored: &[u8], how: Decode) -> Result<Vec<u8>>;
@@ -91,17 +91,17 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// True if chunks are stored as they are.
+    /// Returns true if chunks are stored unfiltered.
     pub fn is_empty(&self) -> bool {
         self.filters.is_empty()
     }
 
-    /// True if all of its filters are here; else HDF5 itself applies them.
+    /// Returns true if this library has all of its filters; otherwise HDF5 applies them.
     pub fn is_ours(&self) -> bool {
         self.filters.iter().all(|filter| codec(filter.id).is_some())
     }
 
-    /// Refuses what no dataset can have.
+    /// Refuses a pipeline that no dataset can have.
     pub fn check(&self, subject: &str) -> Result<()> {
         if self.filters.len() > FILTERS_MAX {
             return Err(Error::new(ErrorKind::LimitExceeded, subject).because("more than 32 filters"));

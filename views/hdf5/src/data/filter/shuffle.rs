@@ -1,4 +1,4 @@
-//! Shuffle: the first bytes of all elements, then the second ones, and so on; bytes left over stay at the end.
+//! Shuffle: the first bytes of all elements, then the second ones, and so on; remaining bytes stay at the end.
 
 use cenote::{Error, ErrorKind, Result};
 
@@ -6,7 +6,7 @@ use super::{Codec, Decode};
 
 pub struct Shuffle;
 
-/// Elements that are handled together, so that what is touched stays in the nearest cache.
+/// Elements handled together, so that the touched memory stays in the nearest cache.
 const TILE: usize = 512;
 
 fn width(params: &[u32]) -> Result<usize> {

@@ -20,7 +20,7 @@ use crate::space::Extent;
 use crate::value::{self, Stored};
 use crate::{Result, blob, dtype};
 
-/// Elements that get the fill value at a time.
+/// Elements filled at a time.
 const FILL_ELEMENTS: usize = 16 << 10;
 
 /// What a call selects.
@@ -34,7 +34,7 @@ struct Asked {
     high: Vec<u64>,
 }
 
-/// What one source has to give to a call, or to take.
+/// The part of a call that one source provides or takes.
 struct Part {
     source: Arc<Source>,
     mem: Hid,
@@ -42,7 +42,7 @@ struct Part {
     count: u64,
 }
 
-/// Reads; what no source has is fill.
+/// Reads; elements without a source get the fill value.
 pub fn read(io: &Io<'_>, this: &Virtual, dxpl: hid_t) -> Result<()> {
     let Some((asked, parts)) = prepare(io, this)? else { return Ok(()) };
     deeper(io.dataset, || {
@@ -50,14 +50,14 @@ pub fn read(io: &Io<'_>, this: &Virtual, dxpl: hid_t) -> Result<()> {
             .iter()
             .try_for_each(|part| blob::with_file(&part.source.dataset.file, || data::read(&[part.io(io)], dxpl)))
     })?;
-    // Numbers prove nothing if an element may be in two parts.
+    // Counts prove nothing if an element may be in two parts.
     if (this.apart || parts.len() == 1) && parts.iter().map(|part| part.count).sum::<u64>() == asked.count {
         return Ok(());
     }
     fill(io, &asked, &parts)
 }
 
-/// Writes; there must be a source for every element.
+/// Writes; every element must have a source.
 pub fn write(io: &Io<'_>, this: &Virtual, dxpl: hid_t) -> Result<()> {
     let Some((asked, parts)) = prepare(io, this)? else { return Ok(()) };
     let mapped: u64 = parts.iter().map(|part| part.count).sum();
@@ -90,7 +90,7 @@ impl Part {
     }
 }
 
-/// What the call selects and the parts that sources have of it; none if it selects nothing.
+/// The selection of a call and the sources' parts of it; `None` if it selects nothing.
 fn prepare(io: &Io<'_>, this: &Virtual) -> Result<Option<(Asked, Vec<Part>)>> {
     let Some(asked) = asked(io)? else { return Ok(None) };
     if io.buf.is_null() {
@@ -114,7 +114,7 @@ fn asked(io: &Io<'_>) -> Result<Option<Asked>> {
         return Ok(None);
     }
     let copy = |space: hid_t| {
-        // SAFETY: the id is a dataspace, which the call above has looked at.
+        // SAFETY: the id is a dataspace, which the call above has checked.
         h5_id(h5, "H5Scopy", unsafe { (h5.H5Scopy)(space) })
     };
     let file = if io.file_space == H5S_ALL { io.dataset.extent()?.space(h5)? } else { copy(io.file_space)? };
@@ -133,7 +133,7 @@ fn asked(io: &Io<'_>) -> Result<Option<Asked>> {
     Ok(Some(Asked { mem, file, count, dims, low, high }))
 }
 
-/// Looks for the parts of a call.
+/// Finds the parts of a call.
 struct Finder<'a> {
     dataset: &'a Dataset,
     this: &'a Virtual,
@@ -170,7 +170,7 @@ impl Finder<'_> {
         self.take(mapping, &target, open, source_of, parts)
     }
 
-    /// A source that may grow: as many slices as both sides have.
+    /// Finds the part of a source that may grow: as many slices as both sides have.
     fn find_unlimited(&self, mapping: &Mapping, parts: &mut Vec<Part>) -> Result<()> {
         let (Some((dim, along)), Some((source_dim, source_along))) =
             (mapping.target.chosen.unlimited(), mapping.source.chosen.unlimited())
@@ -191,7 +191,7 @@ impl Finder<'_> {
         self.take(mapping, &target, || Ok(Some(source.clone())), source_of, parts)
     }
 
-    /// One source for each block.
+    /// Finds the parts of numbered sources, one per block.
     fn find_numbered(&self, mapping: &Mapping, parts: &mut Vec<Part>) -> Result<()> {
         let Some((dim, along)) = mapping.target.chosen.unlimited() else { return Ok(()) };
         let end = self.asked.high[dim].saturating_add(1);
@@ -217,7 +217,7 @@ impl Finder<'_> {
         Ok(())
     }
 
-    /// The part of a numbered source that stands for what of its block is within the extent.
+    /// The part of a numbered source that corresponds to the part of its block inside the extent.
     fn without_outside(&self, mapping: &Mapping, block: &Chosen, inside: &Hid, source: Hid) -> Result<Hid> {
         let ends = block.ends().unwrap_or_default();
         if ends.iter().zip(&self.asked.dims).all(|(end, dim)| end <= dim) {
@@ -229,7 +229,7 @@ impl Finder<'_> {
         self.project(mapping, &whole, &source, inside)
     }
 
-    /// A cheap look at whether a selection of the virtual dataset can meet what the call selects.
+    /// Checks cheaply whether a selection of the virtual dataset can intersect the selection of the call.
     fn may_meet(&self, chosen: &Chosen) -> bool {
         let starts = match chosen {
             Chosen::None => return false,
@@ -241,7 +241,7 @@ impl Finder<'_> {
         !after && !before
     }
 
-    /// A dataspace with these dimensions and the selections joined, as far as they are within it.
+    /// A dataspace with these dimensions and the union of the selections, clipped to the extent.
     fn target(&self, dims: &[u64], chosen: &[Chosen]) -> Result<Hid> {
         let h5 = self.h5();
         let extent = match dims {
@@ -273,7 +273,7 @@ impl Finder<'_> {
         Ok(space)
     }
 
-    /// Adds the part that a source has, if the call asks for any of it and the source is there.
+    /// Adds the part of a source, if the source exists and the call selects any of it.
     fn take(
         &self,
         mapping: &Mapping,
@@ -294,7 +294,7 @@ impl Finder<'_> {
         Ok(())
     }
 
-    /// What lies in `to` where in `from` lies what `meets` selects.
+    /// Maps the elements of `from` that `meets` selects to the corresponding elements of `to`.
     fn project(&self, mapping: &Mapping, from: &Hid, to: &Hid, meets: &Hid) -> Result<Hid> {
         let h5 = self.h5();
         // SAFETY: plain call with dataspaces.
@@ -332,7 +332,7 @@ fn outside_of(runs: &[Run], covered: &[Run]) -> Vec<Run> {
     out
 }
 
-/// Sorted runs that together are the same elements, none twice.
+/// Sorted, disjoint runs with the same elements.
 fn joined(mut runs: Vec<Run>) -> Vec<Run> {
     runs.sort_unstable_by_key(|run| run.at);
     let mut out: Vec<Run> = Vec::with_capacity(runs.len());
@@ -345,7 +345,7 @@ fn joined(mut runs: Vec<Run>) -> Vec<Run> {
     out
 }
 
-/// Gives the fill value to what no part has covered.
+/// Fills elements that no part has covered.
 fn fill(io: &Io<'_>, asked: &Asked, parts: &[Part]) -> Result<()> {
     let (h5, header) = (io.dataset.h5(), &io.dataset.header);
     if header.props.fill_status == H5D_FILL_VALUE_UNDEFINED {
@@ -363,7 +363,7 @@ fn fill(io: &Io<'_>, asked: &Asked, parts: &[Part]) -> Result<()> {
         let mut at = run.at;
         while at < run.at + run.count {
             let count = (run.at + run.count - at).min(FILL_ELEMENTS as u64) as usize;
-            // SAFETY: HDF5's caller promises a buffer for the memory selection, which the run is a part of.
+            // SAFETY: HDF5's caller promises a buffer for the memory selection, which contains the run.
             let to =
                 unsafe { std::slice::from_raw_parts_mut(io.buf.cast::<u8>().add(at as usize * bytes), count * bytes) };
             match &header.props.fill {

@@ -1,8 +1,8 @@
 //! Virtual datasets: their elements are elements of other datasets.
 //!
-//! What a mapping selects in the virtual dataset and in its source is projected by HDF5 itself onto what a call selects
-//! (`H5Sselect_project_intersection`); each source is then read or written like any dataset, with the program's memory type
-//! and buffer. Must not know how sources lie in the store.
+//! HDF5 itself projects the selections of a mapping (in the virtual dataset and in its source) onto the selection of a call
+//! (`H5Sselect_project_intersection`). Each source is then read or written like any dataset, with the program's memory type
+//! and buffer. This module must not know where the store keeps the sources.
 
 mod io;
 mod name;
@@ -29,28 +29,28 @@ use source::{Source, Sources};
 
 pub use io::{read, write};
 
-/// How deep virtual datasets may be sources of virtual datasets: a cycle must end.
+/// Deepest nesting of virtual datasets as sources of virtual datasets: a cycle must end.
 const DEPTH_MAX: u32 = 32;
 
-/// Mappings that are compared two by two.
+/// Most mappings that are compared pairwise.
 const PAIRS_MAX: usize = 256;
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What is kept of an open virtual dataset.
+/// State of an open virtual dataset.
 pub struct Virtual {
     mappings: Vec<Mapping>,
-    /// No two mappings can have an element in common.
+    /// True if no two mappings can share an element.
     apart: bool,
     sources: Sources,
-    /// By mapping: numbered sources below this are known to be there, or to be gaps.
+    /// By mapping: numbered sources below this are known to exist, or to be gaps.
     known: Mutex<HashMap<usize, u64>>,
 }
 
 impl Virtual {
-    /// With these mappings.
+    /// A virtual dataset with these mappings.
     pub fn new(mappings: &[Mapping]) -> Self {
         Self {
             mappings: mappings.to_vec(),
@@ -60,7 +60,7 @@ impl Virtual {
         }
     }
 
-    /// Stores what sources hold back.
+    /// Stores what sources buffer.
     pub fn flush(&self) -> Result<()> {
         self.sources.all().iter().try_for_each(|source| source.dataset.data.flush())
     }
@@ -72,7 +72,7 @@ impl Virtual {
     }
 }
 
-/// Runs `act`, which may come to a virtual dataset again.
+/// Runs `act`, which may reach another virtual dataset.
 fn deeper<T>(dataset: &Dataset, act: impl FnOnce() -> Result<T>) -> Result<T> {
     struct Up;
     impl Drop for Up {
@@ -89,7 +89,7 @@ fn deeper<T>(dataset: &Dataset, act: impl FnOnce() -> Result<T>) -> Result<T> {
     act()
 }
 
-/// Refuses mappings that HDF5 refuses when it makes a virtual dataset.
+/// Refuses mappings that HDF5 refuses for a new virtual dataset.
 pub fn check(header: &DatasetHeader) -> Result<()> {
     let Layout::Virtual(mappings) = &header.props.layout else { return Ok(()) };
     let least = least_dims(mappings, header.extent.dims().len());
@@ -107,7 +107,7 @@ pub fn check(header: &DatasetHeader) -> Result<()> {
     Ok(())
 }
 
-/// The least extent that holds what mappings select along their limited dimensions.
+/// The smallest extent that holds the mappings' selections along their limited dimensions.
 pub fn least_dims(mappings: &[Mapping], rank: usize) -> Vec<u64> {
     let mut least = vec![0; rank];
     for ends in mappings.iter().filter_map(|mapping| mapping.target.chosen.ends()) {
@@ -118,7 +118,7 @@ pub fn least_dims(mappings: &[Mapping], rank: usize) -> Vec<u64> {
     least
 }
 
-/// The extent of a virtual dataset, which its sources decide along dimensions that are unlimited in a mapping.
+/// The extent of a virtual dataset; along dimensions that are unlimited in a mapping, its sources determine it.
 pub fn extent(dataset: &Dataset, this: &Virtual) -> Result<Extent> {
     let stored = meta::extent_get(&dataset.file, dataset.oid)?;
     let Extent::Simple { mut dims, max } = stored else { return Ok(stored) };
@@ -149,13 +149,13 @@ pub fn extent(dataset: &Dataset, this: &Virtual) -> Result<Extent> {
 }
 
 impl Virtual {
-    /// The source of block `number` of a mapping, opened; its only one is number 0.
+    /// Opens the source of block `number` of a mapping; an only source has number 0.
     fn source(&self, of: &Dataset, view: &View, mapping: &Mapping, number: u64) -> Result<Option<Arc<Source>>> {
         let (file, dataset) = (name::of_block(&mapping.file, number), name::of_block(&mapping.dataset, number));
         self.sources.get(of, view, &file, &dataset)
     }
 
-    /// Where what a mapping's sources have ends, along the unlimited dimension of its target.
+    /// The end of a mapping's sources along the unlimited dimension of its target.
     fn end(&self, dataset: &Dataset, view: &View, number: usize, along: Along) -> Result<u64> {
         let mapping = &self.mappings[number];
         if let Some((dim, source_along)) = mapping.source.chosen.unlimited() {
@@ -183,14 +183,14 @@ impl Virtual {
     }
 }
 
-/// True if it is easy to see that no two mappings have an element in common.
+/// Returns true if a cheap test shows that no two mappings share an element.
 fn are_apart(mappings: &[Mapping]) -> bool {
     let chosen = || mappings.iter().map(|mapping| &mapping.target.chosen).filter(|chosen| **chosen != Chosen::None);
     let Some(boxes) = chosen().map(Chosen::bounds).collect::<Option<Vec<Corners>>>() else {
         return chosen().count() <= 1;
     };
     let rank = boxes.first().map_or(0, |(low, _)| low.len());
-    // Stacked along one dimension is what most are.
+    // Most are stacked along one dimension.
     let stacked = (0..rank).any(|dim| {
         let mut ranges: Vec<(u64, u64)> = boxes.iter().map(|(low, end)| (low[dim], end[dim])).collect();
         ranges.sort_unstable();
@@ -201,7 +201,7 @@ fn are_apart(mappings: &[Mapping]) -> bool {
     stacked || boxes.len() <= PAIRS_MAX && pairs_apart()
 }
 
-/// True if the mapping's sources are numbered.
+/// Returns true if the mapping's sources are numbered.
 fn is_numbered(mapping: &Mapping) -> bool {
     mapping.target.chosen.unlimited().is_some() && mapping.source.chosen.unlimited().is_none()
 }

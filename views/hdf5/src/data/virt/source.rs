@@ -1,4 +1,4 @@
-//! Sources of a virtual dataset: finding and opening them, and keeping them open as long as it is.
+//! Sources of a virtual dataset: finds them, opens them, and keeps them open as long as the dataset is open.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::meta::resolve::{self, Place};
 use crate::meta::{header, keys, objects};
 use crate::object::{self, Body, Dataset};
 
-/// An open source. Counts as an open object, so that it outlives the loss of its last link.
+/// An open source. Counts as an open object, so that it survives the removal of its last link.
 pub struct Source {
     /// The dataset.
     pub dataset: Dataset,
@@ -26,23 +26,23 @@ impl Drop for Source {
     fn drop(&mut self) {
         let file = &self.dataset.file;
         if file.shared.closed(self.dataset.oid) && file.writable {
-            // Whoever deletes next, or creates the file anew, sweeps what a failure leaves behind.
+            // The next deletion, or the file's next creation, sweeps what a failure leaves behind.
             let _ = objects::delete_if_unlinked(file, self.dataset.oid);
         }
     }
 }
 
-/// Of a file and of a dataset in it.
+/// Names of a file and of a dataset in it.
 type Names = (Vec<u8>, Vec<u8>);
 
-/// The sources that are open, by names of file and dataset.
+/// The open sources, by names of file and dataset.
 #[derive(Default)]
 pub struct Sources {
     open: Mutex<HashMap<Names, Arc<Source>>>,
 }
 
 impl Sources {
-    /// Opens a source, or gives the open one; none if there is no such file or dataset.
+    /// Opens a source or returns the open one; `None` if no such file or dataset exists.
     pub fn get(&self, of: &Dataset, view: &View, file: &[u8], dataset: &[u8]) -> Result<Option<Arc<Source>>> {
         let key = (file.to_vec(), dataset.to_vec());
         if let Some(known) = self.open.lock().get(&key) {
@@ -51,7 +51,7 @@ impl Sources {
         let Some(place) = find(of, view, file, dataset)? else { return Ok(None) };
         let Body::Dataset(mut opened) = object::open(&place)? else { return Ok(None) };
         let h5 = of.h5();
-        // Nested virtual datasets are looked at in the same way.
+        // Nested virtual datasets use the same view.
         let dapl = of.dapl.as_ref().map(|dapl| {
             // SAFETY: a plain call.
             h5_id(h5, "H5Pcopy", unsafe { (h5.H5Pcopy)(dapl.get()) })
@@ -71,18 +71,18 @@ impl Sources {
         Ok(Some(source))
     }
 
-    /// All that are open.
+    /// All open sources.
     pub fn all(&self) -> Vec<Arc<Source>> {
         self.open.lock().values().cloned().collect()
     }
 
-    /// Closes all.
+    /// Closes all sources.
     pub fn clear(&self) {
         self.open.lock().clear();
     }
 }
 
-/// Where a source is; none if there is no such file or dataset.
+/// Where a source is; `None` if no such file or dataset exists.
 pub fn find(of: &Dataset, view: &View, file: &[u8], dataset: &[u8]) -> Result<Option<Place>> {
     let Some(file) = file_of(&of.file, view, file)? else { return Ok(None) };
     let root = Place { file, oid: keys::ROOT, path: b"/".to_vec() };
@@ -95,7 +95,7 @@ pub fn find(of: &Dataset, view: &View, file: &[u8], dataset: &[u8]) -> Result<Op
     Ok(is_dataset.then_some(found))
 }
 
-/// The file with that name; none if there is none. What is there but cannot be opened is an error: its data would look missing.
+/// The file with that name; `None` if it does not exist. A file that cannot be opened is an error: its data would look missing.
 fn file_of(from: &Arc<File>, view: &View, name: &[u8]) -> Result<Option<Arc<File>>> {
     if name == b"." {
         return Ok(Some(from.clone()));

@@ -1,10 +1,10 @@
-//! Arithmetic of selections whose size along one dimension is open: how many slices of them lie within an extent, how large
-//! an extent holds so many, and the selection of the first so many. Pure.
+//! Arithmetic of selections that are unlimited along one dimension: the number of their slices within an extent, the
+//! smallest extent for a number of slices, and the selection of the first slices. Pure.
 
 use crate::ffi::types::H5S_UNLIMITED;
 use crate::selection::{Along, Chosen};
 
-/// Slices (indices that are selected) below `end`.
+/// Slices (selected indices) below `end`.
 pub fn slices_below(along: Along, end: u64) -> u64 {
     let room = end.saturating_sub(along.start);
     if room == 0 {
@@ -19,7 +19,7 @@ pub fn slices_below(along: Along, end: u64) -> u64 {
     whole.saturating_mul(along.block).saturating_add(rest)
 }
 
-/// The least extent that holds the first `slices`; with `trail`, up to where the next one would begin.
+/// The smallest extent that holds the first `slices`; with `trail`, up to where the next one would begin.
 pub fn extent_of(along: Along, slices: u64, trail: bool) -> u64 {
     if slices == 0 {
         return if trail { along.start } else { 0 };
@@ -36,7 +36,7 @@ pub fn extent_of(along: Along, slices: u64, trail: bool) -> u64 {
     }
 }
 
-/// The first `slices` along dimension `dim`, as selections to be joined: the whole blocks, and a last one in part.
+/// The first `slices` along dimension `dim`, as selections to be joined: the whole blocks, and a partial last one.
 pub fn first_slices(dims: &[Along], dim: usize, slices: u64) -> Vec<Chosen> {
     let with = |along: Along| {
         let mut dims = dims.to_vec();

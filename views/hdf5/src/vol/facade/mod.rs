@@ -1,14 +1,14 @@
 //! Why unmodified h5py works: the first words of every handle.
 //!
-//! h5py uses HDF5's older calls (`H5Literate1`, `H5Oget_info1`, `H5Oopen_by_addr`, `H5Rcreate`, …). libhdf5 carries them
-//! out through the connector like all others, but refuses to unless the connector says that it is the native one, and
-//! then reads one number out of what it takes for its own file structure: how many bytes an object's address has.
-//! So for open objects this connector names the native class as its terminal class ([`super::introspect`]), and each
-//! handle begins with words that, followed as libhdf5 follows them from any kind of object, end at a block that begins
-//! with bytes of 8: addresses have 8 bytes, and the flags say "no write intent". The rest of the block is zeros:
-//! the lowest format version. Object numbers are such addresses. Where the structure has its metadata cache there is
-//! one that can only fail ([`trap`]). The older calls that read and write a file's heap, those about region references, ask for
-//! the structure by `get_object` and are given a real one ([`crate::regions`]).
+//! h5py uses HDF5's older calls (`H5Literate1`, `H5Oget_info1`, `H5Oopen_by_addr`, `H5Rcreate`, …). libhdf5 carries them out
+//! through the connector like all others, but only if the connector says that it is the native one. It then reads one number
+//! from what it takes for its own file structure: the size of an object's address.
+//! So for open objects this connector names the native class as its terminal class ([`super::introspect`]). Each handle begins
+//! with words that lead, however libhdf5 follows them from any kind of object, to a block that begins with bytes of 8:
+//! addresses have 8 bytes, and the flags say "no write intent". The rest of the block is zeros: the lowest format version.
+//! Object numbers serve as addresses. In place of the structure's metadata cache there is one that can only fail ([`trap`]).
+//! The older calls about region references, which read and write a file's heap, ask for the structure by `get_object` and get a
+//! real one ([`crate::regions`]).
 
 mod trap;
 
@@ -22,10 +22,10 @@ pub type Facade = [usize; 16];
 /// A block that stands for libhdf5's shared file structure.
 #[repr(align(16))]
 struct Shared([u8; 16_384]);
-/// Where the structure has its page buffer, its cache, and a word more, for versions whose layout differs a little.
+/// Words at which the structure has its page buffer, its cache, and one more, for versions whose layout differs a little.
 const CACHE_WORDS: std::ops::Range<usize> = 104..128;
 static SHARED: LazyLock<Shared> = LazyLock::new(|| {
-    // The size of an address is 64 bytes in, since 1.14 at least; the format versions come after a kilobyte.
+    // The size of an address is at byte 64, since 1.14 at least; the format versions come after a kilobyte.
     let mut block = [0; 16_384];
     block[..256].fill(8);
     let cache = trap::block();
@@ -37,18 +37,18 @@ static SHARED: LazyLock<Shared> = LazyLock::new(|| {
     Shared(block)
 });
 
-/// A block that stands for libhdf5's file structure: whichever word is followed leads to [`SHARED`].
+/// A block in place of libhdf5's file structure: every word leads to [`SHARED`].
 struct FilePart(Facade);
 static FILE: LazyLock<FilePart> = LazyLock::new(|| FilePart([SHARED.0.as_ptr() as usize; 16]));
 
-/// The words of a file's handle: it is itself taken for a file structure.
+/// The words of a file's handle, which itself is taken for a file structure.
 pub fn of_file() -> Facade {
     [SHARED.0.as_ptr() as usize; 16]
 }
 
-/// Which word of a datatype leads to what its copies share, in every version since 1.14.
+/// The word of a datatype that leads to the state shared by its copies, in every version since 1.14.
 const TYPE_WORD: usize = 5;
-/// What stands there: first a count, then the state of the type, "committed and open".
+/// That state: first a count, then the state of the type, "committed and open".
 static TYPE: [u64; 64] = {
     let mut block = [0; 64];
     block[1] = 4;

@@ -1,16 +1,16 @@
-//! A metadata cache that can only fail: where libhdf5 would read a native file's heap, there is none.
+//! A metadata cache that can only fail, for libhdf5's attempts to read the heap of a native file that does not exist.
 //!
-//! Calls about old region references are given a real file structure ([`crate::regions`]). Should libhdf5 look for a heap where it
-//! was not, it does so in what it takes for its file structure. What it finds there as metadata cache is this
-//! block: it says that a "cache image" of 2^63 bytes has to be loaded first, for which there is no memory, so that the
-//! call ends with an error. libhdf5 notes in the block that it has tried; [`reset`] makes that undone.
+//! Calls about old region references get a real file structure ([`crate::regions`]). If libhdf5 looks for a heap in any other
+//! call, it looks in what it takes for its file structure. The metadata cache there is this block: it says that a "cache image" of
+//! 2^63 bytes has to be loaded first, for which there is no memory, so that the call ends with an error. libhdf5 notes the attempt
+//! in the block; [`reset`] undoes that.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Larger than libhdf5's cache structure, which has a table of 65,536 pointers in it.
+/// Larger than libhdf5's cache structure, which contains a table of 65,536 pointers.
 const BLOCK_BYTES: usize = 2 << 20;
-/// What the block repeats.
+/// Size of the unit that the block repeats.
 const UNIT_BYTES: usize = 64 << 10;
 /// Every byte: "yes" as a flag, more than any memory as a size.
 const FILL: u8 = 0x7f;
@@ -18,7 +18,7 @@ const FILL: u8 = 0x7f;
 const LOGGING_AT: usize = 8;
 static LOGGING: [u64; 64] = [0; 64];
 
-/// Where the block is; 0 before it is made, 1 if it could not be.
+/// Address of the block; 0 before it is made, 1 if it could not be made.
 static BLOCK: AtomicUsize = AtomicUsize::new(0);
 
 /// The block's address; 0 if there is no memory for it.
@@ -26,7 +26,7 @@ pub fn block() -> usize {
     match BLOCK.load(Ordering::Acquire) {
         0 => {
             let made = make().unwrap_or(1);
-            // Of two threads that make one at once, the later one's stays unused.
+            // If two threads make one at once, the second one stays unused.
             let _ = BLOCK.compare_exchange(0, made, Ordering::AcqRel, Ordering::Acquire);
             block()
         }
@@ -35,11 +35,11 @@ pub fn block() -> usize {
     }
 }
 
-/// Forgets what libhdf5 wrote into the block.
+/// Undoes what libhdf5 wrote into the block.
 pub fn reset() {
     let address = BLOCK.load(Ordering::Acquire);
     if address > 1 {
-        // SAFETY: the range is ours for ever; pages of a private mapping that are dropped are read anew from its file.
+        // SAFETY: the range is never unmapped; dropped pages of a private mapping are read again from its file.
         unsafe { libc::madvise(address as *mut c_void, BLOCK_BYTES, libc::MADV_DONTNEED) };
     }
 }
@@ -47,7 +47,7 @@ pub fn reset() {
 fn make() -> Option<usize> {
     let mut unit = vec![FILL; UNIT_BYTES];
     unit[LOGGING_AT..LOGGING_AT + 8].copy_from_slice(&(LOGGING.as_ptr() as usize).to_ne_bytes());
-    // SAFETY: a descriptor and a range of addresses that nobody else knows; each unit is mapped inside of that range.
+    // SAFETY: a descriptor and an address range that nobody else knows; each unit is mapped inside that range.
     unsafe {
         let fd = libc::memfd_create(c"cenote-trap".as_ptr(), libc::MFD_CLOEXEC);
         if fd < 0 {
