@@ -1,4 +1,4 @@
-"""Asynchronous calls with event sets, run by test_async.py on native HDF5 (at once there) and on Cenote."""
+"""Asynchronous calls with event sets, run by test_async.py on native HDF5 (synchronous there) and on Cenote."""
 
 import ctypes
 import sys
@@ -36,7 +36,7 @@ class ErrorInfo(ctypes.Structure):
 
 
 class EventSet:
-    """Calls named `x_async` are made with an event set: `es.H5Dwrite(...)`."""
+    """An event set: calls named `x_async` are made with it as `es.H5Dwrite(...)`."""
 
     def __init__(self):
         self.c = C()
@@ -94,11 +94,11 @@ def written_and_read_with_an_event_set(d):
             "nbit": {"chunks": (100, 50), "scaleoffset": 3},
         }
         value = {name: np.random.default_rng(i).random((300, 200)) for i, name in enumerate(kinds)}
-        value["nbit"] = np.round(value["nbit"], 3)  # what is left of them by the filter
+        value["nbit"] = np.round(value["nbit"], 3)  # what the filter preserves of the values
         sets = {name: f.create_dataset(name, **{"shape": (300, 200), "dtype": "f8"} | k) for name, k in kinds.items()}
         for name, x in sets.items():
             es.H5Dwrite(x.id.id, doubles, 0, 0, 0, pointer(value[name]))
-        # What comes next sees what is under way.
+        # Later calls see the effects of operations in progress.
         yield {name: np.array_equal(x[:], value[name]) for name, x in sets.items() if name not in ("single", "nbit")}
         yield es.wait(), es.count()
         back = {name: np.zeros((300, 200)) for name in kinds}
@@ -110,7 +110,7 @@ def written_and_read_with_an_event_set(d):
             es.H5Dread(x.id.id, doubles, 0, 0, 0, pointer(back[name]))
         es.H5Dread(sets["plain"].id.id, ints, here.id, rows.id, 0, pointer(part))
         yield es.wait(), {name: plain_sum(back[name]) for name in kinds}, part.tolist()
-        # Later writes win, whatever they are.
+        # Later writes win, of whatever kind.
         late = np.full((10, 20), 2.25)
         es.H5Dwrite(sets["plain"].id.id, doubles, here.id, rows.id, 0, pointer(late))
         sets["plain"][5, 100] = -1
@@ -155,7 +155,7 @@ def everything_in_one_event_set(d):
     yield es.wait(), back[:5].tolist(), int(back.sum())
     with h5py.File(f"{d}/f.h5", "r+") as f:
         yield sorted(f["group"]), f["group/x3"].shape, int(f["group/x3"][:].sum())
-        # Deleted while something is under way.
+        # Deleted while an operation is in progress.
         y = f["group/x4"]
         es.H5Dwrite(y.id.id, ints, 0, 0, 0, pointer(value[2]))
         del f["group/x4"]

@@ -1,5 +1,5 @@
 """Programs with bad names, cycles and missing filters, run by test_bad_files.py once on native HDF5 and once on Cenote,
-like those of structure_programs.py. Only whether a call fails is compared, and what it gives when it does not."""
+like those of structure_programs.py. The comparison covers whether a call fails, and its result if not."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ def program(f):
 
 
 def does(act, *args):
-    """What a call gives, or that it fails."""
+    """The result of a call, or that it fails."""
     try:
         out = act(*args)
     except Exception:
@@ -107,11 +107,11 @@ def names_of_files(d):
     for name in names:
         yield name[:30], does(lambda n=name: listed(h5py.File(h5py.h5f.open(n))))
     yield [sorted(os.listdir(name)) for name in (b".", b"dir", b"dir/sub")]  # noqa: PTH208 (names that are no text)
-    # A file of an odd name that is renamed is the same file.
+    # A renamed file of an odd name is the same file.
     for old, new in (b"sp ace\n.h5", b"%0a.h5"), (b"\xff.h5", b"\xfe\n.h5"), (b"%ff.h5", b"\xff.h5"):
         os.rename(old, new)  # noqa: PTH104 (names that are no text)
         yield new, listed(h5py.File(h5py.h5f.open(new))), does(h5py.h5f.open, old)
-    # Hard links are names of one file too.
+    # Hard links name the same file, too.
     os.link("x.h5", "other.h5")
     with h5py.File("other.h5", "r+") as f:
         f["through the other"] = 1
@@ -198,7 +198,7 @@ def extents_that_no_number_counts(d):
 
 @program
 def filters_that_are_not_there(d):
-    """The filter (zstd) is registered by whoever imports hdf5plugin; here nobody does."""
+    """The filter (zstd) is registered by importing hdf5plugin; nobody does here."""
     mandatory, optional = h5py.h5z.FLAG_MANDATORY, h5py.h5z.FLAG_OPTIONAL
     yield h5py.h5z.filter_avail(32015)
     space = h5py.h5s.create_simple((1000,))

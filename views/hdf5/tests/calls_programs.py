@@ -1,5 +1,5 @@
-"""Programs that make calls of the C library which h5py does not make, run by test_calls.py once on native HDF5 and once
-on Cenote, like those of structure_programs.py."""
+"""Programs with calls of the C library that h5py does not make, run by test_calls.py once on native HDF5 and once on
+Cenote, like those of structure_programs.py."""
 
 import ctypes
 import io
@@ -49,7 +49,7 @@ def paths_lead_over_mount_points(d):
     yield list(parent["mnt"]), parent["mnt/data"][:].tolist(), "hidden" in parent["mnt"], list(before)
     yield parent["mnt/relative"][()], parent["mnt/absolute"][:].tolist(), parent["mnt/sub"].name, parent["mnt"].name
     yield name_of(c, parent["mnt/data"]), parent["mnt/sub"]["deep"][()], parent["mnt/sub"]["/number"][()]
-    # Absolute paths and the child's own id begin at the top of the hierarchy.
+    # Absolute paths and the child's own id start at the top of the hierarchy.
     yield sorted(child), child["/number"][()], fails(lambda: child["data"])
     parent["mnt"].create_group("made/here")
     parent["mnt/sub"]["new"] = np.arange(3)
@@ -79,18 +79,18 @@ def mounts_nest_and_outlive_ids(d):
     c.H5Fmount(parent.id.id, "mnt", child.id.id, 0)
     c.H5Fmount(parent.id.id, "mnt/sub", third.id.id, 0)
     yield parent["mnt/sub/leaf"][()], "deep" in parent["mnt/sub"]
-    # A cycle, whichever file is asked.
+    # A cycle is refused, whichever file is asked.
     yield fails(c.H5Fmount, parent.id.id, "/mnt/sub", parent.id.id, 0)
     leaf = parent["mnt/sub/leaf"]
     third.id.close()
     child.id.close()
     yield parent["mnt/sub/leaf"][()], parent["mnt/data"][:].tolist(), leaf[()]
-    # Unmounting the middle takes what is below it along.
+    # Unmounting the middle file unmounts what is below it.
     c.H5Funmount(parent.id.id, "/mnt")
     yield list(parent["mnt"]), leaf[()]
     leaf.id.close()
     parent.close()
-    # Nothing holds the files any more: they may be made anew.
+    # Nothing holds the files any more: they can be created again.
     for name in ("parent", "child", "third"):
         h5py.File(f"{d}/{name}.h5", "w").close()
         yield [(d / f"{name}.h5").exists()]
@@ -135,7 +135,7 @@ class LinkClass(ctypes.Structure):
 
 @program
 def user_defined_links_do_what_their_class_says(d):
-    """Links whose value is a path that is followed from the root group backwards spelled."""
+    """Links whose value is a path, spelled backwards, that is followed from the root group."""
     c, told = C(), []
     c.lib.H5Oopen.restype = HID
 
@@ -416,7 +416,7 @@ def what_is_no_list_is_refused(d):
 
 @program
 def files_in_memory(d):
-    """They are native, whatever connector is chosen: drivers of HDF5 and of the program, images, netCDF's too."""
+    """They are native, whatever connector is chosen: HDF5's and the program's drivers, images, netCDF's too."""
     import netCDF4
 
     with h5py.File(f"{d}/core.h5", "w", driver="core", backing_store=False) as f:
@@ -447,7 +447,7 @@ def files_in_memory(d):
     content = n.close()
     with netCDF4.Dataset("any.nc", memory=bytes(content)) as n:
         yield n["v"][:].tolist(), bytes(content[:4])
-    # With a backing store it is a file like others, wherever those are.
+    # With a backing store it is an ordinary file, in the store if others are.
     with h5py.File(f"{d}/backed.h5", "w", driver="core", backing_store=True) as f:
         f["x"] = [7]
     with h5py.File(f"{d}/backed.h5", "r+") as f:

@@ -1,4 +1,4 @@
-"""Calls of the C library that h5py has loaded, for those that h5py itself does not make."""
+"""Calls of the C library that h5py has loaded, for calls that h5py itself does not make."""
 
 import ctypes
 import re
@@ -6,7 +6,7 @@ import re
 import h5py  # noqa: F401  (loads the library)
 
 HID, HERR, SIZE = ctypes.c_int64, ctypes.c_int, ctypes.c_size_t
-# Calls that return an id, or something else that is no int.
+# Calls that return an id, or another value than an int.
 IDS = re.compile(
     r"H5([A-Z]+)(create|open|copy$|get_(type|space|file|create_plist|access_plist|member_type)|vlen_create|ESget_op)"
 )

@@ -1,8 +1,8 @@
 """Random h5py programs about raw data, run by test_data.py once on native HDF5 and once on Cenote.
 
-A program is a pure function of its seed: it makes a dataset, writes, reads, resizes and reopens, and gives back what it
-saw in a form that can be compared. Run as `python data_programs.py MODE FILE OUTPUT SEED...`; the HDF5_* and CENOTE_*
-variables of the environment decide where the data go. MODE is `run` (the whole program) or `look` (read what is there).
+A program is a pure function of its seed: it makes a dataset, writes, reads, resizes and reopens, and returns what it
+saw in a comparable form. Run as `python data_programs.py MODE FILE OUTPUT SEED...`; the HDF5_* and CENOTE_* environment
+variables decide where the data go. MODE is `run` (the whole program) or `look` (read what is there).
 """
 
 import pickle
@@ -128,7 +128,7 @@ def pick_selection(r, shape):
 
 
 def norm(value):
-    """What can be compared exactly, bit for bit."""
+    """A value in a form that compares exactly, bit for bit."""
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
             if value.dtype.names:
@@ -143,12 +143,12 @@ def norm(value):
 
 
 class Log(list):
-    """What the program saw; errors by their type."""
+    """What the program saw, with errors by type."""
 
     def see(self, label, call):
         try:
             self.append((label, norm(call())))
-        except Exception as error:  # the kind of failure is part of what is compared
+        except Exception as error:  # the kind of failure is compared too
             self.append((label, "error", type(error).__name__))
 
     def do(self, label, call):
@@ -216,7 +216,7 @@ def step(r, kind, dtype, ds, log):
         if kind == "compound" and shape:
             log.see("field", lambda: ds["b"])
             log.see("fields", lambda: ds.fields(["c", "a"])[...])
-            # Other fields must stay as they are. (HDF5 forgets fill values if this is the first write.)
+            # Other fields must keep their values. (HDF5 forgets fill values if this is the first write.)
             if ds.attrs.get("written"):
                 data = r.random(shape)
                 log.do("write field", lambda: ds.__setitem__((Ellipsis, "b"), data))
@@ -226,7 +226,7 @@ def step(r, kind, dtype, ds, log):
 
 
 def look(f):
-    """Everything about the dataset that another process should see."""
+    """All that another process should see of the dataset."""
     log = Log()
     ds = f["d"]
     log.see("shape", lambda: np.array(ds.shape))
@@ -239,13 +239,13 @@ def look(f):
         for n in range(ds.id.get_num_chunks()):
             info = ds.id.get_chunk_info(n)
             if ds.dtype.hasobject:
-                # HDF5 leaves shuffle out of these, and stored bytes name places.
+                # HDF5 does not apply shuffle to these, and stored bytes contain addresses.
                 found.add(info.chunk_offset)
                 continue
             mask, stored = ds.id.read_direct_chunk(info.chunk_offset)
             assert (mask, len(stored)) == (info.filter_mask, info.size)
-            # Without compression, stored chunks must be those of HDF5 byte for byte. Whether lzf makes a chunk
-            # smaller, or is left out of it, is up to who compresses.
+            # Without compression, stored chunks must equal HDF5's byte for byte. Whether lzf makes a chunk smaller, or
+            # is left out, depends on the compressor.
             mask = None if ds.compression == "lzf" else mask
             found.add((info.chunk_offset, mask, stored if ds.compression is None else b""))
         log.append(("chunks", found))
@@ -283,7 +283,7 @@ def main():
             else:
                 with h5py.File(name, "r") as f:
                     results[seed] = list(look(f))
-        except Exception as error:  # reported with its seed by the test
+        except Exception as error:  # the test reports it with its seed
             import traceback
 
             results[seed] = [("program failed", repr(error), traceback.format_exc())]

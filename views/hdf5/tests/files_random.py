@@ -1,9 +1,10 @@
 """Random handling of files beside native HDF5: renamed, swapped, rotated, copied, put back, removed, opened twice.
 
-Two directories are treated alike, one by programs on native HDF5, one by programs on Cenote; what each step says, and
-what each file holds, must be the same. Programs run with `CENOTE_HDF5_COPIES=1`, with which copies of stubs are copies.
-Two differences are stated in docs/hdf5.md: a copy is read, and made anew, but not written to; and a file that is kept
-from a program that opens it with "w" stays as it is. Such steps are left out natively.
+Two directories get the same operations, one by programs on native HDF5, one by programs on Cenote; the result of each
+step and the content of each file must be equal. Programs run with `CENOTE_HDF5_COPIES=1`, so that copies of stubs count
+as copies. docs/hdf5.md states two differences: a copy can be read and created anew, but not written to; and a file
+stays
+unchanged if a program that opens it with "w" is refused. The native side leaves such steps out.
 """
 
 # ruff: noqa: PTH104, PTH105, PTH107 - what programs call, by the names that they are documented by
@@ -81,7 +82,7 @@ class Side:
             program.communicate()
 
     def again(self):
-        """Everything is removed."""
+        """Removes everything."""
         for name in ("run", "old", "."):
             for file in (self.where / name).iterdir():
                 if not file.is_dir() or file.is_symlink():
@@ -117,8 +118,8 @@ class Side:
         shutil.copy(self.path(a), self.path(b))
 
     def copy_beside(self, a, b):
-        """As `cp --remove-destination` and rsync do, beside in a new file."""
-        self.path("tmp").unlink(missing_ok=True)  # left by a swap with what was not there; a program may hold it
+        """Copies to a new file beside, as `cp --remove-destination` and rsync do."""
+        self.path("tmp").unlink(missing_ok=True)  # left by a swap with a missing file; a program may hold it
         shutil.copy2(self.path(a), self.path("tmp"))
         os.replace(self.path("tmp"), self.path(b))
 
@@ -149,7 +150,7 @@ class Side:
 
 
 class Both:
-    """The two sides, and what is known of both."""
+    """The two sides, and their common state."""
 
     def __init__(self, top, environment, clean):
         self.clean = clean
@@ -159,7 +160,7 @@ class Both:
         self.log = []
 
     def episode(self, seed, operations):
-        """Some operations on new files; None, or what differed."""
+        """Runs operations on new files. Returns None, or the difference."""
         chance = random.Random(seed)
         self.holds, self.log, self.value = None, [], 0
         for _ in range(operations):
@@ -196,7 +197,7 @@ class Both:
             return (kind, a, chance.choice(["r", "r+", "w"]), self.value) if self.holds is None else ("read", a)
         if kind == "drop":
             return (kind,) if self.holds is not None else ("read", a)
-        # The bytes of what a program has open are its own affair, natively too.
+        # The bytes of a file that a program has open are undefined, natively too.
         if kind in ("copy", "copy_beside", "commit", "checkout") and (self.is_held(a) or self.is_held(b)):
             return "read", c
         if kind == "checkout":
@@ -206,7 +207,7 @@ class Both:
         return (kind, a, b, c) if kind == "rotate" else (kind,) if kind == "run_again" else (kind, a)
 
     def step(self, what, *rest):
-        """Does it on both sides; None, or what differed."""
+        """Does a step on both sides. Returns None, or the difference."""
         if what not in ("write", "read", "hold", "drop"):
             had, want = self.cenote.does(what, *rest), self.native.does(what, *rest)
             had, want = (had, self.cenote.names()), (want, self.native.names())
@@ -251,7 +252,7 @@ class Both:
 
 
 def run(top, environment, program, seed, operations, episode):
-    """So many operations from this seed on. Gives how many were done of what, and what differed (or None)."""
+    """Runs operations from this seed on. Returns counts of the kinds of steps, and the difference (or None)."""
 
     def clean():
         words = [program, "--store", str(top / "store"), "clean", "--files", "--waiting"]
@@ -271,7 +272,7 @@ def run(top, environment, program, seed, operations, episode):
 
 
 def main():
-    """Runs and says what differed; 1 if anything did."""
+    """Runs, and prints the difference; returns 1 if there is one."""
     parser = argparse.ArgumentParser(prog="files_random", description=__doc__)
     parser.add_argument("--operations", type=int, default=5_000, help="how many in all (%(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="of the first episode; the next have the next numbers")

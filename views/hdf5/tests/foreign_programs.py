@@ -1,6 +1,6 @@
-"""Programs about native files: ``make FILE`` writes one of many features, ``tell FILE`` prints what is in it.
+"""Programs about native files: ``make FILE`` writes one of many features, ``tell FILE`` prints its content.
 
-Both use h5py alone; ``tell`` prints the same whoever reads the file.
+Both use h5py alone; ``tell`` prints the same through every connector.
 """
 
 import sys
@@ -85,7 +85,7 @@ def make(path, where=""):
 
 
 def shown(value, f):
-    """A value as text; references as what they lead to."""
+    """A value as text; references as the names of their targets."""
     if isinstance(value, h5py.Reference):
         return f"-> {f[value].name}" if value else "-> nothing"
     if isinstance(value, np.ndarray) and value.dtype == object:
@@ -147,12 +147,12 @@ def tell_dataset(d, f, what):
 
 
 def objno(at, name="."):
-    """What tells an object from others."""
+    """The number that identifies an object."""
     return h5py.h5g.get_objinfo(at.id, name.encode()).objno
 
 
 def tell(path, what="all"):
-    """All that is in a file; or all but how it is stored."""
+    """All that is in a file; or everything except how it is stored."""
     with h5py.File(path, "r") as f:
 
         def visit(name, group, seen):

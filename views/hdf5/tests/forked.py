@@ -1,4 +1,4 @@
-"""Work in a process of its own, for programs that kill or watch one another."""
+"""Work in separate processes, for programs that kill or watch one another."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ import traceback
 
 
 def forked(work):
-    """Runs it in a process of its own."""
+    """Runs `work` in a process of its own; returns its pid."""
     pid = os.fork()
     if pid:
         return pid

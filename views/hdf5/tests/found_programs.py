@@ -1,5 +1,6 @@
-"""What the random comparison (`differential`) found, as programs that test_found.py runs once on native HDF5 and once
-on Cenote, like those of structure_programs.py."""
+"""Cases that the random comparison (`differential`) found, as programs that test_found.py runs once on native HDF5
+and
+once on Cenote, like those of structure_programs.py."""
 
 import ctypes
 
@@ -12,7 +13,7 @@ from structure_programs import fails
 
 PROGRAMS = {}
 OPTIONAL = 1
-MISSING = 311  # a filter that nobody has
+MISSING = 311  # a filter that does not exist
 
 
 def program(f):
@@ -59,7 +60,7 @@ def nothing_is_read_where_no_storage_is(d):
                 x[0] = (1, 2)
                 out = np.full(2, -1, [("b", "i8"), ("a", "i2")])
                 yield fails(x.id.read, h5s.ALL, h5s.ALL, out), out.tolist()
-        # Nothing is selected, so that no fill value is missed; but types must convert.
+        # Nothing is selected, so the missing fill value does not matter; but types must convert.
         dcpl = h5p.create(h5p.DATASET_CREATE)
         c = C()
         c.H5Pset_fill_value(dcpl.id, -1, None)

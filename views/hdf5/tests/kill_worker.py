@@ -1,4 +1,5 @@
-"""One writer of `test_kills.py`: writes hyperslabs, and tells what it begins and what it has flushed."""
+"""One writer of `test_kills.py`: writes hyperslabs, and reports what it begins and what it has
+flushed."""
 
 import os
 import random
@@ -12,7 +13,7 @@ pick = random.Random(f"{seed}/{number}")
 
 
 def tell(text):
-    """One line to the test, at once and whole."""
+    """Sends one whole line to the test at once."""
     os.write(1, f"{text}\n".encode())
 
 
@@ -26,12 +27,12 @@ with h5py.File(path, "r+") as f:
         rows, columns = dset.shape
         kind = name.split()[0]
         if kind == "disjoint":
-            # A range of rows of one's own.
+            # The writer's own range of rows.
             first, last = number * rows // workers, (number + 1) * rows // workers
             start = pick.randrange(first, last)
             where = (start, pick.randint(start + 1, last), 1)
         elif kind == "adjacent":
-            # Every n-th row, between those of others.
+            # Every n-th row, between those of other writers.
             where = (number, rows, workers)
         else:
             start = pick.randrange(rows)

@@ -1,7 +1,9 @@
-"""Who may open a file that somebody has open: every pair of uses, with locks and without, in one process and in two.
+"""Who may open a file that another already has open: every pair of uses, with and without locks, in one process and
+in two.
 
-`python opening.py DIRECTORY [--old]` prints what came of each pair, natively or with a connector in the environment;
-`--old`: of files in HDF5's old format, which has no SWMR and no marks of who has it open.
+`python opening.py DIRECTORY [--old]` prints the result for each pair, natively or with a connector in the
+environment;
+`--old`: for files in HDF5's old format, which has no SWMR and no marks of who has the file open.
 """
 
 import itertools
@@ -17,7 +19,7 @@ USES = ["read", "read swmr", "write", "write swmr"]
 
 
 def opened(path, use, locking):
-    """Opens a file to be used so."""
+    """Opens a file for this use."""
     if use.startswith("read"):
         return h5py.File(path, "r", swmr=use == "read swmr", libver="latest", locking=locking)
     file = h5py.File(path, "r+", libver="latest", locking=locking)
@@ -31,7 +33,7 @@ def opened(path, use, locking):
 
 
 def tried(path, use, locking):
-    """`yes` if it can be opened so, and read; else `no`."""
+    """`yes` if the file can be opened for this use and read, else `no`."""
     try:
         file = opened(path, use, locking)
     except (OSError, ValueError, RuntimeError):
@@ -42,7 +44,7 @@ def tried(path, use, locking):
 
 
 def pairs():
-    """First use, its locks, second use, its locks, whether it is another process."""
+    """First use, its locks, second use, its locks, and whether the second is another process."""
     return itertools.product(USES, [True, False], USES, [True, False], [True, False])
 
 

@@ -1,8 +1,8 @@
-"""A writer killed by SIGKILL right behind calls that returned: what they wrote is read back by another process.
+"""A writer killed by SIGKILL right after calls that returned: another process reads back what they wrote.
 
 `python returned.py --rounds 1000 [--seed N] [--store DIR]`, with the connector in the environment. Each round makes a
-file: a process writes it alone, telling after each call that returned how far it is, and is killed at a random moment;
-another one opens the file, at once, for reading or for writing, and compares. Now and then the daemon is killed too.
+file: one process writes it alone, reports its progress after each returned call, and is killed at a random moment;
+another opens the file at once, for reading or for writing, and compares. Now and then the daemon is killed too.
 """
 
 import argparse
@@ -22,7 +22,7 @@ ROWS = 4096
 
 
 def make(f):
-    """The datasets that are there from the start."""
+    """Makes the initial datasets."""
     f.create_dataset("contiguous", (ROWS,), "i8")
     f.create_dataset("chunked", (ROWS, 8), "i4", chunks=(16, 4), fillvalue=-1)
     f.create_dataset("packed", (ROWS, 16), "i8", chunks=(1, 16), compression="gzip", compression_opts=1)
@@ -32,7 +32,7 @@ def make(f):
 
 
 def put(f, i):
-    """Call number `i`: one that returns when what it wrote is safe."""
+    """Makes call number `i`, which returns when what it wrote is safe."""
     kind, row = i % 7, i // 7
     if kind == 0:
         f["contiguous"][row] = i + 1
@@ -52,7 +52,7 @@ def put(f, i):
 
 
 def missing(f, i):
-    """What is not there of call number `i`; None if all is."""
+    """What is missing of call number `i`; None if nothing is."""
     kind, row = i % 7, i // 7
     if kind == 0:
         return None if f["contiguous"][row] == i + 1 else f"contiguous {row}: {f['contiguous'][row]}"
@@ -73,7 +73,7 @@ def missing(f, i):
 
 
 def write(path, done):
-    """The writer; it is killed, or comes to its end."""
+    """The writer, which is killed or finishes."""
     with h5py.File(path, "w") as f:
         make(f)
         f.flush()
@@ -83,7 +83,7 @@ def write(path, done):
 
 
 def compare(path, mode, count):
-    """The other process."""
+    """The other process, which compares."""
     with h5py.File(path, mode) as f:
         lost = [what for what in (missing(f, i) for i in range(count)) if what]
         assert not lost, f"{len(lost)} of {count} returned calls are lost: {lost[:3]} … {lost[-3:]}"
@@ -92,7 +92,7 @@ def compare(path, mode, count):
 
 
 def daemons(store):
-    """Pids of what serves the store."""
+    """Process ids of the store's daemons."""
     found = []
     for pid in filter(str.isdigit, (entry.name for entry in pathlib.Path("/proc").iterdir())):
         try:
@@ -106,7 +106,7 @@ def daemons(store):
 
 
 def kill_one(store, directory, number, chance):
-    """One round. How many calls had returned."""
+    """Runs one round. Returns the number of calls that had returned."""
     path = pathlib.Path(directory) / f"r{number}.h5"
     done = mmap.mmap(-1, 4096)
     writer = forked(lambda: write(path, done))

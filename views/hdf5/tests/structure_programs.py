@@ -1,7 +1,8 @@
-"""Unmodified h5py, netCDF4 and xarray programs about everything but raw data, run by test_structure.py once on native
+"""Unmodified h5py, netCDF4 and xarray programs about everything except raw data, run by test_structure.py once on
+native
 HDF5 and once on Cenote.
 
-Each function gets a directory and returns (or yields) what it saw, in a form that can be compared. Run as
+Each function gets a directory and returns (or yields) what it saw, in a comparable form. Run as
 `python structure_programs.py DIRECTORY OUTPUT NAME...`; the environment decides where the data go.
 """
 
@@ -28,7 +29,7 @@ def plain(x):
         if x.dtype == object:
             return ("objects", x.shape, [plain(e) for e in x.ravel().tolist()])
         if x.dtype.fields is not None:
-            # Field by field: what is between fields is not data.
+            # Field by field: padding between fields is not data.
             return ("fields", str(x.dtype), x.shape, [plain(x[n]) for n in x.dtype.names])
         return ("array", x.dtype.str, x.shape, x.tobytes())
     if isinstance(x, np.generic):
@@ -58,7 +59,7 @@ def fails(f, *a, **k):
 
 
 def describe(name, obj):
-    """Everything about an object that h5py shows."""
+    """All that h5py shows of an object."""
     out = {"name": obj.name, "kind": type(obj).__name__, "attrs": {k: plain(obj.attrs[k]) for k in obj.attrs}}
     if isinstance(obj, h5py.Dataset):
         out |= {

@@ -1,8 +1,9 @@
-"""One process appends to datasets and flushes, others refresh and read: what is in an extent that they see was written.
+"""One process appends to datasets and flushes, others refresh and read: every row inside a visible extent was written.
 
 `python swmr.py --seconds 20 [--readers 2] [--plain] [--layout NAME]`, natively or with HDF5's connector in the
-environment. Readers count rows that hold fill although they are inside of the extent, apart those that the writer had
-flushed before the reader refreshed.
+environment. Readers count rows of fill values inside the extent, and separately those that the writer had flushed
+before
+the reader refreshed.
 """
 
 import argparse
@@ -29,26 +30,26 @@ LAYOUTS = {
 
 
 def columns(layout):
-    """Numbers in a row."""
+    """Numbers per row."""
     if layout == "records":
         return 4
     return LAYOUTS[layout]["chunks"][1] * (2 if layout == "wide" else 1)
 
 
 def make(file, layout):
-    """A dataset without rows."""
+    """Makes a dataset without rows."""
     row = () if layout == "records" else (columns(layout),)
     file.create_dataset(layout, (0, *row), maxshape=(None, *row), **{"dtype": "i8"} | LAYOUTS[layout])
 
 
 def rows_of(numbers, dset):
-    """Rows full of these numbers."""
+    """Rows filled with these numbers."""
     rows = np.repeat(numbers[:, None], columns(dset.name[1:]), 1)
     return rows if dset.ndim > 1 else rows.view(dset.dtype).reshape(-1)
 
 
 def write(path, layouts, shared, seconds, plain, step, calls):
-    """Appends rows, `step` at a time, by several calls, full of its number plus one; flushes by dataset or file."""
+    """Appends `step` rows at a time in several calls, filled with their number plus one; flushes by dataset or file."""
     with h5py.File(path, "w", libver="latest", locking=False if plain else None) as f:
         for layout in layouts:
             make(f, layout)
@@ -79,7 +80,7 @@ def write(path, layouts, shared, seconds, plain, step, calls):
 
 
 def read(path, layouts, shared, plain, out):
-    """Reads until the writer is done; what it found goes to `out`."""
+    """Reads until the writer is done; writes its counts to `out`."""
     while shared[0:8] == bytes(8):
         time.sleep(0.001)
     reads, blank, flushed_blank, short, other = 0, 0, 0, 0, 0

@@ -1,4 +1,4 @@
-"""Changes that a file's only writer does not wait for: others come and go, writers die, and what fails is told."""
+"""Launched changes of a file's only writer: other writers come and go, writers die, and failures are reported."""
 
 import os
 import pathlib
@@ -40,7 +40,7 @@ with h5py.File("f.h5", "a") as f:
                 text=True,
             )
         )
-        time.sleep(0.15)  # each comes while those before it are in the middle of their work
+        time.sleep(0.15)  # each starts while those before it are working
     for worker in workers:
         out, err = worker.communicate(timeout=300)
         assert worker.returncode == 0 and out.strip() == "True", err[-4000:]
@@ -63,7 +63,7 @@ def test_a_writer_that_does_nothing_does_not_keep_others_out(tmp_path):
     assert time.monotonic() - began < 5
     assert one.say("print(sorted(f)); f['z'] = 3") == "['x', 'y']"
     assert other.say("print(sorted(f)); f.close()") == "['x', 'y', 'z']"
-    # The one who is left is alone again; then the other comes back.
+    # The remaining writer is the only one again; then the other returns.
     assert one.say("f['u'] = [len(f.create_group(f'g{i}')) for i in range(50)]") == ""
     assert other.say("f = h5py.File('f.h5', 'r+'); print(len(f))") == "54"
     for talker in (one, other):

@@ -1,4 +1,4 @@
-"""Event sets: programs see on Cenote what they see on native HDF5; and what only Cenote has, real asynchrony."""
+"""Event sets: programs see the same on Cenote as on native HDF5; and what only Cenote has, real asynchrony."""
 
 import pathlib
 import subprocess
@@ -27,7 +27,7 @@ def test_program(both, name):
 
 
 def program(code, where):
-    """Runs a program of this directory on a store; its output."""
+    """Runs a program of this directory on a store; returns its output."""
     before = (
         "import ctypes, os, sys\nimport h5py\nimport numpy as np\nfrom async_programs import EventSet, pointer\n"
         "es = EventSet()\nints = es.c.id('H5T_NATIVE_INT_g')\n"
@@ -86,7 +86,7 @@ def test_failures_say_what_where_and_what_next(tmp_path):
 
 
 def test_exit_without_waiting_loses_nothing(tmp_path):
-    # The buffer is the C library's: Python's own are gone before the process is.
+    # The buffer is the C library's: Python frees its own before the process ends.
     code = (
         "n = 16 << 20\nlibc = ctypes.CDLL(None)\nlibc.malloc.restype = ctypes.c_void_p\n"
         "at = libc.malloc(ctypes.c_size_t(4 * n))\nctypes.memset(ctypes.c_void_p(at), 3, 4 * n)\n"

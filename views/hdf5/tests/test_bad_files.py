@@ -1,4 +1,4 @@
-"""Bad input: damaged files, names, cycles, quotas, missing filters, foreign versions and builds. Whatever comes, a
+"""Bad input: damaged files, names, cycles, quotas, missing filters, foreign versions and builds. In every case the
 program gets an HDF5 error that says what is wrong and what helps; nothing crashes, hangs, or reads as zeros."""
 
 import json
@@ -46,7 +46,7 @@ def command(store, *args, check=True):
 
 
 def tell(store, names, cwd, **variables):
-    """What is read of each file, or none if the process did not survive, or hung: native HDF5 does at some damage."""
+    """What is read of each file, or None if the process crashed or hung: native HDF5 does at some damage."""
     line = [sys.executable, "-W", "ignore", "-c", TELL, str(HERE), *map(str, names)]
     surroundings = environment(store) | variables
     try:
@@ -97,18 +97,19 @@ def damaged(content, chance):
 
 
 def tell_natively(name, cwd):
-    """What native HDF5 reads of a damaged file; none if it does not survive that, or if its answer depends on memory
-    that it did not set: what allocations hold at first differs between the two runs."""
+    """What native HDF5 reads of a damaged file; None if it crashes, or if its answer depends on uninitialised memory:
+    the
+    initial content of allocations differs between the two runs."""
     first, second = (tell(None, [name], cwd, MALLOC_PERTURB_=byte) for byte in ("37", "201"))
     if first is None or first != second:
         return None
-    # A reference that leads to something which has no name.
+    # A reference to an object without a name.
     return None if "-> None" in first[name] or "NoneType" in first[name] else first[name]
 
 
 def agrees(have, native):
-    """What Cenote reads is what native HDF5 reads, or that up to a refusal of its own, which says what is wrong."""
-    # Filters have the names that they were registered with; native HDF5 tells the one in the file.
+    """Cenote reads what native HDF5 reads, or the same up to an error of its own that says what is wrong."""
+    # Filters are registered under their own names; native HDF5 reports the name in the file.
     told = r"""(\(\d+, \d+, \([^)]*\), )b('[^']*'|"[^"]*")\)"""
     have, native = re.sub(told, r"\1its name)", have), re.sub(told, r"\1its name)", native)
     before, refusal, why = have.partition("FAILED ")
@@ -129,11 +130,11 @@ def test_damaged_native_files_fail_or_read_as_native_hdf5_reads_them(tmp_path):
     for name in names:
         native = tell_natively(name, tmp_path)
         if native is None:
-            continue  # no measure
+            continue  # nothing to compare with
         staged = f"staged-{name}"
         done = command(store, "stage", tmp_path / name, tmp_path / staged, check=False)
         if done.returncode != 0:
-            # What is no HDF5 file at all is not taken.
+            # A file that is not HDF5 at all is not staged.
             assert "FAILED" in native and name in done.stderr and "panic" not in done.stderr, done.stderr
         for file in (name, staged) if done.returncode == 0 else (name,):
             have = tell(store, [file], tmp_path)
@@ -177,7 +178,7 @@ for name in sys.argv[1:]:
         line, env=environment(store), cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
-    # Each is a copy of the stub at best.
+    # Each is at best a copy of the stub.
     assert set(done.stdout.split()) == {"refused"}
     assert python("import h5py; print(h5py.File('a.h5')['x'][:].sum())", store, tmp_path).strip() == "10"
 
@@ -333,7 +334,7 @@ with h5py.File("q.h5") as f:
     said = python(code, store, tmp_path)
     for part in "full.h5", "no tier has room", "`ram` (memory)", "delete something":
         assert part in said, said
-    # After making room it goes on.
+    # After something was deleted, writing works again.
     python(
         "import h5py, numpy as np, time\nfor _ in range(50):\n  try:\n    with h5py.File('full.h5', 'r+') as f:\n"
         "      f.require_dataset('more', (100_000,), 'f8')[:] = 3\n    break\n"
@@ -449,7 +450,7 @@ def test_a_store_of_another_version_is_refused(tmp_path):
 
 
 def test_a_daemon_that_speaks_another_version_is_an_error_and_no_hang(tmp_path):
-    """Something answers on the store's socket with frames, and with messages, of a version that is not ours."""
+    """The store's socket answers with frames, and with messages, of another version."""
     store = tmp_path / "store"
     python("import h5py; h5py.File('v.h5', 'w')['x'] = range(5)", store, tmp_path)
     command(store, "stop", check=False)
@@ -506,7 +507,7 @@ def test_a_file_that_another_version_of_the_connector_wrote_is_refused(tmp_path)
 
 @pytest.mark.parametrize("what", ["nothing", "text", "another library"])
 def test_without_the_connector_no_program_goes_on_natively(what, tmp_path):
-    """HDF5 says that it did not find it (and h5py 3.16 dies of that when it is imported). None of this is our code."""
+    """HDF5 reports that it did not find the connector (h5py 3.16 then fails at import). None of this is our code."""
     plugins = tmp_path / "plugins"
     plugins.mkdir()
     if what == "text":

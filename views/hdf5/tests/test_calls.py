@@ -1,4 +1,4 @@
-"""Calls of the C library that h5py does not make: what they do on native HDF5, they do on Cenote."""
+"""Calls of the C library that h5py does not make: they do the same on Cenote as on native HDF5."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""Atomic checkpoints and snapshots of HDF5 files: what readers see while others write, and what the killed leave."""
+"""Atomic checkpoints and snapshots of HDF5 files: what readers see during writes, and what killed writers leave."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from test_data import UNLOCKED, connector, environment, nothing_stays  # noqa: F
 
 ATOMIC = {"CENOTE_HDF5_ATOMIC": "1"}
 
-# Writes what it is told, line by line, and says when it is done.
+# Carries out commands, line by line, and reports each when done.
 WRITER = """
 import sys, h5py, numpy as np
 path, mode = sys.argv[1:3]
@@ -40,7 +40,7 @@ for line in sys.stdin:
     print(word, flush=True)
 """
 
-# What a reader sees, as JSON: the attribute, and the one value of each dataset.
+# Prints what a reader sees, as JSON: the attribute, and the one value of each dataset.
 READER = """
 import sys, json, h5py
 with h5py.File(sys.argv[1], "r") as f:
@@ -137,7 +137,7 @@ def test_a_killed_writer_leaves_what_it_flushed_last(place):
     writer = Writer(store, path, "w").do("set 1", "flush", "set 2 half")
     writer.kill()
     assert read(store, path) == whole(1, 1)
-    # The next writer goes on from there, with or without the variable.
+    # The next writer continues from there, with or without the variable.
     for extra, n in ((ATOMIC, 3), ({}, 4)):
         writer = Writer(store, path, "a", extra).do(f"set {n}")
         assert read(store, path) == whole(n - 1 if n > 3 else 1, *((1, 3) if n > 3 else (1,)))

@@ -1,4 +1,4 @@
-"""Raw data of datasets: the same programs on native HDF5 and on Cenote must see the same, bit for bit.
+"""Raw data of datasets: the same programs must see the same on native HDF5 and on Cenote, bit for bit.
 
 `CENOTE_SEED=n` replays one seed; `CENOTE_SEEDS=n` sets how many are tried. `CENOTE_HDF5_PLUGIN` is the directory of the
 connector (by default where cargo puts it).
@@ -23,14 +23,15 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[2]
 PROGRAMS = HERE / "data_programs.py"
 BATCH = 40
-# Programs that write one file together ask for it, as HDF5 has it.
+# Programs that write one file together must ask for it, as in HDF5.
 UNLOCKED = {"HDF5_USE_FILE_LOCKING": "FALSE"}
 
 
 @functools.cache
 def connector():
-    """A directory with nothing but the connector (HDF5 tries to load every library that it finds there), and the
-    command that serves as daemon."""
+    """A directory that contains only the connector (HDF5 tries to load every library there), and the command that
+    serves as
+    daemon."""
     if where := os.environ.get("CENOTE_HDF5_PLUGIN"):
         return where, os.environ.get("CENOTE_BIN")
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
@@ -56,7 +57,7 @@ def environment(store):
 
 @pytest.fixture(autouse=True)
 def nothing_stays(tmp_path):
-    """Stops the daemons of a test's stores and gives their memory back."""
+    """Stops the daemons of a test's stores and frees their memory."""
     yield
     for superblock in tmp_path.glob("*/superblock"):
         store = superblock.parent
@@ -67,7 +68,7 @@ def nothing_stays(tmp_path):
 
 
 def lose_memory(superblock):
-    """Removes what a store has in shared memory."""
+    """Removes a store's shared memory."""
     content = superblock.read_bytes()
     for memory in pathlib.Path("/dev/shm").glob("cenote-" + "[0-9a-f]" * 32):
         store_id = bytes.fromhex(memory.name.removeprefix("cenote-"))
@@ -94,7 +95,7 @@ def seeds():
 
 
 def compare(native, cenote, ran):
-    """`ran`: what the programs saw on native HDF5 when they ran, which tells what they did."""
+    """Compares results. `ran`: what the programs saw on native HDF5, which tells what they did."""
     for seed, expected in native.items():
         got = cenote[seed]
         hint = f"replay with CENOTE_SEED={seed}"
@@ -102,7 +103,7 @@ def compare(native, cenote, ran):
             assert got[0][:2] == expected[0][:2], hint
             continue
         assert got[0][0] != "program failed", f"{hint}\n{got[0]}\nprogram: {expected[0]}"
-        # HDF5 makes chunks of nothing but fill when it shrinks a dataset that it has read from.
+        # HDF5 makes chunks of fill values only when it shrinks a dataset that it has read from.
         resized = any(entry[0].startswith("resize") for entry in ran[seed])
         for i, (want, have) in enumerate(zip(expected, got, strict=False)):
             same = have[1] <= want[1] if resized and want[0] == have[0] == "chunks" else have == want
@@ -384,7 +385,7 @@ with h5py.File(path, mode) as f:
 
 
 def test_filters_that_hdf5_applies(tmp_path):
-    """Stored bytes are those of HDF5, and so is what is read, by the process that wrote and by another."""
+    """Stored bytes and read values equal HDF5's, in the process that wrote and in another."""
     said = [
         [finish(script(FILTERS, store, tmp_path / name, mode)) for mode in ("w", "r")]
         for store, name in ((None, "native.h5"), (tmp_path / "store", "ours.h5"))
@@ -407,7 +408,7 @@ with netCDF4.Dataset(sys.argv[1], sys.argv[2]) as f:
 
 
 def test_compression_of_netcdf(tmp_path):
-    """The wheel of netCDF4 has filter plugins of its own, in a directory that is named beside the connector's."""
+    """The netCDF4 wheel has its own filter plugins, in a directory named beside the connector's."""
     netcdf = pytest.importorskip("netCDF4")
     theirs = pathlib.Path(netcdf.__file__).parent / "plugins"
     plugin, _ = connector()
@@ -513,7 +514,7 @@ with h5py.File(sys.argv[1], "r") as f:
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_flush_to_media_survives_the_loss_of_memory(tmp_path, waits):
-    """Daemon and program are killed and shared memory is gone, as after power loss."""
+    """Daemon and program are killed and shared memory is removed, as by a power loss."""
     store, path = tmp_path / "store", tmp_path / "flushed.h5"
     setting = {"CENOTE_HDF5_FLUSH": "media"} if waits else {}
     begin = time.monotonic()

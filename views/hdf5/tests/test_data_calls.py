@@ -1,4 +1,4 @@
-"""HDF5 calls about raw data that h5py has no name for, through ctypes on h5py's own libhdf5."""
+"""HDF5 calls about raw data that h5py does not offer, through ctypes on h5py's own libhdf5."""
 
 from test_data import finish, nothing_stays, script  # noqa: F401 - a fixture that works by being here
 

@@ -1,6 +1,6 @@
-"""Some seconds of the random comparison with native HDF5, at most 20; `make differential` runs it as long as one likes.
+"""A short random comparison with native HDF5, of at most 20 seconds; `make differential` runs a longer one.
 
-The seeds are the same each time, so that it fails for what was changed and not for what was drawn.
+The seeds are fixed, so that a failure comes from a change and not from the draw.
 """
 
 import os
@@ -22,7 +22,7 @@ def test_random_calls_do_the_same_natively_and_on_cenote(seed):
     command += ["--operations", str(OPERATIONS), "--seconds", str(SECONDS)]
     environment = os.environ | {"PYTHONPATH": os.fspath(HERE)}
     done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    print(done.stdout)  # the seed first
+    print(done.stdout)  # prints the seed first
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert ", 0 differences" in done.stdout.splitlines()[1], done.stdout
     assert not done.stdout.splitlines()[1].startswith("0 operations"), done.stdout

@@ -1,6 +1,6 @@
-"""What people do around programs: files are renamed, swapped, rotated, copied, put back, removed, and opened twice.
+"""What people do with files outside programs: rename, swap, rotate, copy, put back, remove, and open twice.
 
-`test_files_random.py` does so at random beside native HDF5; here is what only Cenote has to say.
+`test_files_random.py` does so at random beside native HDF5; this file tests what only Cenote reports.
 """
 
 # ruff: noqa: PTH104, PTH105, PTH107, PTH116 - what programs call, by the names that they are documented by
@@ -22,7 +22,7 @@ WRITE = "import h5py, sys\nwith h5py.File(sys.argv[1], sys.argv[2]) as f: f.pop(
 
 @pytest.fixture(params=["beside", "elsewhere"])
 def place(request, tmp_path):
-    """A store and a directory: on one file system, or on two, across which nothing can be linked."""
+    """A store and a directory: on one file system, or on two, where hard links between them are impossible."""
     if request.param == "beside":
         (tmp_path / "data").mkdir()
         yield Place(tmp_path / "store", tmp_path / "data")
@@ -42,7 +42,7 @@ class Place:
         self.store, self.data, self.variables = store, data, variables
 
     def python(self, code, *arguments, **variables):
-        """Runs a program; its output, or the last line of its error."""
+        """Runs a program; returns its output, or the last line of its error."""
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)],
             env=environment(self.store) | self.variables | variables,
@@ -84,7 +84,7 @@ def test_a_name_that_is_used_again_destroys_nothing(place):
     os.rename(place.data / "out.h5", place.data / "out-run1.h5")
     place.write("out.h5", 2)
     assert (place.read("out-run1.h5"), place.read("out.h5")) == ("1", "2")
-    # As a rotation does, and a directory that is moved away.
+    # As in a rotation, and when a directory is moved away.
     for n in range(3, 6):
         place.write("new.h5", n)
         os.replace(place.data / "out.h5", place.data / f"out-{n}.h5")
@@ -139,7 +139,7 @@ def test_a_stale_copy_is_refused_with_the_way_to_the_file(place):
     done = place.command("cp", "--current", "d.h5", "again.h5")
     assert done.returncode == 0, done.stderr
     assert place.read("again.h5") == "2"
-    # As git does: a new file takes the place.
+    # As git does: a new file replaces the old one.
     text = (place.data / "d.h5").read_bytes()
     os.remove(place.data / "d.h5")
     (place.data / "d.h5").write_bytes(text)
@@ -201,7 +201,7 @@ def test_a_file_that_was_moved_to_another_file_system_is_the_file(tmp_path):
     place.write("a.h5", 1)
     shutil.move(tmp_path / "a.h5", other)
     try:
-        place.write("b.h5", 2)  # frees what is gone for certain
+        place.write("b.h5", 2)  # frees files that are certainly gone
         assert place.disk()["gone"] == 0
         assert place.read(other) == "1"
         place.write(other, 3, "r+")
@@ -257,7 +257,7 @@ def test_a_grace_period_ends(place):
     place.write("a.h5", 1)
     (place.data / "a.h5").read_bytes()
     os.remove(place.data / "a.h5")
-    place.disk()  # notes what is missed on another file system
+    place.disk()  # notes files missing on another file system
     place.write("b.h5", 2)
     assert len(place.disk()["waiting"]) == 1
     assert place.command("clean", "--files", CENOTE_HDF5_GRACE_S="0").returncode == 0
@@ -323,7 +323,7 @@ def test_a_second_program_is_refused_as_natively(place, first):
         said = place.python(WRITE, "a.h5", mode, 2)
         assert said.startswith("BlockingIOError: [Errno 11]") and "unable to lock file" in said, said
         assert holder.say("int(f['v'][()])") == "1"
-    # Who asks for it writes together with others.
+    # A program that asks for it writes together with others.
     place.write("a.h5", 3, "r+", **UNLOCKED)
     assert holder.say("int(f['v'][()])") == "3"
     assert place.python(WRITE.replace("sys.argv[2]", "sys.argv[2], locking=False"), "a.h5", "r+", 4) == ""
@@ -395,13 +395,13 @@ def test_a_directory_that_cannot_be_written_to(tmp_path):
     place = Place(tmp_path / "store", tmp_path)
     place.write("a.h5", 1)
     stubs = tmp_path / "store/hdf5-stubs"
-    shutil.rmtree(stubs)  # as if nothing had ever been kept
+    shutil.rmtree(stubs)  # as if nothing had ever been recorded
     assert place.read("a.h5") == "1"
     assert len(list(stubs.iterdir())) == 1
     shutil.rmtree(stubs)
     os.remove(tmp_path / "a.h5")
     place.write("b.h5", 2)
-    # What was never seen is never freed.
+    # A file that was never recorded is never freed.
     assert len(json.loads(place.command("--json", "ls").stdout)) == 2
 
 

@@ -1,4 +1,4 @@
-"""Native HDF5 files through the connector: read as they are, linked to, copied from; refused where they are damaged."""
+"""Native HDF5 files through the connector: read in place, linked to, copied from; refused where they are damaged."""
 
 import pathlib
 import random
@@ -12,7 +12,7 @@ PROGRAMS = pathlib.Path(__file__).parent / "foreign_programs.py"
 
 
 def run(store, cwd, *arguments):
-    """What Python prints when it is started with these arguments."""
+    """What Python prints when started with these arguments."""
     command = [sys.executable, "-W", "ignore", *map(str, arguments)]
     env = environment(store)
     done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
@@ -143,7 +143,7 @@ print("alive")
         natively = survives(None, 60)
     except subprocess.TimeoutExpired:
         natively = False
-    # HDF5 itself crashes or hangs at some noise; then nothing is to be learnt from this seed.
+    # HDF5 itself crashes or hangs at some noise; then this seed shows nothing.
     assert not natively or survives(tmp_path / "store", 300), seed
 
 
@@ -167,7 +167,7 @@ with h5py.File("ours.h5", "w") as f:
 
 
 def test_objects_of_native_files_are_copied_into_the_store(native, tmp_path):
-    """Everything but references to what is not copied along, which mean nothing in another file."""
+    """Everything except references to objects that are not copied, which mean nothing in another file."""
     names = (
         "plain chunked raw_chunks lzf scaled texts texts_chunked ragged compound enum opaque bools points group/x many "
     )

@@ -1,4 +1,4 @@
-"""What the random comparison found: what programs do on native HDF5, they do on Cenote."""
+"""Cases that the random comparison found: programs do the same on Cenote as on native HDF5."""
 
 import pathlib
 

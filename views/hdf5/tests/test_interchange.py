@@ -1,4 +1,4 @@
-"""`cenote import` and `cenote export`: whole files, exactly, both ways; whole or not at all."""
+"""`cenote import` and `cenote export`: exact copies of whole files, both ways, complete or not at all."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ def cenote(tmp_path):
     if not command:
         pytest.skip("the command is not built")
     env = environment(None) | {"CENOTE_HDF5_LIBRARY": library()}
-    # What a user has in the environment for other programs must not matter.
+    # A user's environment for other programs must not matter.
     env |= {name: environment(tmp_path / "store")[name] for name in ("HDF5_PLUGIN_PATH", "HDF5_VOL_CONNECTOR")}
 
     def call(*arguments, code=0):
@@ -48,7 +48,8 @@ def cenote(tmp_path):
 
 
 def without_sizes(told):
-    """What `tell` printed, without stored sizes of datasets of variable length: their parts lie elsewhere here."""
+    """The output of `tell` without stored sizes of variable-length datasets, whose parts are stored elsewhere
+    here."""
     lines, skip = [], False
     for line in told.splitlines():
         if line.startswith("/"):
@@ -101,7 +102,7 @@ with h5py.File("native.h5") as f:
 def test_what_fails_leaves_nothing(native, cenote, tmp_path):  # noqa: F811
     there = json.loads(cenote("--json", "ls"))
     content = native.read_bytes()
-    # Cut in the middle of the raw data, with metadata that say so or not.
+    # Truncated in the middle of the raw data, with and without metadata that record the size.
     (tmp_path / "short.h5").write_bytes(content[: len(content) // 2])
     assert "truncated file" in cenote("import", "short.h5", "out.h5", code=3)
     assert "replace it with -f" in cenote("import", "native.h5", code=1)
@@ -122,7 +123,7 @@ def test_references_to_regions_lead_to_the_same(cenote, tmp_path):
     for name in "ours.h5", "ours.h5.copy", "out.h5", "out.h5.copy":
         end = ".copy" if name.endswith(".copy") else ""
         cenote(*(("import", "native.h5" + end) if "ours" in name else ("export", "ours.h5" + end)), name)
-    # Looking makes the dataset larger: first the ones, then the others.
+    # Reading makes the dataset larger: first in one file, then in the other.
     for store, name in ((None, "out.h5"), (tmp_path / "store", "ours.h5")):
         want = (tmp_path / "native.h5", tmp_path / f"native-{name}")
         want[1].write_bytes(want[0].read_bytes())
@@ -188,7 +189,7 @@ with h5py.File("moved.h5") as a, h5py.File("moved.h5") as b, h5py.File("native.h
     assert "cenote unstage" in cenote("export", "moved.h5", "out.h5", code=1)
     cenote("unstage", "moved.h5", "out.h5")
     assert (tmp_path / "out.h5").read_bytes() == native.read_bytes()
-    # Bytes that say more than there are: never zeros in their place.
+    # Truncated bytes: an error, never zeros in their place.
     (tmp_path / "short.h5").write_bytes(native.read_bytes()[:60_000])
     cenote("stage", "short.h5", "bad.h5")
     code = "import h5py\ntry: h5py.File('bad.h5'); print('opened')\nexcept OSError as e: print(e)"

@@ -1,6 +1,6 @@
 """Many processes write one file at once and some are killed: what was flushed is there, whole.
 
-Set CENOTE_KILL_SEEDS (numbers with commas between) to replay or to run more.
+Set CENOTE_KILL_SEEDS (numbers separated by commas) to replay seeds or to run more.
 """
 
 import ast
@@ -38,7 +38,7 @@ READ = "import sys, h5py, pickle; f = h5py.File(sys.argv[1]); pickle.dump({n: f[
 
 
 class Writer:
-    """A writing process, and what it has told."""
+    """A writing process, with its reports."""
 
     def __init__(self, path, number, workers, seed, env):
         command = [sys.executable, "-W", "ignore", WORKER, path, number, workers, seed, 120]
@@ -84,7 +84,7 @@ class Writer:
 
 
 def check(name, values, writers, blank):
-    """Each element holds a write that may be there: none that its own writer has overwritten with a flush behind it."""
+    """Each element holds a permitted write: none that its own writer has overwritten and then flushed."""
     flushed = np.zeros((len(writers), ROWS, COLUMNS), "i8")
     covered = np.zeros((ROWS, COLUMNS), bool)
     for writer in writers:
@@ -110,7 +110,7 @@ def check(name, values, writers, blank):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_was_flushed_is_there_whole(seed, tmp_path):
-    """Seeds replay the writes; when the kills come depends on the machine."""
+    """Seeds replay the writes; the times of the kills depend on the machine."""
     pick = random.Random(seed)
     workers = {1: 2, 2: 16}.get(seed) or pick.randint(3, 8)
     env = environment(tmp_path / "store") | UNLOCKED

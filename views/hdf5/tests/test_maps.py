@@ -1,4 +1,4 @@
-"""Maps (`H5M`): wheels have no such calls, so the operations are given to the connector as HDF5 gives them."""
+"""Maps (`H5M`): wheels lack these calls, so the operations are passed to the connector as HDF5 passes them."""
 
 import pathlib
 import subprocess

@@ -1,4 +1,5 @@
-"""Metadata that a process remembers or puts off: others' changes are seen at the next call, nothing is half there."""
+"""Metadata that a process caches or defers: others' changes are seen at the next call, and nothing is seen by
+half."""
 
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from test_structure import python
 
 
 class Talker:
-    """A process that runs the lines that it is sent, and answers with what they print."""
+    """A process that runs the lines sent to it, and answers with what they print."""
 
     LOOP = (
         "import sys, h5py, numpy as np\n"
@@ -30,7 +31,7 @@ class Talker:
         )
 
     def say(self, line):
-        """Runs one line; what it printed."""
+        """Runs one line; returns what it printed."""
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
         said = []
@@ -67,14 +68,14 @@ def test_each_sees_what_the_other_changed_before_its_call(two):
 
 def test_an_attribute_appears_with_its_value(two):
     one, other = two
-    # Closing an object is a call too, so it stays open.
+    # Closing an object is a call too, so the object stays open.
     assert one.say("x = f['x']") == ""
     make = "a = h5py.h5a.create(x.id, b'a', h5py.h5t.NATIVE_INT32, h5py.h5s.create(h5py.h5s.SCALAR))"
     assert one.say(make) == ""
     assert other.say("print(list(f['x'].attrs))") == "[]"
     assert one.say("a.write(np.array(7, 'i4'))") == ""
     assert other.say("print(dict(f['x'].attrs))") == "{'a': np.int32(7)}"
-    # Without a value it appears with whatever its maker does next; both making it is an error for the later one.
+    # Without a value, the attribute appears at its maker's next call. If both make it, the later one gets an error.
     assert one.say(make.replace("b'a'", "b'b'") + "; print(list(f['x'].attrs), a.name, h5py.h5a.exists(x.id, b'b'))")
     assert other.say("print(list(f['x'].attrs), f['x'].attrs['b'])") == "['a', 'b'] 0"
     assert one.say("del a") == ""

@@ -1,4 +1,4 @@
-"""Who may open a file that somebody has open: as natively in one of HDF5's formats, see `opening.py`."""
+"""Who may open a file that another has open: as natively in one of HDF5's formats, see `opening.py`."""
 
 import json
 import pathlib
@@ -12,7 +12,7 @@ PROGRAM = pathlib.Path(__file__).with_name("opening.py")
 
 
 def table(store, where, *more):
-    """What became of each pair."""
+    """The result for each pair."""
     where.mkdir()
     command = [sys.executable, "-W", "ignore", str(PROGRAM), str(where), *more]
     done = subprocess.run(command, env=environment(store), capture_output=True, text=True, timeout=300)
@@ -23,7 +23,7 @@ def table(store, where, *more):
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    """Natively in the new format and in the old one, and on Cenote."""
+    """Native results in the new and in the old format, and those on Cenote."""
     place = tmp_path_factory.mktemp("opening")
     store = place / "store"
     yield table(None, place / "new"), table(None, place / "old", "--old"), table(store, place / "ours")
@@ -35,7 +35,7 @@ def tables(tmp_path_factory):
 def test_two_programs_open_a_file_as_natively(tables):
     new, old, ours = ({pair: found for pair, found in table.items() if pair[-1]} for table in tables)
     assert len(ours) == 64
-    # Old files let in whoever asks for no locks, and new ones know SWMR: a file of ours has both.
+    # Old files admit anyone who asks for no locks, and new ones know SWMR: a file of the store has both.
     expected = {pair: "yes" if "yes" in (new[pair], old.get(pair)) else "no" for pair in new}
     assert {pair: (ours[pair], "expected", is_so) for pair, is_so in expected.items() if ours[pair] != is_so} == {}
 

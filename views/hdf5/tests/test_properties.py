@@ -1,4 +1,4 @@
-"""User blocks, creation properties of files, what is asked about a file, copied references: as in native HDF5."""
+"""User blocks, file creation properties, queries about files, copied references: as in native HDF5."""
 
 import pathlib
 import subprocess
@@ -11,7 +11,7 @@ PRELUDE = "import os, sys, h5py, numpy as np\nos.chdir(sys.argv[1])\n"
 
 
 def both(tmp_path, code):
-    """What a program prints that is given a directory: natively and on Cenote it must be the same."""
+    """What a program with a directory as argument prints: it must be the same natively and on Cenote."""
     printed = []
     for store, name in ((None, "native"), (tmp_path / "store", "cenote")):
         directory = tmp_path / name
@@ -53,7 +53,7 @@ for size in (0, 256, 1000):
 
 
 def test_a_user_block_may_be_put_before_a_file_and_taken_away(tmp_path):
-    # What h5jam and h5unjam do.
+    # As h5jam and h5unjam do.
     both(
         tmp_path,
         """

@@ -1,4 +1,4 @@
-"""References of the new kind (H5T_STD_REF) to objects, regions, attributes: stored by one process, used by another."""
+"""New references (H5T_STD_REF) to objects, regions, attributes: stored by one process, used by another."""
 
 import pytest
 from test_data import finish, nothing_stays, script  # noqa: F401 - a fixture that works by being here
@@ -167,7 +167,7 @@ def test_references_to_regions_of_the_old_kind(tmp_path):
         seen.append((made, finish(script(OLD_LOOK, store, tmp_path / name))))
     assert seen[0] == seen[1]
     assert "refused" in seen[1][1] and "((2, 3), (4, 6))" in seen[1][1]
-    # Those of native files that are read where they are.
+    # Those of native files, read in place.
     READ = "path, mode = sys.argv[1], 'r'\n"
     look = OLD_LOOK.replace("path = sys.argv[1]\n", READ).replace('"r" if round else "r+"', "mode")
     look = look.replace("if not round:\n            x.resize((31, 10))\n        else:", "if True:")

@@ -1,4 +1,4 @@
-"""Calls that returned are safe from the death of the process that made them, see `returned.py` (`make kills`)."""
+"""What returned calls wrote survives the death of their process, see `returned.py` (`make kills`)."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ def test_calls_that_returned_survive_their_process(tmp_path):
 
 
 def test_a_process_that_was_there_before_finds_what_a_dead_one_wrote(tmp_path):
-    """It has its session with the daemon already, which need not have noticed the death yet."""
+    """It already has a session with the daemon, which may not have noticed the death yet."""
     store = tmp_path / "store"
     reader = Talker(store, tmp_path)
     assert reader.say("o = h5py.File('other.h5', 'w'); o['x'] = 1; o.flush()") == ""

@@ -1,4 +1,4 @@
-"""Many small files: how many messages one costs, so that they stay as few (`benches/hdf5/small_files.py` has times)."""
+"""Many small files: limits the messages per file (`benches/hdf5/small_files.py` has times)."""
 
 import json
 
@@ -6,7 +6,7 @@ from test_data import nothing_stays  # noqa: F401 (used by pytest)
 from test_files import Place
 
 FILES = 100
-# A file that is made is two messages, and one that is read is one; the rest is of the session, and of who counts.
+# Making a file takes two messages, reading one takes one; the rest is from the session and the counting.
 WRITE_MAX, READ_MAX = 3.0, 2.0
 
 WRITE = """
@@ -31,7 +31,7 @@ def test_a_small_file_is_few_messages(tmp_path):
     place.data.mkdir()
 
     def messages(code):
-        """Messages of a file."""
+        """Messages per file."""
         before = asked(place)
         assert place.python(code.format(FILES)) == ""
         return (asked(place) - before) / FILES
@@ -42,5 +42,5 @@ def test_a_small_file_is_few_messages(tmp_path):
 
 
 def asked(place):
-    """Messages that the daemon has had."""
+    """Number of messages that the daemon has received."""
     return json.loads(place.command("--json", "top", "--once").stdout)["counters"]["requests"]

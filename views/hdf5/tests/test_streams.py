@@ -1,5 +1,6 @@
-"""HDF5 files of a store as ordinary .h5 byte streams: made when they are looked at, without copies of raw data; and .h5
-files that were put there as files of the store."""
+"""HDF5 files of a store as ordinary .h5 byte streams, made when they are first read, without copies of raw data; and
+.h5
+files put there as files of the store."""
 
 import errno
 import json
@@ -18,7 +19,7 @@ files_of = pytest.importorskip("cenote", reason="the Python module is not built"
 
 @pytest.fixture
 def shown(cenote, tmp_path, monkeypatch):  # noqa: F811
-    """The files of the store, as Python sees them; paths of HDF5 files are given as they are."""
+    """The files of the store, as seen from Python; paths of HDF5 files are passed unchanged."""
     monkeypatch.setenv("CENOTE_BIN", connector()[1])
     monkeypatch.setenv("CENOTE_HDF5_LIBRARY", library())
     with files_of.open(tmp_path / "store") as store:
@@ -39,7 +40,7 @@ class Shown:
         return self.files.open(self.path(name), mode)
 
     def copy(self, name, to):
-        """The stream's bytes as a file that no store knows."""
+        """Writes the stream's bytes to a file that no store knows."""
         with self.open(name) as stream:
             (self.folder / to).write_bytes(stream.read())
         return self.folder / to
@@ -77,8 +78,8 @@ def test_raw_data_are_not_copied_for_it(shown, cenote, tmp_path):  # noqa: F811
     run(tmp_path / "store", tmp_path, "-c", LARGE)
     (said,) = json.loads(cenote("--json", "streams"))
     assert said["path"] == shown.path("large.h5")
-    # All of `run` and `chunks`, the block of `filled` that has something, what is packed; but not the fill values
-    # beside it (see the docs).
+    # All of `run` and `chunks`, the written block of `filled`, the packed data; but not the fill values beside it (see
+    # the docs).
     assert said["shared_bytes"] > 20 << 20 and said["written_bytes"] < 5 << 20, said
     shown.copy("large.h5", "plain.h5")
     check = """
@@ -94,7 +95,7 @@ with h5py.File("plain.h5") as f:
 
 
 def value(shown, name="a.h5"):
-    """What dataset `x` holds, read from the stream by native HDF5."""
+    """The value of dataset `x`, read from the stream by native HDF5."""
     shown.copy(name, "value.h5")
     return int(run(None, shown.folder, "-c", "import h5py; print(h5py.File('value.h5')['x'][0])"))
 
@@ -114,7 +115,7 @@ def test_a_change_is_seen_at_the_next_look_and_not_by_who_has_it_open(shown, tmp
         assert shown.files.stat(shown.path("a.h5")).st_ino != first.st_ino
     assert value(shown) == 5
     again = shown.files.stat(shown.path("a.h5"))
-    assert shown.files.stat(shown.path("a.h5")).st_ino == again.st_ino  # nothing changed: it is not made anew
+    assert shown.files.stat(shown.path("a.h5")).st_ino == again.st_ino  # nothing changed: no new stream
 
 
 def test_names_come_and_go_with_the_files(shown, tmp_path):
@@ -243,7 +244,7 @@ with h5py.File("busy.h5", "w") as f:
                 "print(x.min(), x.max(), y.min(), y.max())"
             )
             numbers = list(map(int, run(None, tmp_path, "-c", code).split()))
-            # Each write is whole, and one state of the file: `y` follows `x` by one write at most.
+            # Each write is whole, and one state of the file: `y` is at most one write behind `x`.
             assert numbers[0] == numbers[1] and numbers[2] == numbers[3] and numbers[0] - numbers[2] in (0, 1), numbers
             seen.append(numbers[0])
         assert len(set(seen)) > 1 and seen == sorted(seen)
@@ -253,7 +254,7 @@ def test_without_an_hdf5_library_names_are_there_and_what_is_opened_says_why(tmp
     run(tmp_path / "store", tmp_path, "-c", "import h5py; h5py.File('a.h5', 'w')['x'] = [7]")
     monkeypatch.setenv("CENOTE_BIN", connector()[1])
     monkeypatch.delenv("CENOTE_HDF5_LIBRARY", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))  # no Python that has one
+    monkeypatch.setenv("PATH", str(tmp_path))  # no Python with a libhdf5
     with files_of.open(tmp_path / "store") as store:
         shown = Shown(store, tmp_path)
         assert shown.files.listdir(shown.path("")) == ["a.h5"]

@@ -1,4 +1,5 @@
-"""Everything but raw data: unmodified h5py, netCDF4 and xarray programs see on Cenote what they see on native HDF5."""
+"""Everything except raw data: unmodified h5py, netCDF4 and xarray programs see the same on Cenote as on native
+HDF5."""
 
 import pathlib
 import pickle
@@ -65,7 +66,7 @@ def test_program(both, name):
 
 
 def python(code, store, cwd, **variables):
-    """Runs a small program; its output."""
+    """Runs a small program; returns its output."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         env=environment(store) | variables,
@@ -84,14 +85,14 @@ def test_files_live_in_the_store_and_stubs_stand_for_them(tmp_path):
     python("import h5py; f = h5py.File('a.h5', 'w'); f['x'] = range(5); f.close()", store, tmp_path)
     stub = (tmp_path / "a.h5").read_bytes()
     assert stub.startswith(b"\x89HDF\r\n\x1a\n") and len(stub) < 4096 and b"Cenote" in stub and b"a.h5" in stub
-    # Without the connector, native HDF5 refuses the stub rather than read nonsense.
+    # Without the connector, native HDF5 refuses the stub rather than read garbage.
     native = python(
         "import h5py\ntry:\n  h5py.File('a.h5'); print('opened')\nexcept OSError as e: print('refused', e)",
         None,
         tmp_path,
     )
     assert native.startswith("refused")
-    # A renamed stub is a renamed file; a copied one is refused; a removed one is a removed file.
+    # Renaming or removing a stub renames or removes the file; a copied stub is refused.
     (tmp_path / "a.h5").rename(tmp_path / "b.h5")
     read = "import h5py; print(h5py.File(NAME)['x'][:].tolist())"
     assert python(read.replace("NAME", "'b.h5'"), store, tmp_path).strip() == "[0, 1, 2, 3, 4]"
@@ -227,7 +228,7 @@ print(won)
 
 
 def together(code, count, store, cwd):
-    """Runs a program with an argument 0, 1, … in processes at the same time; what they printed."""
+    """Runs a program in processes at the same time, with argument 0, 1, …; returns what they printed."""
     workers = [
         subprocess.Popen(
             [sys.executable, "-c", code, str(r)],

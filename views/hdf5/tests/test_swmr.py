@@ -1,4 +1,4 @@
-"""Extents and data of datasets that grow are seen in order, see `swmr.py`."""
+"""Extents and data of growing datasets become visible in order, see `swmr.py`."""
 
 import pathlib
 import subprocess
@@ -28,7 +28,8 @@ def test_a_larger_extent_is_shown_with_what_is_written(tmp_path):
     writer.say("f = h5py.File('g.h5', 'w'); d = f.create_dataset('d', (2,), 'i8', chunks=(4,), maxshape=(None,))")
     writer.say("e = f.create_dataset('e', (2,), 'i8', chunks=(4,), maxshape=(None,)); d[:] = e[:] = 1; f.flush()")
     assert reader.say("r = h5py.File('g.h5', 'r'); print(r['d'].shape, r['d'][:])") == "(2,) [1 1]"
-    # Seen by its own process, also by other handles, copies and after closing; by others with the data.
+    # The writer's own process sees the extent at once, also by other handles, in copies and after closing; others
+    # see it with the data.
     assert writer.say("d.resize((4,)); e.resize((3,)); print(d.shape, f['d'].shape, d[:])") == "(4,) (4,) [1 1 0 0]"
     assert writer.say("f.copy('d', 'c'); print(f['c'].shape)") == "(4,)"
     assert reader.say("r['d'].refresh(); r['e'].refresh(); print(r['d'].shape, r['e'].shape)") == "(2,) (2,)"
@@ -36,11 +37,11 @@ def test_a_larger_extent_is_shown_with_what_is_written(tmp_path):
     assert reader.say("r['d'].refresh(); r['e'].refresh(); print(r['d'][:], r['e'].shape)") == "[1 1 7 7] (2,)"
     assert writer.say("f.flush()") == ""
     assert reader.say("r['e'].refresh(); print(r['e'][:])") == "[1 1 0]"
-    # Smaller at once and in order with what was larger; deleted with its extent; closed with all.
+    # Shrinking takes effect at once, in order with earlier growth; deletion removes the extent; closing shows all.
     assert writer.say("d.resize((9,)); d.resize((3,)); e.resize((8,)); del f['e']; f['c'].resize((5,))") == ""
     assert writer.say("f.close()") == ""
     assert reader.say("print(r['d'][:], 'e' in r, r['c'][:])") == "[1 1 7] False [1 1 0 0 0]"
-    # When another process writes, too, each change is seen by both.
+    # When another process also writes, both see each change.
     assert writer.say("f = h5py.File('g.h5', 'r+'); d = f['d']; d.resize((6,))") == ""
     assert reader.say("r.close(); r = h5py.File('g.h5', 'r+'); r['d'].resize((4,))") == ""
     assert writer.say("d[5] = 5; d.flush(); print(d[:])") == "[1 1 7 0 0 5]"

@@ -1,4 +1,4 @@
-"""Files of two users, directories and files that are not to be written: as natively."""
+"""Files of two users, read-only directories and files: as natively."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from test_data import connector, environment, lose_memory
 
 OWNER, OTHER = 61_001, 61_002
 
-# Python and h5py may lie where only root reads, so they are there before the process becomes another user's.
+# Only root may be able to read Python and h5py, so they are loaded before the process changes its user.
 ATTEMPT = """
 import json, os, sys
 import encodings.idna, traceback, h5py, numpy
@@ -41,12 +41,12 @@ def attempt(uid, path, mode, store):
 
 
 def reachable(place):
-    """True if other users get to a file."""
+    """True if other users can reach a file."""
     return all(directory.stat().st_mode & 0o1 for directory in pathlib.Path(place).resolve().parents)
 
 
 def as_files_are(directory, store):
-    """What two users meet; the words of refusals left out."""
+    """What two users see, without the text of refusals."""
     file, new = directory / "a.h5", directory / "b.h5"
 
     def tell(uid, path, mode):
@@ -85,7 +85,7 @@ def test_two_users_and_what_is_not_to_be_written_as_natively():
             os.chown(directory, OWNER, OWNER)
             met[name] = as_files_are(directory, where)
         assert met["store"] == met["native"]
-        # Another's store is private, whatever the mode of the stub; natively the file's mode alone counts.
+        # Another user's store is private, whatever the mode of the stub; natively only the file's mode counts.
         file = top / "store" / "a.h5"
         file.chmod(0o666)
         kind, words = attempt(OTHER, file, "r", store)

@@ -1,4 +1,4 @@
-"""Virtual datasets and raw data in files of their own: programs on native HDF5 and on Cenote must see the same.
+"""Virtual datasets and external raw data files: programs on native HDF5 and on Cenote must see the same.
 
 `CENOTE_SEED=n` replays one seed; `CENOTE_SEEDS=n` sets how many are tried.
 """
@@ -37,7 +37,7 @@ def test_random_virtual_datasets(tmp_path):
 
 
 def both(tmp_path, code, **variables):
-    """What a program prints that is given a directory: natively and on Cenote it must be the same."""
+    """What a program with a directory as argument prints: it must be the same natively and on Cenote."""
     printed = []
     for store, name in ((None, "native"), (tmp_path / "store", "cenote")):
         directory = tmp_path / name
@@ -109,7 +109,7 @@ with h5py.File("f.h5", "w") as f:
 
 
 def test_writing_in_another_type_and_a_variable_length_fill_value(tmp_path):
-    # Native HDF5 writes other elements than those given or crashes, and fails to read such fill values.
+    # Native HDF5 writes wrong elements or crashes, and fails to read such fill values.
     code = """
 import os, sys, h5py, numpy as np
 os.chdir(sys.argv[1])
@@ -143,7 +143,7 @@ with h5py.File("f.h5", "w") as f:
 
 
 def test_a_hole_beside_an_overlap_is_filled(tmp_path):
-    # Native HDF5 counts elements only.
+    # Native HDF5 only counts elements.
     code = """
 import os, sys, h5py, numpy as np
 os.chdir(sys.argv[1])

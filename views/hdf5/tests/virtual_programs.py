@@ -1,6 +1,7 @@
 """Random programs about virtual datasets, run by test_virtual.py once on native HDF5 and once on Cenote.
 
-Run as `python virtual_programs.py DIRECTORY SEED...`; prints what is seen, a line each. Files are named relative to the
+Run as `python virtual_programs.py DIRECTORY SEED...`; prints what is seen, line by line. Files are named relative to
+the
 directory, so that both print the same.
 """
 
@@ -40,7 +41,7 @@ def view_of(r):
 
 
 def make_source(r, name, number, shape, dtype, maxshape=None):
-    """A source in a file of its own or in the virtual dataset's, or none."""
+    """A source in another file or in the virtual dataset's, or a missing one."""
     where = [f"{name}.h5", f"{name}-s{number}.h5", f"sub/{name}-s{number}.h5"][r.integers(3)]
     if r.random() < 0.15:
         return where, f"missing{number}"
@@ -95,7 +96,7 @@ def look(r, dset):
 
 
 def slab(space):
-    """A regular hyperslab: touching blocks are one block, and a single one has no stride."""
+    """A regular hyperslab in normal form: adjacent blocks are one block, and a single block has no stride."""
     form = []
     for start, stride, count, block in zip(*space.get_regular_hyperslab(), strict=True):
         if stride == block and count != h5py.h5s.UNLIMITED:
@@ -119,7 +120,7 @@ def write(r, dset):
     for _ in range(3):
         counts = [int(r.integers(1, n + 1)) for n in dset.shape]
         cut = tuple(steps(r, n, room) for n, room in zip(counts, dset.shape, strict=True))
-        # Native HDF5 writes other elements than those given if their type is another.
+        # Native HDF5 writes wrong elements if their type is another.
         data = r.integers(100, 200, counts).astype(dset.dtype)
         said("write", cut, attempt(lambda cut=cut, data=data: dset.__setitem__(cut, data)))
     said(attempt(lambda: dset[...]))

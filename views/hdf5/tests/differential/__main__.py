@@ -33,7 +33,7 @@ def options():
 
 
 def main():
-    """Runs and says what differed; 1 if anything did."""
+    """Runs, and prints the differences; returns 1 if there are any."""
     args = options()
     seed = args.seed if args.seed is not None else random.SystemRandom().randrange(10**9)
     with (
@@ -51,7 +51,7 @@ def shared():
 
 
 def compare(args, pair, first):
-    """Runs episodes until enough were done or enough differed."""
+    """Runs episodes until enough operations were done or enough differences were found."""
     done, different, kinds, known_deaths = 0, 0, collections.Counter(), 0
     began = told = time.monotonic()
     if args.aloud:
@@ -85,7 +85,7 @@ def compare(args, pair, first):
 
 
 def report(args, seed, found, steps):
-    """Prints a difference, what came before it, and how to see it again."""
+    """Prints a difference, the steps before it, and how to reproduce it."""
     print(f"\nDIFFERENCE in episode {seed}")
     for line in found.before[-args.last :]:
         print(f"    {line}")

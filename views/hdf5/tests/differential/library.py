@@ -12,7 +12,7 @@ class Token(ctypes.Structure):
     _fields_ = (("bytes", ctypes.c_uint8 * 16),)
 
 
-# What a letter stands for in the signatures below.
+# Meaning of the letters in the signatures below.
 LETTERS = {
     "i": ctypes.c_int64,  # hid_t, ssize_t, int64_t
     "e": ctypes.c_int,  # herr_t, htri_t, int and enumerations
@@ -277,7 +277,7 @@ class Library:
         for line in SIGNATURES.split("\n"):
             if line:
                 name, *letters, result = line.split()
-                # `I` would be a by-value identifier too: the letters say which argument is which to a reader.
+                # `I` is an identifier passed by value, too: the letters only tell a reader which argument is which.
                 arguments = "".join(letters).replace("I", "i")
                 self._declare(name, [LETTERS[a] for a in arguments], LETTERS[result])
         if hasattr(self.c, "H5Dread_chunk2"):
@@ -300,14 +300,14 @@ class Library:
             setattr(self, name, function)
 
     def version(self):
-        """Of the library, as three numbers."""
+        """The library's version, as three numbers."""
         parts = (ctypes.c_uint(), ctypes.c_uint(), ctypes.c_uint())
         self.c.H5get_libversion(*(ctypes.byref(p) for p in parts))
         return tuple(p.value for p in parts)
 
 
 def of_h5py():
-    """The library of the h5py wheel. h5py itself is not imported: it teaches the library conversions to its objects."""
+    """The library of the h5py wheel. h5py itself is not imported, since it registers conversions of its own."""
     found = importlib.util.find_spec("h5py")
     where = pathlib.Path(found.origin).parent.parent / "h5py.libs" if found else pathlib.Path()
     libraries = sorted(where.glob("libhdf5-*.so*"))

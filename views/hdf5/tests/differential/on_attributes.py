@@ -1,4 +1,4 @@
-"""Attributes of all datatypes: making, writing, reading as other types, renaming, deleting; committed datatypes."""
+"""Attributes of all datatypes: creating, writing, reading as other types, renaming, deleting; committed datatypes."""
 
 import ctypes
 
@@ -7,7 +7,7 @@ from .on_walks import AttributeInfo, about_attribute, about_walked, order_of, tr
 from .types import has_class, has_parts, memory_type, random_type, random_values, seen, size_of, written_type
 from .world import ROOMS, operation, status, text
 
-MARK = b"resized"  # the attribute that datasets get whose extent was changed: their copies have it too
+MARK = b"resized"  # set on datasets whose extent was changed; copies get it too
 
 
 def extent(w, most=5):
@@ -30,10 +30,11 @@ def extent(w, most=5):
 
 
 def some_type(w):
-    """A datatype for a new attribute or dataset: its identifier and description, or a committed one's (without)."""
+    """A datatype for a new attribute or dataset: its identifier and description, or only the identifier of a committed
+    one."""
     if w.open["T"] and w.r.random() < 0.15:
         one = w.pick("T")
-        # Native HDF5 takes a committed datatype of another open call for one of another file.
+        # Native HDF5 treats a committed datatype of another open call as one of another file.
         w.at = w.h.c.H5Iget_file_id(one)
         return one, None
     t = random_type(w.r)
@@ -60,7 +61,7 @@ def attribute_make(w):
         made = w.h.H5Acreate_by_name(w.place(), w.name(), w.label(), kind, space, acpl, 0, 0)
     w.h.H5Sclose(space)
     out = w.adopt(made, "A")
-    # Always: what is read of an attribute without a value depends on whether native HDF5 opened it anew.
+    # Always written: the value read from an attribute without one depends on whether native HDF5 has reopened it.
     t = t or (described(w, made) if made >= 0 else None)
     if made >= 0 and not of_references(t):
         out += f" written {write(w, made, t, t, count)}"
@@ -165,7 +166,7 @@ def attribute_write(w):
         return "native HDF5 changes what it holds of the attribute, and fails"
     out = write(w, one, t, memory, count_of(w.h, space))
     w.h.H5Sclose(space)
-    if out == "fails" and one in w.open["A"]:  # native HDF5 has changed the value even so
+    if out == "fails" and one in w.open["A"]:  # native HDF5 has changed the value all the same
         w.h.H5Aget_name(one, 300, w.scratch)
         name, holder = ctypes.string_at(w.scratch), w.holders.pop(one)
         close_attributes(w)
@@ -191,7 +192,7 @@ def attribute_read(w):
 
 
 def read(w, memory, count, space, call):
-    """Reads `count` elements by `call` and says what there is."""
+    """Reads `count` elements by `call` and describes the result."""
     kind = w.types.id(memory)
     plain = not has_parts(memory)
     to = ctypes.create_string_buffer((b"\x5a" if plain else b"\0") * (size_of(memory) * max(count, 1)))
@@ -225,8 +226,9 @@ def attribute_open(w):
 
 
 def look_at(w, one):
-    """What an attribute says that was opened by the name of its object: native HDF5 2.0 takes it for one of the object
-    from which the path leads, so that it is not to be kept."""
+    """Describes an attribute opened by the name of its object, and closes it: native HDF5 2.0 treats it as one of the
+    object
+    from which the path leads."""
     if one < 0:
         return "fails"
     h, t = w.h, described(w, one)
@@ -265,7 +267,7 @@ def attribute_facts(w):
 
 
 def about(w, space, t):
-    """What a dataspace and a datatype are."""
+    """Describes a dataspace and a datatype."""
     h, dims, most = w.h, (ctypes.c_uint64 * 8)(), (ctypes.c_uint64 * 8)()
     if space < 0 or t < 0:
         return f"space {status(min(space, 0))} type {status(min(t, 0))}"
@@ -299,7 +301,8 @@ def attribute_delete(w):
 
 
 def close_attributes(w):
-    """Closes all: native HDF5 finds by name what is deleted and still open, and takes others of the name for it."""
+    """Closes all: native HDF5 finds deleted, still open attributes by name, and mistakes others of the name for
+    them."""
     for one in w.open["A"]:
         w.h.H5Aclose(one)
         w.let_go(one)
@@ -368,7 +371,7 @@ def type_facts(w):
 
 @operation(0.7)
 def type_of_object(w):
-    """The committed type of a dataset or attribute, as an object that can be used."""
+    """The committed type of a dataset or attribute, as a usable object."""
     one = w.pick("DA")
     h = w.h
     t = h.H5Dget_type(one) if h.H5Iget_type(one) == 5 else h.H5Aget_type(one)

@@ -1,4 +1,4 @@
-"""All that a file holds, as one digest: after reopening, and at the end of each episode."""
+"""A digest of all that a file holds: after reopening, and at the end of each episode."""
 
 import ctypes
 import zlib
@@ -21,7 +21,7 @@ def everything(w, one):
 
     def thing(_group, name, info, _data):
         if objects and bytes(info.contents.token_bytes) == first[0]:
-            return 0  # native HDF5 comes to where it began once more if a cycle leads there
+            return 0  # native HDF5 visits the start again if a cycle leads there
         first.append(bytes(info.contents.token_bytes))
         out.append(f"object {name!r} {about_object(0, info.contents)}")
         objects.append(name)
@@ -86,14 +86,14 @@ def check_place(w):
 
 
 def digest(w, lines):
-    """All of it where somebody reads along or looks for what differs, else few bytes."""
+    """The whole text for a reader or a search for differences, else a short digest."""
     if w.aloud or w.in_full:
         return "\n    ".join(lines)
     return f"{len(lines)} lines {zlib.crc32('|'.join(lines).encode()):08x}"
 
 
 def check_files(w):
-    """What each file holds when it is opened anew."""
+    """The content of each file after reopening."""
     out = []
     for name in FILES:
         one = w.h.H5Fopen(name, 0, 0)

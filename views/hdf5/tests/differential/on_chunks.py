@@ -1,4 +1,4 @@
-"""Chunks: which exist, what is stored of them, and writing them as they are stored."""
+"""Chunks: which exist, their stored bytes, and writing them in stored form."""
 
 import ctypes
 import zlib
@@ -30,9 +30,9 @@ def chunk_of(w, one):
         w.h.H5Pget_chunk_opts(given, ctypes.byref(options))
     kinds = [w.h.H5Pget_filter2(given, i, None, None, None, 0, None, None) for i in range(filters)]
     w.h.H5Pclose(given)
-    if is_resized(w, one):  # native HDF5 makes chunks that were not there, to fill what is cut off
+    if is_resized(w, one):  # native HDF5 makes chunks that did not exist, to fill what is cut off
         return None
-    # Cenote takes space for a chunk when it is written, whatever was asked for, and filters chunks at the edge too.
+    # Cenote allocates a chunk when it is written, whatever was asked for, and also filters chunks at the edge.
     plain = layout == CHUNKED and time.value == INCREMENTAL and not (kinds and options.value)
     return (list(dims[:rank]), kinds) if plain else None
 
@@ -48,20 +48,21 @@ def pick_chunked(w):
 
 
 def exact(w, one, kinds):
-    """True if the stored bytes are the same whoever stores them: no variable-length parts, no compression whose size
-    depends on the compressor."""
+    """True if stored bytes do not depend on the library: no variable-length parts, no compression whose size depends
+    on the
+    compressor."""
     t = described(w, one)
     return t is not None and not has_parts(t) and not {1, 4, 32000} & set(kinds)
 
 
 def corner(w, one, shape, strict=False):
-    """Where a chunk begins; with `strict` seldom where none does, which native HDF5 checks when it reads or writes."""
+    """The start of a chunk; with `strict`, seldom a wrong one, which native HDF5 checks when it reads or writes."""
     space = w.h.H5Dget_space(one)
     dims = extent_of(w, space)
     w.h.H5Sclose(space)
     at = [w.r.randrange(max(-(-d // c), 1)) * c for d, c in zip(dims, shape, strict=False)]
     if strict and w.r.random() < 0.05 and all(n + 1 != d for n, d in zip(at, dims, strict=False)):
-        at = [n + 1 for n in at]  # but not right behind the end, where native HDF5 writes a chunk
+        at = [n + 1 for n in at]  # but not right after the end, where native HDF5 writes a chunk
     if strict and w.r.random() < 0.03:
         at = [n + 100 * c for n, c in zip(at, shape, strict=False)]
     w.say(at)
@@ -94,14 +95,14 @@ def chunk_facts(w):
             n, at = w.r.randrange(5), numbers([0] * 8)
             w.say(str(n))
             code = h.H5Dget_chunk_info(one, 0, n, at, b(mask), b(where), b(size))
-            return status(code)  # which chunk has which number is a matter of native HDF5's index
+            return status(code)  # the numbering of chunks depends on native HDF5's index
     out = f"{status(code)} mask {mask.value} {'nowhere' if where.value == NOWHERE else 'somewhere'}"
     return f"{out} {size.value if same else bool(size.value)}"
 
 
 @operation(2)
 def chunk_list(w):
-    """All chunks, by number and by iterating."""
+    """All chunks, by number and by iteration."""
     one, h = pick_chunked(w), w.h
     found = chunk_of(w, one) if w.have("D") else None
     if not found or described(w, one) is None:
@@ -137,7 +138,7 @@ def chunk_read(w):
             else "none"
         )
     shape, kinds = found
-    h.H5Dflush(one)  # native HDF5 tells a size of nothing for some chunks that only its cache has
+    h.H5Dflush(one)  # native HDF5 reports size 0 for some chunks that only its cache has
     at, size, mask = corner(w, one, shape, True), ctypes.c_uint64(), ctypes.c_uint(99)
     if any(n % c for n, c in zip(at, shape, strict=False)) or any(n >= 100 for n in at[: len(shape)]):
         size.value = 100_000

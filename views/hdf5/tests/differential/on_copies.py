@@ -1,4 +1,5 @@
-"""Copying objects with everything below them, within a file and to another; and which copies native HDF5 spoils."""
+"""Copying objects with everything below them, within a file and to another; and the copies that native HDF5
+spoils."""
 
 import ctypes
 
@@ -21,7 +22,7 @@ def object_copy(w):
         return made
 
     if w.any_resized:
-        flags &= ~0x10  # the copy is to have the attribute that says so
+        flags &= ~0x10  # the copy needs the attribute that marks it
     w.say(f"flags{flags}")
     ocpypl = w.list_of(("copy", flags), make) if flags else 0
     source = w.place(), w.name()
@@ -52,7 +53,7 @@ def is_group(w, where, name):
 
 
 def several_types(w, where):
-    """True if there is more than one committed datatype in a file."""
+    """True if a file has more than one committed datatype."""
     root, found = w.h.H5Gopen2(where, b"/", 0), []
     count = OBJECT(lambda _where, _name, info, _data: found.append(1) or 0 if info.contents.type == 2 else 0)
     w.h.H5Ovisit3(root, 0, 0, count, None, 0xD)
@@ -61,11 +62,12 @@ def several_types(w, where):
 
 
 def is_unfit(w, where, name):
-    """True if a path leads to what is unfit itself, or to a group with such a thing below it."""
+    """True if a path leads to an unfit object, or to a group with one below it."""
     h, top, found = w.h, w.h.H5Oopen(where, name, 0), {}
     if top < 0:
         return False
-    # Looked at afterwards: native HDF5 cannot close a file within a callback, and asking for an object's file may.
+    # Checked afterwards: native HDF5 cannot close a file within a callback, and asking for an object's file may do
+    # so.
     note = OBJECT(lambda _where, path, info, _data: found.update({path: info.contents.type}) or 0)
     h.H5Ovisit3(top, 0, 0, note, None, 0xD)
     is_group = h.H5Iget_type(top) == 2
@@ -75,15 +77,16 @@ def is_unfit(w, where, name):
 
 
 def is_unfit_itself(w, top, path, is_dataset, in_group):
-    """True for a dataset with a filter that is not there, for an attribute whose copy loses parts, and below a group
-    for a dataset or an attribute of a committed datatype."""
+    """True for a dataset with a missing filter, for an attribute whose copy loses parts, and below a group for a
+    dataset or
+    an attribute of a committed datatype."""
     h, one, kinds, missing = w.h, w.h.H5Oopen(top, path, 0), [], False
     if is_dataset:
         kinds.append(h.H5Dget_type(one))
         given = h.H5Dget_create_plist(one)
         filters = range(h.H5Pget_nfilters(given))
         missing = any(h.H5Pget_filter2(given, i, None, None, None, 0, None, None) == MISSING for i in filters)
-        # Its cache may have chunks: their filtered bytes get too little room.
+        # Its cache may have chunks, for whose filtered bytes it allocates too little.
         missing |= len(filters) > 0 and w.same(one) > 1
         h.H5Pclose(given)
     info = ObjectInfo()
@@ -102,7 +105,7 @@ def is_unfit_itself(w, top, path, is_dataset, in_group):
 
 def loses_parts(t):
     """True for an attribute of sequences of compounds with variable-length parts: while native HDF5 copies such an
-    attribute, it deletes those of all sequences but the last."""
+    attribute, it deletes the parts of all sequences but the last."""
     base = element_of(t)
     if base[0] != "vlen":
         return False

@@ -1,4 +1,5 @@
-"""Datasets of all layouts, filters and fill rules: making, writing and reading by all kinds of selections, resizing."""
+"""Datasets of all layouts, filters and fill rules: creating, writing and reading by all kinds of selections,
+resizing."""
 
 import ctypes
 import math
@@ -19,7 +20,7 @@ def numbers(values):
 
 
 def dataset_create(w, dims, most, t, rows):
-    """Dataset creation properties, mostly possible ones; with `rows` those too that need one of the new formats."""
+    """Dataset creation properties, mostly valid ones; with `rows` also those that need one of the new formats."""
     r, h = w.r, w.h
     made = h.H5Pcreate(h.H5P_CLS_DATASET_CREATE_ID)
     layout = r.choice((CONTIGUOUS, CONTIGUOUS, COMPACT, CHUNKED, CHUNKED, CHUNKED, CHUNKED))
@@ -36,8 +37,8 @@ def dataset_create(w, dims, most, t, rows):
         options = r.random() < 0.15 and rows
         if options:
             w.say(f"chunk opts {status(h.H5Pset_chunk_opts(made, 2))}")
-        # HDF5 2.0 takes filters of variable-length elements and does not prepare them; 2.2 and Cenote do.
-        # With options native HDF5 does not filter chunks at the edge, and copies damaged ones.
+        # HDF5 2.0 accepts filters of variable-length elements and does not prepare them; 2.2 and Cenote do. With
+        # options native HDF5 does not filter chunks at the edge, and damages copies.
         if t and not has_parts(t) and not options:
             filters(w, made, t)
     if r.random() < 0.35 and t and not has_parts(t):
@@ -48,9 +49,9 @@ def dataset_create(w, dims, most, t, rows):
         w.say(f"fill 7 {status(h.H5Pset_fill_value(made, w.types.id(('int', 4, True, 0)), (7).to_bytes(4, 'little')))}")
     elif (
         r.random() < 0.04 and t and not has_parts(t)
-    ):  # else native HDF5 takes what was in the file for parts to delete
+    ):  # else native HDF5 takes old bytes of the file for parts to delete
         w.say(f"fill undefined {status(h.H5Pset_fill_value(made, -1, None))}")
-    elif layout == CONTIGUOUS:  # native HDF5 would leave what was in the file where nothing is written
+    elif layout == CONTIGUOUS:  # native HDF5 would leave old bytes of the file where nothing is written
         h.H5Pset_fill_time(made, 0)
     if r.random() < 0.25 and layout != CONTIGUOUS:
         time = r.choice((0, 0, 2, FILL_NEVER))
@@ -66,9 +67,9 @@ def dataset_create(w, dims, most, t, rows):
     return made
 
 
-# What HDF5 itself can undo: a filter that looks at elements comes first, and none comes twice. Not szip: where it does
-# not make chunks smaller it is left out, and native HDF5 forgets to note that of a chunk that had the same size before,
-# and reads something else.
+# Pipelines that HDF5 itself can undo: a filter that interprets elements comes first, and none comes twice. No szip:
+# where it does not make chunks smaller it is left out, but native HDF5 does not record that for a chunk that had the
+# same size before, and reads something else.
 PIPELINES = [
     "deflate",
     "shuffle",
@@ -105,7 +106,7 @@ def filters(w, made, t):
         "missing": lambda: h.H5Pset_filter(made, MISSING, 1, 1, cd),
     }
     pipeline = r.choice(PIPELINES)
-    if "scaleoffset" in pipeline and t[0] == "float":  # which native HDF5's cache keeps as exact as they were written
+    if "scaleoffset" in pipeline and t[0] == "float":  # native HDF5's cache keeps such values exactly
         pipeline = "shuffle deflate"
     for what in pipeline.split():
         w.say(f"{what} {status(add[what]())}")
@@ -125,13 +126,13 @@ def dataset_make(w):
         most = [d if r.random() < 0.5 else r.choice((d + 5, UNLIMITED)) for d in dims]
         if r.random() < 0.4:
             most = list(dims)
-        # Native HDF5's index of other datasets (of the new formats) tells the places of other chunks, which copies then
-        # have; an extent of nothing from the second dimension on is not tried either.
+        # For other datasets native HDF5's index (of the new formats) reports the places of other chunks, which copies
+        # then have; an extent of 0 from the second dimension on is not tried either.
         rows = dims[1:] == most[1:] or most.count(UNLIMITED) > 1
         if w.new_format and not rows:
             most[1:], rows = dims[1:], True
         if r.random() < 0.06:
-            dims[0] = 0  # but not at most 0: native HDF5 divides by it
+            dims[0] = 0  # but not a maximum of 0: native HDF5 divides by it
         w.say(str([(d, m if m < 2**63 else "inf") for d, m in zip(dims, most, strict=True)]))
         space = h.H5Screate_simple(len(dims), numbers(dims), numbers(most))
     dcpl = dataset_create(w, dims, most, t, rows)
@@ -173,10 +174,10 @@ def extent_of(w, space):
 
 
 def choose(w, space, dims, distinct):
-    """Selects part of a dataspace; most selections are good ones."""
+    """Selects part of a dataspace; most selections are valid."""
     r, h = w.r, w.h
     x = r.random()
-    if not dims or not all(dims) or x < 0.3:  # native HDF5 divides by an extent of nothing
+    if not dims or not all(dims) or x < 0.3:  # native HDF5 divides by an extent of 0
         if r.random() < 0.1:
             w.say("none")
             h.H5Sselect_none(space)
@@ -194,14 +195,14 @@ def choose(w, space, dims, distinct):
             h.H5Sselect_all(space)
         return
     points = [[r.randrange(max(d, 1)) for d in dims] for _ in range(r.randrange(1, 7))]
-    if distinct:  # what the same element gets twice is anybody's
+    if distinct:  # an element that is written twice may get either value
         points = [list(p) for p in dict.fromkeys(tuple(p) for p in points)]
     flat = [x for p in points for x in p]
     w.say(f"points {points} {status(h.H5Sselect_elements(space, 0, len(points), numbers(flat)))}")
 
 
 def is_sound(w, space):
-    """False if a selection that HDF5 made of several has less blocks than elements, as some have (2.0 and 2.2)."""
+    """False if a selection that HDF5 combined has fewer blocks than elements, as happens in 2.0 and 2.2."""
     h = w.h
     blocks = h.H5Sget_select_hyper_nblocks(space)
     rank = h.H5Sget_simple_extent_dims(space, None, None)
@@ -231,7 +232,7 @@ def hyperslab(r, dims):
 
 
 def memory_space(w, count):
-    """A dataspace for `count` elements in memory, and how many elements its extent has."""
+    """A dataspace for `count` elements in memory, and the number of elements in its extent."""
     r, h = w.r, w.h
     x = r.random()
     if x < 0.03:
@@ -265,7 +266,7 @@ def transfer(w, one, memory, writing):
         if r.random() < 0.1:
             memory_is, count = memory_space(w, count)
     else:
-        choose(w, space, dims, writing or has_parts(memory))  # parts are given back once
+        choose(w, space, dims, writing or has_parts(memory))  # parts are freed once
         file_space, points = space, max(h.H5Sget_select_npoints(space), 0)
         if r.random() < 0.2:
             memory_is, count = 0, count_of(h, space)
@@ -287,7 +288,7 @@ def transfer(w, one, memory, writing):
 
 
 def without_fill(w, one):
-    """True if what was not written may hold anything (or an earlier file's bytes)."""
+    """True if unwritten elements may hold anything (or an earlier file's bytes)."""
     given, time, defined = w.h.H5Dget_create_plist(one), ctypes.c_int(), ctypes.c_int()
     w.h.H5Pget_fill_time(given, ctypes.byref(time))
     w.h.H5Pfill_value_defined(given, ctypes.byref(defined))
@@ -305,13 +306,13 @@ def dataset_write(w):
         return status(w.h.H5Dwrite(one, w.types.id(("int", 4, True, 0)), 0, 0, 0, bytes(40000)))
     memory, there = written_type(w.r, t), ctypes.c_int()
     w.h.H5Dget_space_status(one, ctypes.byref(there))
-    # Native HDF5 fills no fields that the first write of all elements lacks; and after a change of the extent its cache
-    # decides which chunks exist.
+    # Native HDF5 does not fill fields that the first write of all elements lacks; and after a change of the extent its
+    # cache decides which chunks exist.
     if lacks_fields(t, memory, True) and (not there.value or is_resized(w, one)):
         memory = t
     w.say(memory)
     out = transfer(w, one, memory, True)
-    if out == "fails" and has_parts(t) and writable(w, one):  # native HDF5 has thrown away old parts even so
+    if out == "fails" and has_parts(t) and writable(w, one):  # native HDF5 has dropped old parts all the same
         space = w.h.H5Dget_space(one)
         out += f" written {write_all(w, one, t, count_of(w.h, space))}"
         w.h.H5Sclose(space)
@@ -357,7 +358,7 @@ def is_resized(w, one):
 
 
 def allocated_late(w, one):
-    """True for a dataset whose chunks are allocated all at the first write."""
+    """True for a dataset whose chunks are all allocated at the first write."""
     given, time = w.h.H5Dget_create_plist(one), ctypes.c_int()
     w.h.H5Pget_alloc_time(given, ctypes.byref(time))
     w.h.H5Pclose(given)
@@ -383,13 +384,13 @@ def dataset_facts(w):
 
 
 def dump_dataset(w, given):
-    """What a dataset's creation property list says."""
+    """The content of a dataset's creation property list."""
     h, dims, a, b = w.h, numbers([0] * 8), ctypes.c_int(-9), ctypes.c_int(-9)
     layout = h.H5Pget_layout(given)
     out = [f"layout {layout}"]
     if layout == CHUNKED:
         rank = h.H5Pget_chunk(given, 8, dims)
-        out.append(str(list(dims[:rank])))  # and not H5Pget_chunk_opts, which not every native file remembers
+        out.append(str(list(dims[:rank])))  # without H5Pget_chunk_opts, which not every native file stores
     for i in range(max(h.H5Pget_nfilters(given), 0)):
         flags, count, config = ctypes.c_uint(), ctypes.c_size_t(20), ctypes.c_uint()
         values = (ctypes.c_uint * 20)()
@@ -408,7 +409,7 @@ def dump_dataset(w, given):
 
 @operation(1)
 def dataset_parts_size(w):
-    """How much memory the variable-length parts of a selection need."""
+    """Memory needed for the variable-length parts of a selection."""
     one = w.pick("D")
     t = described(w, one) if w.have("D") else None
     if t is None or not has_parts(t) or of_references(t):
@@ -427,7 +428,7 @@ def dataset_parts_size(w):
 
 @operation(1)
 def dataset_many(w):
-    """Several datasets by one call."""
+    """Several datasets in one call."""
     count = w.r.randrange(1, 4)
     if len(set(w.open["D"])) < 1:
         return "none"

@@ -1,4 +1,4 @@
-"""Files: creating, opening, closing in all ways, flushing, and what they say of themselves."""
+"""Files: creating, opening, closing in all ways, flushing, and queries about them."""
 
 import contextlib
 import ctypes
@@ -18,7 +18,7 @@ def clear():
 
 
 def start(w, number):
-    """The first two operations of each episode: its files, new."""
+    """The first two operations of each episode, which create its files."""
     name = FILES[number]
     w.say(name)
     return w.adopt(w.h.H5Fcreate(name, EXCL, creation(w), access(w)), "F")
@@ -69,7 +69,7 @@ def file_create(w):
 
 
 def opened(w, flags=None):
-    """Names of the files that are open (with these flags), objects that keep them so included."""
+    """Names of the open files (with these flags), including those that only objects keep open."""
     known = [w.file_of(one) for one in w.of_ours()]
     return {name for name, intent in known if flags in (None, intent)}
 
@@ -77,7 +77,7 @@ def opened(w, flags=None):
 @operation(6)
 def file_open(w):
     name, flags = file_name(w), w.r.choice((RDWR, RDWR, RDWR, RDWR, 0))
-    # On Cenote a file that is open for reading can be opened for writing as well; natively each way decides for both.
+    # On Cenote a file open for reading can also be opened for writing; natively each mode excludes the other.
     if name in opened(w):
         flags = 0 if name in opened(w, 0) else RDWR
     elif w.links_out:
@@ -95,7 +95,7 @@ def file_reopen(w):
 def file_close(w):
     if not w.open["F"]:
         return "none"
-    if w.any_copied:  # native HDF5 forgets which of several open files the datatypes of what was copied are in
+    if w.any_copied:  # native HDF5 loses track of which open file copied datatypes are in
         return file_close_all(w)
     i = w.r.randrange(len(w.open["F"]))
     w.say(f"F{i}")
@@ -110,7 +110,7 @@ def file_close(w):
 
 @operation(2)
 def file_close_all(w):
-    """Closes every identifier, so that what is opened next comes from the file."""
+    """Closes every identifier, so that the next open reads the file."""
     out = [status(w.h.H5Idec_ref(one)) for room in ROOMS[1:] + "F" for one in w.open[room]]
     for room in ROOMS:
         w.open[room].clear()
@@ -128,11 +128,11 @@ def file_facts(w):
     one, h = w.pick("F" if w.r.random() < 0.8 else ROOMS), w.h
     intent, number = ctypes.c_uint(9), ctypes.c_ulong()
     out = [status(h.H5Fget_intent(one, ctypes.byref(intent))), str(intent.value)]
-    # Whose directory the file is in is not the same, and a path to it may be written in many ways.
+    # The directory differs, and a path to it may be written in many ways.
     named = h.H5Fget_name(one, w.scratch, 200) > 0
     out += [repr(ctypes.string_at(w.scratch).split(b"/")[-1]) if named else "fails"]
     out += [status(h.H5Fget_fileno(one, ctypes.byref(number)))]
-    # Natively an object belongs to that opening of the file by which the dataset of its reference was opened first.
+    # Natively an object belongs to the file opening through which the dataset of its reference was first opened.
     local = () if w.any_by_reference else (0x2F,)
     out += [str(h.H5Fget_obj_count(one, kinds)) for kinds in (1, 2, 4, 8, 16, 31, *local)]
     return " ".join(out)
@@ -142,7 +142,7 @@ def file_facts(w):
 def file_properties(w):
     one, h = w.pick("F"), w.h
     given = h.H5Fget_create_plist(one)
-    # Of a file that was not just made native HDF5 does not know its root group's properties.
+    # Unless it just made the file, native HDF5 does not know its root group's properties.
     out = [status(min(given, 0))]
     h.H5Pclose(given)
     return " ".join(out)
@@ -158,5 +158,5 @@ def file_delete(w):
     name = file_name(w)
     w.say(sorted(opened(w)))
     if name in opened(w):
-        return "open"  # native HDF5 deletes it under the program's hands
+        return "open"  # native HDF5 deletes it although the program has it open
     return status(w.h.H5Fdelete(name, 0))

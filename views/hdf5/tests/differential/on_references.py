@@ -1,4 +1,4 @@
-"""References of both generations: made, stored, copied, read back and followed."""
+"""References of both generations: created, stored, copied, read back and followed."""
 
 import ctypes
 
@@ -12,21 +12,22 @@ REF = 64
 
 
 def facts(w, ref):
-    """What a reference of the new kind says of itself, and what it opens."""
+    """Describes a new reference, and what it opens."""
     h, kind = w.h, ctypes.c_int(-7)
     out = [str(h.H5Rget_type(ref))]
     code = h.H5Rget_obj_type3(ref, 0, ctypes.byref(kind))
     out.append(f"{status(code)} {kind.value if code >= 0 else ''}")
     length = h.H5Rget_file_name(ref, w.scratch, 200)
     out.append(repr(ctypes.string_at(w.scratch).split(b"/")[-1]) if length > 0 else "fails")
-    # Of an object with several paths any may be named.
+    # For an object with several paths any of them is right.
     out.append(status(min(h.H5Rget_obj_name(ref, 0, w.scratch, 200), 0)))
     if h.H5Rget_type(ref) == 4:
         out.append(text(h.H5Rget_attr_name(ref, w.scratch, 200), w.scratch))
         is_there = not is_open(w, ctypes.string_at(w.scratch))
         out.append(w.adopt(h.H5Ropen_attr(ref, 0, 0)) if is_there else "open")
     else:
-        # What is open by way of a reference belongs to any of several files; with a "strong" degree it goes with that.
+        # An object opened through a reference belongs to any of several files; with degree "strong" it closes with that
+        # file.
         opened = h.H5Ropen_object(ref, 0, 0)
         out.append(w.adopt(opened) if w.close_degree < 3 else status(min(h.H5Oclose(opened), 0)))
     return " ".join(out)
@@ -51,8 +52,9 @@ def reference_make(w):
 
 
 def stays(w, where, name, holder):
-    """Makes an object stay where it is, so that references to it can be stored in the file of `holder`: native HDF5 has
-    other objects at the places of deleted ones, and opens other files by rules of its own. False if it cannot."""
+    """Keeps an object in its place, so that references to it can be stored in the file of `holder`: native HDF5 reuses
+    the
+    places of deleted objects, and opens other files by its own rules. False if that is impossible."""
     h = w.h
     opened = h.H5Oopen(where, name, 0)
     if opened < 0:
@@ -96,7 +98,7 @@ def reference_store(w):
 
 @operation(3)
 def reference_read(w):
-    """What a stored array of references of either kind leads to."""
+    """The targets of a stored array of references of either kind."""
     one, h = w.pick("AD"), w.h
     attribute = h.H5Iget_type(one) == 7
     if not attribute and h.H5Iget_type(one) != 5:
@@ -130,7 +132,7 @@ def reference_read(w):
 def old_facts(w, where, ref):
     h, kind = w.h, ctypes.c_int(-7)
     if h.H5Rget_obj_type2(where, 0, ref, ctypes.byref(kind)) < 0:
-        return "fails"  # it leads to another file, or to what was deleted
+        return "fails"  # it leads to another file, or to a deleted object
     out = [str(kind.value)]
     out.append(status(min(h.H5Rget_name(where, 0, ref, w.scratch, 200), 0)))
     out.append(w.adopt(h.H5Rdereference2(where, 0, 0, ref)))
@@ -139,7 +141,7 @@ def old_facts(w, where, ref):
 
 @operation(1.5)
 def reference_region(w):
-    """A reference to a selection of a dataset, and what it leads to."""
+    """A reference to a selection of a dataset, and its target."""
     one, h, ref = w.pick("D"), w.h, ctypes.create_string_buffer(REF)
     space = h.H5Dget_space(one) if w.have("D") else -1
     if space < 0:
@@ -169,7 +171,7 @@ def reference_region(w):
 
 @operation(2)
 def reference_old(w):
-    """References of the first generation: made, followed, stored."""
+    """References of the first generation: created, followed, stored."""
     h, ref, where, name = w.h, ctypes.create_string_buffer(8), w.place(), w.name()
     holder = w.thing()
     if not stays(w, where, name, holder):

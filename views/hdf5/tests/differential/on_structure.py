@@ -1,4 +1,4 @@
-"""Groups, links and objects: making, moving, copying, deleting, and what they say of themselves."""
+"""Groups, links and objects: creating, moving, copying, deleting, and queries about them."""
 
 import ctypes
 
@@ -48,7 +48,8 @@ def about_object(code, info):
 
 
 def about_link(code, info, tracked=False):
-    """Native HDF5 keeps the number of a link that moves from a group that tracks order into one that does not."""
+    """Describes a link. Native HDF5 keeps the number of a link moved from a group that tracks order into one that
+    does not."""
     if code < 0:
         return "fails"
     order = info.corder if tracked and info.corder_valid else "-"
@@ -56,7 +57,7 @@ def about_link(code, info, tracked=False):
 
 
 def about_group(code, info):
-    # What is said of groups that track no order differs by how native HDF5 happens to store them.
+    # For groups that track no order, the answer depends on how native HDF5 happens to store them.
     return "fails" if code < 0 else f"links {info.nlinks} order {info.max_corder} {info.mounted}"
 
 
@@ -85,7 +86,8 @@ def group_create(w):
 
 
 def dump_properties(w, given, kinds):
-    """What a creation property list says. Kinds: O object, G group. Native files of the old format forget most."""
+    """The content of a creation property list. Kinds: O object, G group. Native files of the old format lose most of
+    it."""
     h = w.h
     a, b, flag = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_bool()
     pa, pb, out = ctypes.byref(a), ctypes.byref(b), []
@@ -99,7 +101,8 @@ def dump_properties(w, given, kinds):
     if "G" in kinds:
         out.append(f"{status(h.H5Pget_link_phase_change(given, pa, pb))} {a.value} {b.value}")
         out.append(f"{status(h.H5Pget_est_link_info(given, pa, pb))} {a.value} {b.value}")
-        # Not the size hint for a local heap: native files of the new format have it while the group stays in memory.
+        # Not the size hint for a local heap: native files of the new format have it only while the group stays in
+        # memory.
     return "; ".join(out)
 
 
@@ -107,7 +110,7 @@ OPEN_TWICE = "native HDF5 crashes when an object is closed that was refreshed by
 
 
 def token(w, one):
-    """What tells an open object from others; None if it cannot be asked."""
+    """The identity of an open object; None if it cannot be queried."""
     info = ObjectInfo()
     code = w.h.H5Oget_info3(one, ctypes.byref(info), 1) if w.h.H5Iget_type(one) in (2, 3, 5) else -1
     return (info.fileno, bytes(info.token_bytes)) if code >= 0 else None
@@ -165,7 +168,7 @@ def group_properties(w):
 
 @operation(6)
 def link_hard(w):
-    # Native HDF5 takes objects of different open calls for objects of different files.
+    # Native HDF5 treats objects of different open calls as objects of different files.
     name = w.name()
     where, *target = w.target()
     if not writable(w, where):
@@ -183,7 +186,8 @@ def link_soft(w):
 
 @operation(3)
 def link_external(w):
-    # Behind an external link a file has the degree "weak", which native HDF5 refuses beside another degree.
+    # A file opened through an external link has degree "weak", which native HDF5 refuses together with another
+    # degree.
     inside = w.links_out and w.close_degree < 2
     target = w.r.choice((*FILES, b"none.h5", b"./b.h5") if inside else (b"none.h5", b""))
     w.say(target)
@@ -289,7 +293,7 @@ BEHIND_SOFT = "native HDF5 does not follow soft links here: it reads an object a
 
 
 def behind_soft(w, where, name):
-    """True if there is a link on this path, its end included, that is none to an object itself."""
+    """True if this path, including its end, contains a link other than a hard link."""
     if where < 0:
         return False
     parts = [part for part in name.split(b"/") if part not in (b"", b".")]
@@ -319,7 +323,7 @@ def object_open_by_number(w):
 
 @operation(2)
 def object_open_by_token(w):
-    """Also shows that one object has one token."""
+    """Also checks that an object has one token."""
     info, where = ObjectInfo(), w.thing()
     if w.h.H5Oget_info3(where, ctypes.byref(info), 1) < 0:
         return "fails"
@@ -425,8 +429,9 @@ def writable(w, one):
 
 @operation(4)
 def identifier_name(w):
-    """The name is compared while objects have one path each: of several any will do, and native HDF5 keeps old ones
-    after some moves, those of attributes always, and of datasets and datatypes below a group that is deleted."""
+    """Compares the name while objects have one path each: with several any is right, and native HDF5 keeps old ones
+    after
+    some moves, those of attributes always, and of datasets and datatypes below a group that is deleted."""
     one = w.pick(ROOMS)
     compared = w.one_path and w.h.H5Iget_type(one) != 7 and (w.h.H5Iget_type(one) == 2 or not w.any_deleted)
     named = text(w.h.H5Iget_name(one, w.scratch, 200), w.scratch) if compared else ""

@@ -32,12 +32,13 @@ def about_attribute(code, info, exact=True):
 
 
 def about_walked(code, info):
-    """Native HDF5 makes up a creation order while it walks attributes of objects that track none."""
+    """Describes an attribute. Native HDF5 makes up a creation order when it walks attributes of objects that track
+    none."""
     return "fails" if code < 0 else str(info.cset)
 
 
 def order_of(w, where, name=None):
-    """An index and order for attributes; native HDF5 makes up the creation order where none is tracked."""
+    """An index and order for attributes; where creation order is not tracked, native HDF5 makes it up."""
     index, order = w.index_order()
     if index == 1 and (name not in (None, b".") or not tracks_attributes(w, where)):
         index = 0
@@ -62,7 +63,7 @@ def tracks_attributes(w, one):
 
 
 class Walk:
-    """A callback's state: what it saw, and when it is to stop or fail."""
+    """A callback's state: what it saw, and when it stops or fails."""
 
     def __init__(self, w, about, sorted_only):
         self.saw, self.about, self.sorted_only = [], about, sorted_only
@@ -72,7 +73,7 @@ class Walk:
         w.say(f"stop {self.stop} {self.code}" if self.stop is not None else "")
 
     def object(self, where, name, info, data):
-        """For visits to objects: native HDF5 comes to where it began once more if a cycle leads there."""
+        """Callback of object visits: native HDF5 visits the start again if a cycle leads there."""
         token = bytes(info.contents.token_bytes)
         if token == self.first:
             return 0
@@ -84,13 +85,13 @@ class Walk:
         return self.code if self.stop == len(self.saw) - 1 else 0
 
     def told(self, code, reached=None):
-        """What was seen, as a line; in native order it may come in any order."""
+        """What was seen, as a line; in native order the sequence does not matter."""
         saw = sorted(self.saw) if self.sorted_only else self.saw
         return f"{code if code >= 0 else 'fails'} {'' if reached is None else reached} [{', '.join(saw)}]"
 
 
 def first_number(w, order):
-    """Where to start."""
+    """The position to start from."""
     number = ctypes.c_uint64(0 if order == 2 else w.r.choice((0, 0, 0, 1, 2, 9)))
     w.say(f"from {number.value}")
     return number
@@ -114,7 +115,7 @@ def walk_links(w):
 def walk_all_links(w):
     where, (index, order) = w.place(), w.index_order()
     if order == 2:
-        order = 0  # the paths of what has several depend on the order
+        order = 0  # the paths of objects with several depend on the order
     walk = Walk(w, about_link, False)
     call = LINK(walk)
     if w.r.random() < 0.5:
@@ -126,7 +127,7 @@ def walk_all_links(w):
 def walk_all_objects(w):
     where, (index, order) = w.place(), w.index_order()
     if order == 2:
-        order = 0  # the paths that objects are met by depend on the order
+        order = 0  # the paths under which objects are visited depend on the order
     walk = Walk(w, about_object, False)
     call = OBJECT(walk.object)
     if w.r.random() < 0.5:
@@ -151,7 +152,7 @@ def walk_attributes(w):
 
 @operation(1)
 def walk_and_look(w):
-    """Opens, asks about and reads through other calls within the callback."""
+    """Opens, queries and reads through other calls within the callback."""
     where, (index, order) = w.place(), w.index_order()
     walk = Walk(w, about_link, order == 2)
     h, saw = w.h, walk.saw
@@ -171,7 +172,7 @@ def walk_and_look(w):
 
 @operation(0.7)
 def walk_and_add_attributes(w):
-    """Adds an attribute to each object that is met (allowed: it changes no links)."""
+    """Adds an attribute to each visited object (allowed: it changes no links)."""
     where, scalar = w.place(), w.h.H5Screate(0)
     walk, h = Walk(w, about_link, False), w.h
     kind = w.types.id(("int", 4, True, 0))
@@ -191,7 +192,7 @@ def walk_and_add_attributes(w):
 
 @operation(0.7)
 def walk_and_delete(w):
-    """Deletes what is met and stops at once, then starts anew: the way that HDF5 allows."""
+    """Deletes a visited object and stops at once, then starts again: the way that HDF5 allows."""
     if not w.new_format:
         return "native HDF5 cannot do this in groups of the old format"
     where, h, out = w.place(), w.h, []

@@ -1,4 +1,4 @@
-"""The two processes: starting them, giving them the same orders, comparing their answers."""
+"""The two processes: starts them, gives them the same orders, compares their answers."""
 
 import dataclasses
 import os
@@ -20,8 +20,8 @@ class Difference:
     cenote: str
 
     def kind(self):
-        """What differs, roughly: the operation and how each ended."""
-        if self.native.startswith(" "):  # within what a file holds
+        """A rough kind of difference: the operation and both outcomes."""
+        if self.native.startswith(" "):  # within the content of a file
             return ("a file's content",)
         return tuple(
             " ".join(line.split()[1:2] + line.split("->")[-1].split()[:1]) for line in (self.native, self.cenote)
@@ -29,7 +29,7 @@ class Difference:
 
 
 class Worker:
-    """One process, which begins anew after it died."""
+    """One process, which is restarted after it died."""
 
     def __init__(self, where, environment, library, without):
         self.where, self.environment, self.arguments = where, environment, [library, without]
@@ -37,7 +37,7 @@ class Worker:
         where.mkdir(exist_ok=True)
 
     def order(self, line):
-        """Tells it an episode."""
+        """Sends it an episode."""
         if self.process is None or self.process.poll() is not None:
             self._start("")
         self.process.stdin.write(line)
@@ -49,7 +49,7 @@ class Worker:
         self.process = subprocess.Popen(command, cwd=self.where, env=self.environment, **pipes)
 
     def answer(self):
-        """Its lines; one that says so if it died or hangs."""
+        """Its lines; a line that says so if it died or hangs."""
         out = self.process.stdout
         if not select.select([out], [], [], PATIENCE_S)[0]:
             self.stop()
@@ -63,7 +63,7 @@ class Worker:
         return text.decode(errors="backslashreplace").split("\n")
 
     def aloud(self, line, target=None):
-        """Does one episode in a process of its own that notes each step before it takes it; all that it noted."""
+        """Runs one episode in a process that notes each step beforehand; returns all notes."""
         self.stop()
         note = pathlib.Path(target or self.where / "aloud")
         if not target:
@@ -108,12 +108,12 @@ class Pair:
             )
 
     def run(self, seed, count, steps="-"):
-        """One episode; the first difference, if there is one."""
+        """Runs one episode; returns the first difference, if any."""
         order = f"{seed} {count} {steps} brief\n".encode()
         want, have = self._answers(order)
         if want == have:
             return None
-        if self._of_digests(want, have):  # once more, with all that files hold
+        if self._of_digests(want, have):  # once more, with the whole content of files
             again = self._answers(f"{seed} {count} {steps} full\n".encode())
             want, have = again if again[0] != again[1] else (want, have)
         if len(want) == 1 and want[0].startswith("it died") and len(have) > 1:
@@ -138,7 +138,7 @@ class Pair:
         return " lines " in first
 
     def aloud(self, seed, count, steps):
-        """One episode with each step printed before it is taken, and HDF5's errors: natively, then on Cenote."""
+        """Runs one episode, printing each step beforehand, and HDF5's errors: natively, then on Cenote."""
         order = f"{seed} {count} {steps} full\n".encode()
         for worker in (self.native, self.cenote):
             print(f"== {worker.where.name}", file=sys.stderr, flush=True)
@@ -146,7 +146,7 @@ class Pair:
             worker.aloud(order, "/dev/stderr")
 
     def forget(self):
-        """Begins with new processes: what differed may have left something open."""
+        """Starts new processes: after a difference something may have stayed open."""
         self.native.stop(), self.cenote.stop()
 
     @staticmethod

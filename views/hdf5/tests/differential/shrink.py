@@ -1,4 +1,4 @@
-"""Leaves out of an episode what a difference does not need."""
+"""Removes from an episode the steps that a difference does not need."""
 
 import time
 

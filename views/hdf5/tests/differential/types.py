@@ -1,4 +1,4 @@
-"""Random datatypes of all classes, values of them, and what memory holds of a value, comparable between processes.
+"""Random datatypes of all classes, values of them, and the content of memory in a form comparable between processes.
 
 A type is described by a tuple whose first member is its class:
 `("int", size, signed, order)`, `("float", size, order)`, `("string", size, padding, cset)`, `("vstring", cset)`,
@@ -15,7 +15,7 @@ LE, BE = 0, 1
 
 
 def size_of(t):
-    """Bytes of one element in memory."""
+    """Size of one element in memory, in bytes."""
     match t[0]:
         case "int" | "float" | "string" | "opaque" | "bits" | "enum" | "compound":
             return t[1]
@@ -43,7 +43,7 @@ def has_parts(t):
 
 
 def element_of(t):
-    """What arrays are of."""
+    """The innermost element type of an array."""
     while t[0] == "array":
         t = t[2]
     return t
@@ -63,7 +63,7 @@ def has_class(t, kind):
 
 
 def is_solid(t):
-    """True if every bit of an element counts: what memory holds can be compared as it is."""
+    """True if every bit of an element counts, so that memory can be compared byte for byte."""
     match t[0]:
         case "compound":
             return sum(size_of(m[2]) for m in t[2]) == t[1] and all(is_solid(m[2]) for m in t[2])
@@ -120,12 +120,13 @@ def random_compound(r, depth, references):
 
 
 def memory_type(r, t):
-    """A type to write or read elements of type `t` with: mostly the same, else one that HDF5 converts (or refuses)."""
+    """A type for writing or reading elements of type `t`: mostly `t`, else one that HDF5 converts (or refuses)."""
     if r.random() < 0.45:
         return t
     if r.random() < 0.02:
         other = random_type(r, 1)
-        # HDF5 takes the bytes of a string for a pointer to one, and makes anything of a name that an enumeration lacks.
+        # HDF5 takes the bytes of a string for a pointer to one, and gives arbitrary values for names that an
+        # enumeration lacks.
         return t if any(has_class(one, kind) for one in (t, other) for kind in ("vstring", "enum")) else other
     match t[0]:
         case "int" | "float":
@@ -155,14 +156,15 @@ def memory_type(r, t):
 
 
 def written_type(r, t):
-    """A type to write elements of type `t` with. Within variable-length parts no field is left out: whether native HDF5
-    keeps the old ones depends on whether there are more such parts in them."""
+    """A type for writing elements of type `t`. Within variable-length parts no field is left out: whether native HDF5
+    keeps
+    the old ones depends on whether the parts contain more such parts."""
     memory = memory_type(r, t)
     return t if lacks_fields(t, memory, False) else memory
 
 
 def lacks_fields(t, memory, within):
-    """True if a compound type within a variable-length one has fewer fields than it has in the file."""
+    """True if a compound type within a variable-length one has fewer fields than in the file."""
     if t[0] != memory[0]:
         return False
     match t[0]:
@@ -187,7 +189,7 @@ class Types:
         self.known, self.ids = {}, set()
 
     def id(self, t):
-        """The identifier; it belongs to this."""
+        """The identifier, owned by this object."""
         found = self.known.get(t)
         if found is None:
             if len(self.known) > 3000:
@@ -241,7 +243,7 @@ class Types:
 
 
 def random_value(r, t, keep):
-    """The bytes of one element; memory that it points to is put into `keep`."""
+    """The bytes of one element; appends the memory that it points to to `keep`."""
     match t[0]:
         case "int" | "bits":
             if r.random() < 0.7:
@@ -284,14 +286,14 @@ def random_values(r, t, count, keep):
     """The bytes of `count` elements."""
     if t[0] in ("int", "bits", "opaque"):
         return r.randbytes(t[1] * count)
-    if count > 64:  # values repeat, so that making many is not what the time goes into
+    if count > 64:  # values repeat, to save the time of making many
         some = b"".join(random_value(r, t, keep) for _ in range(37))
         return (some * (count // 37 + 1))[: count * size_of(t)]
     return b"".join(random_value(r, t, keep) for _ in range(count))
 
 
 def seen(t, memory, count, at=0):
-    """What `count` elements hold, as something that two processes can compare."""
+    """The content of `count` elements in a form that two processes can compare."""
     size = size_of(t)
     if is_solid(t):
         part = memory[at : at + size * count]
@@ -300,7 +302,7 @@ def seen(t, memory, count, at=0):
 
 
 def see(t, memory, at):
-    """What one element holds."""
+    """The content of one element."""
     match t[0]:
         case "compound":
             return [see(part, memory, at + offset) for _, offset, part in t[2]]

@@ -1,7 +1,7 @@
-"""One of the two processes: carries out the episodes that it is told on standard input, and writes what it saw.
+"""One of the two processes: runs the episodes given on standard input, and writes what it saw.
 
-An order is a line `SEED OPERATIONS STEPS`, with `-` for all steps; an answer is a line with a number of bytes, and that
-many bytes: one line for each step.
+An order is a line `SEED OPERATIONS STEPS`, with `-` for all steps; an answer is a line with a number of bytes, followed
+by that many bytes: one line for each step.
 """
 
 import ctypes
@@ -44,7 +44,7 @@ def episode(w, seed, count, steps):
 
 
 def main():
-    """Arguments: library (or nothing), operations to leave out, a file to note each step in beforehand (or nothing)."""
+    """Arguments: library (or nothing), operations to leave out, a file for notes before each step (or nothing)."""
     library, without, aloud = sys.argv[1:4]
     w = World(Library(library or None), set(without.split(",")))
     if aloud:

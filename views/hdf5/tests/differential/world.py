@@ -1,7 +1,7 @@
-"""What a process knows while it carries out random calls: the library, open identifiers, names, dice; and the register
-of operations.
+"""The state of a process that carries out random calls: the library, open identifiers, names, random numbers; and the
+register of operations.
 
-Every decision comes from the dice and from earlier results: two processes that see the same do the same.
+Every decision comes from the random numbers and from earlier results: two processes that see the same do the same.
 """
 
 import bisect
@@ -24,7 +24,7 @@ OPERATIONS = []  # (name, weight, function)
 
 
 def operation(weight):
-    """Registers a function as an operation that is chosen with this weight."""
+    """Registers a function as an operation with this weight in the draw."""
 
     def register(function):
         OPERATIONS.append((function.__name__, weight, function))
@@ -38,14 +38,14 @@ class World:
 
     def __init__(self, library, without=()):
         self.h = library
-        self.plain_types = frozenset(all_open(library))  # those of the library
+        self.plain_types = frozenset(all_open(library))  # the library's own types
         self.types = Types(library)
         self.r = random.Random()
         self.at = None
         self.open = {room: [] for room in ROOMS}
-        self.holders = {}  # of each open attribute: its object, which nobody knows what becomes of without it
+        self.holders = {}  # the object of each open attribute, whose fate is undefined without it
         self.any_resized = self.any_copied = self.any_deleted = self.any_by_reference = False
-        self.one_path = True  # to each object: no links beside those of creation, and nothing opened without one
+        self.one_path = True  # per object: no links besides those of creation, and nothing opened without one
         self.lists = {}
         self.order, self.order_of, self.number = [], None, 0
         self.words, self.new_format, self.close_degree, self.links_out = [], False, 0, True
@@ -62,16 +62,17 @@ class World:
     # Steps
 
     def step(self, seed, number):
-        """Carries out operation `number` of an episode; a line about it that must be the same in both processes."""
+        """Carries out operation `number` of an episode; returns a line that must be the same in both processes."""
         self.r.seed(seed * 100_003 + number)
-        # In every third episode names come and go in the orders of `crates/workload`, besides those drawn one by one.
+        # In every third episode names also come and go in the orders of `crates/workload`, besides those drawn one by
+        # one.
         order_of = (seed, number // ORDER_STEPS) if seed % 3 == 0 else None
         if order_of != self.order_of:
             self.order = steps(seed * 1000 + order_of[1], 12, ORDER_STEPS) if order_of else []
             self.order_of = order_of
         self.number = number
         self.new_format, self.close_degree = seed % 2 == 0, (0, 0, 1, 0, 2, 3, 0, 0)[seed // 2 % 8]
-        # Behind an external link a file is opened as the first one is: all for writing then.
+        # Through an external link a file is opened like the first one: then all are open for writing.
         self.links_out = seed // 16 % 2 == 0
         if number < 2:
             name, function = "file_create", None
@@ -104,7 +105,7 @@ class World:
             self.aloud(" ".join(self.words))
 
     def end(self):
-        """Closes everything that an episode left open; what had to be closed, as a line."""
+        """Closes everything that an episode left open; returns a line about what had to be closed."""
         h, left = self.h, 0
         self.let_go(*list(self.holders))
         self.any_resized = self.any_copied = self.any_deleted = self.any_by_reference = False
@@ -125,14 +126,14 @@ class World:
     # Identifiers
 
     def of_ours(self):
-        """All identifiers of the files that the operations are about, whoever holds them."""
+        """All identifiers of the operations' files, whoever holds them."""
         plain, made = self.plain_types, self.types.ids
         found = [one for one in all_open(self.h) if one not in plain and one not in made]
         kept = [one for one in found if self.h.H5Iget_type(one) != 3 or self.h.H5Tcommitted(one) > 0]
         return [one for one in kept if self.file_of(one)[0] in FILES]
 
     def file_of(self, one):
-        """The name and the flags of the file that an identifier is of."""
+        """The name and the flags of an identifier's file."""
         intent, of = ctypes.c_uint(), self.h.c.H5Iget_file_id(one)
         self.h.H5Fget_intent(of, ctypes.byref(intent))
         length = self.h.H5Fget_name(of, self.scratch, 100)
@@ -140,7 +141,7 @@ class World:
         return ctypes.string_at(self.scratch).split(b"/")[-1] if length > 0 else b"", intent.value
 
     def adopt(self, one, room=None):
-        """Keeps an identifier that a call returned; `ok` or `fails`."""
+        """Keeps an identifier that a call returned; returns `ok` or `fails`."""
         if one < 0:
             return "fails"
         if room is None:
@@ -156,13 +157,13 @@ class World:
         return f"ok:{room}"
 
     def let_go(self, *attributes):
-        """Closes the objects of attributes that are closed."""
+        """Closes the objects of closed attributes."""
         for one in attributes:
             if one in self.holders:
                 self.h.H5Oclose(self.holders.pop(one))
 
     def same(self, one):
-        """How many open identifiers are of the same object as this one."""
+        """The number of open identifiers of the same object."""
         from .on_structure import token
 
         mine = token(self, one)
@@ -186,7 +187,7 @@ class World:
         return bool(self.open[room])
 
     def place(self):
-        """Where a name starts: a file or group, seldom something else."""
+        """The start of a path: a file or group, seldom something else."""
         if self.at is not None:
             self.say("its file")
             return self.at
@@ -202,7 +203,7 @@ class World:
     # Names
 
     def name(self, new=False):
-        """A path from a small pool, so that many calls meet."""
+        """A path from a small pool, so that many calls refer to the same names."""
         if self.order and self.r.random() < 0.3:
             at = self.number % ORDER_STEPS
             ahead = (ordinal for is_put, ordinal in self.order[at:] if is_put == new)
@@ -240,21 +241,22 @@ class World:
     # Property lists
 
     def list_of(self, key, make):
-        """A property list made once per episode for each key."""
+        """A property list, made once per episode and key."""
         found = self.lists.get(key)
         if found is None:
             found = self.lists[key] = make()
         return found
 
     def target(self):
-        """Where to make something: a place, a name, and link creation properties, for the next three arguments."""
+        """The place, name and link creation properties of a new object, for the next three arguments."""
         where, name, lcpl = self.place(), self.name(new=True), self.link_create()
         if lcpl and b"/" in name.strip(b"/"):
             self.missing = next(((where, p) for p in prefixes(name) if self.h.H5Lexists(where, p, 0) == 0), None)
         return where, name, lcpl
 
     def tidy(self, out):
-        """On Cenote a call that fails leaves no intermediate groups behind; native HDF5 does, and counts them."""
+        """Makes missing intermediate groups: after a failed call native HDF5 leaves them behind and counts them,
+        Cenote does not."""
         if self.missing and "fails" in out:
             if self.h.H5Lexists(*self.missing, 0) == 0:
                 self.h.H5Gclose(self.h.H5Gcreate2(*self.missing, 0, 0, 0))
@@ -286,22 +288,22 @@ class World:
 
 
 def all_open(h):
-    """All identifiers of the library of whatever file, and of datatypes that are in none."""
+    """All identifiers of the library, of any file, and of datatypes outside files."""
     ids = (ctypes.c_int64 * h.H5Fget_obj_count(OF_ANY_FILE, 0x1F))()
     return ids[: max(h.H5Fget_obj_ids(OF_ANY_FILE, 0x1F, len(ids), ids), 0)]
 
 
 def prefixes(name):
-    """The paths of the groups on the way."""
+    """The paths of the intermediate groups."""
     parts = name.split(b"/")
     return [path for n in range(1, len(parts)) if (path := b"/".join(parts[:n])).strip(b"/")]
 
 
 def status(code):
-    """A status, or true or false."""
+    """A status as text, or true or false."""
     return "fails" if code < 0 else "yes" if code else "ok"
 
 
 def text(length, buffer):
-    """What a call that gives a string gave."""
+    """The result of a call that returns a string."""
     return "fails" if length < 0 else f"{length}:{ctypes.string_at(buffer)!r}" if length else "nothing"

@@ -1,4 +1,4 @@
-/* What C programs usually do; prints what it saw as JSON: versions, then one result per check. */
+/* Usual operations of C programs; prints the results as JSON: versions, then one result per check. */
 #include <hdf5.h>
 #include <stdio.h>
 #include <stdlib.h>

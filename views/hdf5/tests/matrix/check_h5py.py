@@ -1,4 +1,4 @@
-"""What h5py programs usually do; prints what they saw as JSON: versions, then one result per check."""
+"""Usual operations of h5py programs; prints the results as JSON: versions, then one result per check."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ def check(function):
 
 
 def plain(value):
-    """Something that JSON can say."""
+    """A value that JSON can represent."""
     if isinstance(value, np.ndarray):
         return [str(value.dtype), list(value.shape), [plain(v) for v in value.ravel().tolist()]]
     if isinstance(value, (list, tuple)):
@@ -38,7 +38,7 @@ def chunks_and_filters(f):
     data = np.arange(4000.0).reshape(40, 100)
     for name, how in {
         "gzip": {"compression": "gzip", "shuffle": True},
-        # A filter of h5py's own, which HDF5's tools do not have.
+        # h5py's own filter, which HDF5's tools lack.
         "lzf": {"compression": None if len(sys.argv) > 2 else "lzf", "fletcher32": True},
         "scaleoffset": {"scaleoffset": 2},
         "plain": {"fillvalue": 3},

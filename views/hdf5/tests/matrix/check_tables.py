@@ -1,4 +1,4 @@
-"""What PyTables programs usually do; prints what they saw as JSON: versions, then one result per check."""
+"""Usual operations of PyTables programs; prints the results as JSON: versions, then one result per check."""
 
 import json
 import pathlib

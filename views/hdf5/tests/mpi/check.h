@@ -1,4 +1,4 @@
-/* What every program here begins with: MPI, a file opened by all ranks, and checks that end the program. */
+/* Common start of all programs here: MPI, a file opened by all ranks, and checks that end the program. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -18,7 +18,7 @@
         }                                                                                          \
     } while (0)
 
-/* The value of an expression without HDF5 printing its failure. */
+/* Evaluates an expression without HDF5 printing its failure. */
 #define QUIETLY(result, expression)                                                                \
     do {                                                                                           \
         H5E_auto2_t print_;                                                                        \

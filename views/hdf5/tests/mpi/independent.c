@@ -1,4 +1,4 @@
-/* With CENOTE_HDF5_MPI=independent every rank makes objects of its own when it likes; native HDF5 cannot do this. */
+/* With CENOTE_HDF5_MPI=independent every rank makes its own objects at any time; native HDF5 cannot do this. */
 #include "check.h"
 
 int main(int argc, char **argv)
@@ -10,7 +10,7 @@ int main(int argc, char **argv)
     hsize_t length = 100, many = (hsize_t)(5 + 3 * rank);
     hid_t space = H5Screate_simple(1, &length, NULL);
     char path[64];
-    /* Not even as many on one rank as on another. */
+    /* The number of objects differs between ranks. */
     for (hsize_t i = 0; i < many; i++) {
         int data[100];
         for (int k = 0; k < 100; k++) {

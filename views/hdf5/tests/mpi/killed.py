@@ -19,7 +19,7 @@ last_step = pick.randrange(3, 20)
 
 
 def part(step, rank, ranks):
-    """Rows of a rank in a step: a stripe, every n-th row, or whatever overlaps."""
+    """Rows of a rank in a step: a stripe, every n-th row, or overlapping rows."""
     if step % 3 == 0:
         return slice(rank * rows // ranks, (rank + 1) * rows // ranks)
     if step % 3 == 1:
@@ -47,7 +47,7 @@ if what == "write":
             f.flush()
             if comm.rank == 0:
                 print(f"flushed {step} with {comm.size} ranks", flush=True)
-            # Steps write over each other: only what is flushed by all may be overwritten.
+            # Steps overwrite each other: only what all have flushed may be overwritten.
             comm.barrier()
 
 lines = [line.split() for line in sys.stdin if line.startswith("flushed ")]

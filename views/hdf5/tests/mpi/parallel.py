@@ -49,7 +49,7 @@ with h5py.File(path, "r", driver="mpio", comm=comm) as f:
     assert f.attrs["title"] == "made by all ranks" and list(f.attrs["steps"]) == list(range(5))
     assert f["alias"] == f["plain"]
 
-# References to regions, which native HDF5 does not write in parallel programs, lead where they should for all ranks.
+# Region references, which native HDF5 does not write in parallel programs, lead to the right places on all ranks.
 with h5py.File(path, "r+", driver="mpio", comm=comm) as f:
     refs = f.create_dataset("refs", (ranks,), h5py.regionref_dtype)
     refs[rank] = f["plain"].regionref[rank, : rank + 1]
@@ -58,7 +58,7 @@ with h5py.File(path, "r+", driver="mpio", comm=comm) as f:
     assert all((f["plain"][refs[r]] == whole[r, : r + 1]).all() for r in range(ranks))
     assert (f["plain"][f.attrs["ref"]] == whole[1]).all()
 
-# A native file that all ranks change stays one.
+# A native file that all ranks change stays native.
 native = path + ".native"
 if rank == 0:
     with h5py.File("in memory", "w", driver="core", backing_store=False) as f:

@@ -47,7 +47,7 @@ static void rows(hid_t file, const char *name, int chunk_rows, int filter, H5FD_
     MPI_Barrier(MPI_COMM_WORLD);
     row(dset, (rank + 1) % ranks, dxpl, 0);
     if (chunk_rows) {
-        /* However far another rank is ahead, this one sees the extent that its own calls have made. */
+        /* However far another rank is ahead, this rank sees the extent that its own calls have set. */
         for (int step = 2; step <= 4; step++) {
             dims[0] = (hsize_t)(ranks * step);
             CHECK(H5Dset_extent(dset, dims) >= 0);
@@ -75,7 +75,7 @@ static void rows(hid_t file, const char *name, int chunk_rows, int filter, H5FD_
     H5Pclose(dcpl);
 }
 
-/* Only rank 0 has something to write and the last rank something to read; the others take part with nothing. */
+/* Only rank 0 writes elements and only the last rank reads any; the others take part with empty selections. */
 static void nothing(hid_t file)
 {
     hsize_t length = 10;
@@ -109,7 +109,7 @@ int main(int argc, char **argv)
     rows(file, "compressed, shared chunks", 3, 1, H5FD_MPIO_COLLECTIVE);
     nothing(file);
     CHECK(H5Fclose(file) >= 0);
-    /* After the close by all, everything is there for everybody. */
+    /* After all have closed the file, every rank sees everything. */
     file = open_file(name, H5F_ACC_RDONLY);
     hid_t dxpl = transfer(H5FD_MPIO_INDEPENDENT), dset = H5Dopen2(file, "compressed, shared chunks", H5P_DEFAULT);
     for (int i = 0; i < 4 * ranks; i++) {

@@ -1,4 +1,4 @@
-/* Calls that change metadata, made by all ranks: each is made once, and no rank sees what others will do later. */
+/* Calls that change metadata, made by all ranks: each takes effect once, and no rank sees later calls of others. */
 #include "check.h"
 
 static hsize_t links_in(hid_t group)
@@ -40,7 +40,7 @@ static void write_and_check(hid_t dset, int base)
     H5Sclose(space);
 }
 
-/* After its n-th creation a rank sees n objects, also if others have long called the next one. */
+/* After its n-th creation a rank sees n objects, even if others have already made the next call. */
 static void nobody_sees_ahead(hid_t file)
 {
     hid_t group = H5Gcreate2(file, "ahead", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
@@ -63,7 +63,7 @@ static void nobody_sees_ahead(hid_t file)
     H5Gclose(group);
 }
 
-/* An object that loses its name while ranks have it open lives on until the last of them closes it. */
+/* An object unlinked while ranks have it open stays until the last of them closes it. */
 static void unlinked_while_open(hid_t file)
 {
     for (int i = 0; i < 5; i++) {
@@ -101,7 +101,7 @@ static void attributes(hid_t file)
         CHECK(H5Adelete(group, "b") >= 0);
         CHECK(H5Aexists(group, "b") == 0);
     }
-    /* Made and not written, then something else. */
+    /* Created and not written, then another call. */
     hid_t attr = H5Acreate2(group, "late", H5T_NATIVE_INT, scalar, H5P_DEFAULT, H5P_DEFAULT);
     CHECK(attr >= 0 && has(file, "attrs"));
     have = 7;
@@ -111,7 +111,7 @@ static void attributes(hid_t file)
     H5Sclose(scalar);
 }
 
-/* What fails fails on all ranks, and all go on. */
+/* A failing call fails on all ranks, and all continue. */
 static void failures(hid_t file)
 {
     hid_t id, group = H5Gcreate2(file, "failures", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
@@ -157,7 +157,7 @@ static void links_and_copies(hid_t file)
     H5Pclose(lcpl);
 }
 
-/* A dataset that gets its name after it was made. */
+/* A dataset that gets its name after its creation. */
 static void anonymous(hid_t file)
 {
     hsize_t length = 64;
@@ -181,7 +181,7 @@ static void anonymous(hid_t file)
     H5Sclose(space);
 }
 
-/* Objects made and looked up behind an external link. */
+/* Objects created and looked up through an external link. */
 static void external(hid_t file, const char *name)
 {
     char other[4096];
@@ -200,7 +200,7 @@ static void external(hid_t file, const char *name)
     CHECK(has(file, "outside/made/data"));
 }
 
-/* Ranks that make different calls are told so; nobody waits for ever. Only a store can tell. */
+/* Ranks that make different calls get an error; no rank waits forever. Only a store can detect this. */
 static void parted_ways(const char *name)
 {
     char other[4096];

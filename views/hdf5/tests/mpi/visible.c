@@ -1,5 +1,5 @@
-/* What a rank has written when its call returns, every other sees, and what is written later wins, with no flush between:
- * small writes of all ranks to any part of a dataset, then a barrier, then reads and the next writes. */
+/* Without flushes, every rank sees what another has written once its call has returned, and later writes win: small
+ * writes of all ranks to any part of a dataset, then a barrier, then reads and the next writes. */
 #include "check.h"
 
 #define ELEMENTS 20000
@@ -27,7 +27,7 @@ static void move(hid_t dset, hsize_t start, hsize_t count, int *values, int writ
     H5Sclose(space);
 }
 
-/* Rounds of writes, of which all ranks know which rank writes where. */
+/* Rounds of writes; all ranks know which rank writes where. */
 static void rounds(hid_t file, const char *name, hsize_t chunk, int many)
 {
     static int want[ELEMENTS], have[ELEMENTS];
@@ -40,7 +40,7 @@ static void rounds(hid_t file, const char *name, hsize_t chunk, int many)
     CHECK(dset >= 0);
     memset(want, 0, sizeof want);
     for (int round = 0; round < many; round++) {
-        /* Ranks write parts that do not overlap, in several calls; each round's overlap those of the rounds before. */
+        /* Ranks write disjoint parts, in several calls; the parts overlap those of earlier rounds. */
         int from = (int)roll(ELEMENTS - ranks * MOST > 0 ? ELEMENTS - ranks * MOST : 1);
         int length = (ELEMENTS - from) / ranks, calls = 1 + (int)roll(20);
         length = length > MOST ? MOST : length;
@@ -68,7 +68,7 @@ static void rounds(hid_t file, const char *name, hsize_t chunk, int many)
     }
     CHECK(H5Dclose(dset) >= 0);
     if (roll(2)) {
-        /* Of a dataset that is gone nothing arrives late, which a flush would tell. */
+        /* No write to a deleted dataset arrives late: a flush would report it. */
         CHECK(H5Ldelete(file, name, H5P_DEFAULT) >= 0);
     }
     CHECK(H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0);
@@ -87,7 +87,7 @@ int main(int argc, char **argv)
         snprintf(name, sizeof name, "d%d", i);
         rounds(file, name, i % 3 == 0 ? 0 : i % 3 == 1 ? 1024 : ELEMENTS, 40);
     }
-    /* Open once more: what is written through one handle is seen through the other. */
+    /* Opened again: writes through one handle are seen through the other. */
     hid_t again = H5Freopen(file);
     CHECK(again >= 0);
     rounds(again, "again", 0, 40);
