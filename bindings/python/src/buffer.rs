@@ -5,13 +5,13 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 
-/// A contiguous buffer that another Python object owns, and keeps in place while this lives.
+/// A contiguous buffer owned by another Python object, which keeps it in place while this lives.
 ///
-/// Another thread may change the bytes while the store reads them, as with every library that lets go of the GIL:
-/// which of the values is then stored is undefined, and nothing else is.
+/// Another thread may change the bytes while the store reads them, as with every library that releases the GIL: it is
+/// then undefined which value is stored, and nothing else.
 pub struct Bytes(PyUntypedBuffer);
 
-// SAFETY: the buffer stays where it is until it is released, which PyO3 does attached to the interpreter whatever the
+// SAFETY: the buffer stays in place until it is released, which PyO3 does attached to the interpreter, whatever the
 // thread; the accessors below are plain reads of pointer and length.
 unsafe impl Send for Bytes {}
 // SAFETY: as above.
@@ -29,7 +29,7 @@ impl Bytes {
             ))
         }
     }
-    /// The buffer of `value`, to be filled.
+    /// The writable buffer of `value`.
     pub fn to_fill(value: &Bound<'_, PyAny>) -> PyResult<Self> {
         let bytes = Self::of(value)?;
         if bytes.0.readonly() {
@@ -47,13 +47,13 @@ impl Bytes {
         // SAFETY: the exporter guarantees `len` bytes at the pointer while the buffer is held, and it is contiguous.
         unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast(), len) }
     }
-    /// Its bytes, to be filled.
+    /// Its bytes, for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let len = self.0.len_bytes();
         if len == 0 || self.0.readonly() {
             return &mut [];
         }
-        // SAFETY: as above, and the exporter allows writing; `&mut self` keeps us from making two such slices.
+        // SAFETY: as above, and the exporter allows writing; `&mut self` prevents a second such slice.
         unsafe { std::slice::from_raw_parts_mut(self.0.buf_ptr().cast(), len) }
     }
 }

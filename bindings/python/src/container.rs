@@ -35,16 +35,16 @@ impl Container {
     fn label(&self, py: Python<'_>) -> PyResult<String> {
         py.detach(|| self.0.info()).map(|info| info.label).map_err(raise)
     }
-    /// The store that it is in.
+    /// Its store.
     #[getter]
     fn store(&self) -> Store {
         self.0.store().clone().into()
     }
-    /// As it stands.
+    /// Its present state.
     fn info(&self, py: Python<'_>) -> PyResult<ContainerInfo> {
         py.detach(|| self.0.info()).map(ContainerInfo::from).map_err(raise)
     }
-    /// Change what can be changed; None leaves as it is.
+    /// Change settings; None keeps one.
     #[pyo3(signature = (durability = None, quota = None, policy = None, owner_uid = None, owner_gid = None, mode = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords of Python's")]
     fn set(
@@ -70,17 +70,17 @@ impl Container {
         })
         .map_err(raise)
     }
-    /// Keep all that is in it now, for reading, under a name; no data are copied.
+    /// Keep its present content for reading, under a name; no data are copied.
     #[pyo3(signature = (name, replace = false))]
     fn snapshot(&self, py: Python<'_>, name: &str, replace: bool) -> PyResult<()> {
         py.detach(|| if replace { self.0.replace_snapshot(name) } else { self.0.snapshot(name) }).map_err(raise)
     }
-    /// Its snapshots, in the order of names.
+    /// Its snapshots, ordered by name.
     fn snapshots(&self, py: Python<'_>) -> PyResult<Vec<SnapshotInfo>> {
         let found = py.detach(|| self.0.snapshots()).map_err(raise)?;
         Ok(found.into_iter().map(SnapshotInfo::from).collect())
     }
-    /// A snapshot, as a container that can be read.
+    /// A snapshot, as a readable container.
     fn open_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<Self> {
         py.detach(|| self.0.open_snapshot(name)).map(Self).map_err(raise)
     }
@@ -88,18 +88,18 @@ impl Container {
     fn delete_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         py.detach(|| self.0.delete_snapshot(name)).map_err(raise)
     }
-    /// Hold again what it held when the snapshot was made.
+    /// Restore its content to that of the snapshot.
     fn roll_back(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         py.detach(|| self.0.roll_back(name)).map_err(raise)
     }
-    /// A new object; the id is drawn at random and the block size the container's where None.
+    /// Make an object. By default the id is random and the block size the container's.
     #[pyo3(signature = (id = None, block_size = None))]
     fn create_object(&self, py: Python<'_>, id: Option<Bound<'_, PyAny>>, block_size: Option<u64>) -> PyResult<Object> {
         let id = id.as_ref().map(object_id).transpose()?;
         let shift = block_size.map(block_shift).transpose()?;
         py.detach(|| self.0.create_object(id, shift)).map(Object).map_err(raise)
     }
-    /// Many new objects in one journal record; raises Exists if one is there (the others are made).
+    /// Make many objects in one journal record; raises Exists if one exists (the others are made).
     #[pyo3(signature = (ids, block_size = None))]
     fn create_objects(
         &self,
@@ -115,7 +115,7 @@ impl Container {
         }
         Ok(ids.into_iter().map(|id| Object(self.0.object(id))).collect())
     }
-    /// A handle without a round trip; a missing object shows at first use.
+    /// A handle without a round trip; a missing object is reported at first use.
     fn object(&self, id: Bound<'_, PyAny>) -> PyResult<Object> {
         Ok(Object(self.0.object(object_id(&id)?)))
     }
@@ -124,7 +124,7 @@ impl Container {
         let id = object_id(&id)?;
         py.detach(|| self.0.delete_object(id)).map_err(raise)
     }
-    /// All objects, by ascending id, fetched as the iteration goes.
+    /// All objects, by ascending id, fetched during the iteration.
     #[pyo3(signature = (after = None))]
     fn objects(&self, after: Option<Bound<'_, PyAny>>) -> PyResult<Objects> {
         let after = after.as_ref().map(object_id).transpose()?;
@@ -141,7 +141,7 @@ impl Container {
             Err(error) => Err(raise(error)),
         }
     }
-    /// The index of that id; made if it is not there and `create` is true.
+    /// The index with that id; made if it does not exist and `create` is true.
     #[pyo3(signature = (id, create = true))]
     fn index(&self, py: Python<'_>, id: Bound<'_, PyAny>, create: bool) -> PyResult<Index> {
         let id = index_id(&id)?;
@@ -150,7 +150,7 @@ impl Container {
         }
         Ok(Index(self.0.index(id)))
     }
-    /// A new index; the id is drawn at random where None.
+    /// Make an index. By default the id is random.
     #[pyo3(signature = (id = None))]
     fn create_index(&self, py: Python<'_>, id: Option<Bound<'_, PyAny>>) -> PyResult<Index> {
         let id = id.as_ref().map(index_id).transpose()?;
@@ -181,7 +181,7 @@ impl Container {
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.flush()).map_err(raise)
     }
-    /// Read and check everything in it.
+    /// Read and check all its content.
     fn verify(&self, py: Python<'_>) -> PyResult<VerifyReport> {
         let report = py.detach(|| self.0.verify()).map_err(raise)?;
         VerifyReport::new(py, report)

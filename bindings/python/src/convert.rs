@@ -1,4 +1,4 @@
-//! Python values as the client's: ids, durability, block sizes, tiers.
+//! Conversion of Python values to the client's: ids, durability, block sizes, tiers.
 
 use std::str::FromStr;
 
@@ -9,7 +9,7 @@ use pyo3::types::PyString;
 
 use crate::errors::{invalid, raise};
 
-/// An id as hexadecimal digits (what the command line shows) or as a whole number.
+/// An id in hexadecimal digits (as on the command line) or as an integer.
 fn id_of<Id: FromStr<Err = Error>>(value: &Bound<'_, PyAny>, wrap: fn(u128) -> Id) -> PyResult<Id> {
     if let Ok(text) = value.cast::<PyString>() {
         return text.to_str()?.parse().map_err(raise);
@@ -29,7 +29,7 @@ pub fn index_id(value: &Bound<'_, PyAny>) -> PyResult<IndexId> {
     id_of(value, IndexId)
 }
 
-/// The durability of a word.
+/// The durability with this name.
 pub fn durability(word: &str) -> PyResult<Durability> {
     [Durability::Sync, Durability::Async, Durability::Scratch, Durability::Bypass]
         .into_iter()
@@ -60,7 +60,7 @@ pub fn container_spec(word: &str, block_size: u64, quota: u64, policy: String) -
     })
 }
 
-/// Tiers in the words of the command line; `cenote.Tier` writes itself so.
+/// Tiers in command-line form, which `str(cenote.Tier(...))` also returns.
 pub fn tiers(values: &[Bound<'_, PyAny>]) -> PyResult<Vec<DeviceSpec>> {
     values.iter().map(tier).collect()
 }
@@ -70,7 +70,7 @@ pub fn tier(value: &Bound<'_, PyAny>) -> PyResult<DeviceSpec> {
     value.str()?.to_str()?.parse().map_err(raise)
 }
 
-/// Codes of many keys: an exception if the first that is not `Ok` is something else than what is expected.
+/// The exception for an unexpected code among those of many keys.
 pub fn unexpected(code: KeyCode, subject: &str) -> PyErr {
     let (kind, cause) = match code {
         KeyCode::NotFound => (ErrorKind::NotFound, String::new()),

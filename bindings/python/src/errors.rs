@@ -1,5 +1,5 @@
-//! The store's errors as Python exceptions. The classes are Python's (`cenote/_errors.py`): several of them are also
-//! `KeyError`, `OSError` or `PermissionError`, which only Python code can say.
+//! The store's errors as Python exceptions. The classes are in Python (`cenote/_errors.py`): several also derive from
+//! `KeyError`, `OSError` or `PermissionError`, which only Python code can declare.
 
 use cenote::{Error, ErrorKind};
 use cenote_posix::FsError;
@@ -31,13 +31,13 @@ pub fn raise(error: Error) -> PyErr {
     })
 }
 
-/// The exception for an argument that makes no sense.
+/// The exception for an invalid argument.
 pub fn invalid(subject: impl Into<String>, cause: impl Into<String>) -> PyErr {
     raise(Error::new(ErrorKind::InvalidInput, subject).because(cause))
 }
 
-/// The exception for a failure of files: the built-in one for its number (`FileNotFoundError`, …), with the store's own
-/// error as its cause.
+/// The exception for a failed file operation: the built-in one for its error number (`FileNotFoundError`, …), with the
+/// store's own error as its cause.
 pub fn raise_os(error: FsError, path: Option<&FsPath>) -> PyErr {
     Python::attach(|py| {
         let text = std::io::Error::from_raw_os_error(error.errno).to_string();
@@ -46,7 +46,7 @@ pub fn raise_os(error: FsError, path: Option<&FsPath>) -> PyErr {
             Some(Ok(path)) => PyOSError::new_err((error.errno, text, path)),
             _ => PyOSError::new_err((error.errno, text)),
         };
-        // Only calling the class picks the subclass for the number.
+        // Only a call of the class selects the subclass for the number.
         let made = made.value(py).clone();
         let exception = PyErr::from_value(made.into_any());
         exception.set_cause(py, error.cause.map(|cause| raise(*cause)));

@@ -12,17 +12,17 @@ use crate::file_info::FileStat;
 use crate::files::FsPath;
 use crate::view::{Held, View};
 
-/// An open file of a store: reads and writes at offsets, without buffering. `Store.files.open` makes a Python file of it.
+/// An open file of a store: reads and writes at offsets, without buffering. `Store.files.open` wraps it in a Python file.
 #[pyclass(frozen, module = "cenote")]
 pub struct RawFile {
-    /// None once it is closed.
+    /// None once closed.
     file: RwLock<Option<Arc<File>>>,
     path: FsPath,
     caller: Caller,
     flags: OpenFlags,
 }
 
-/// What the mode of the built-in `open` means.
+/// Parses a mode of the built-in `open`.
 pub fn open_flags(mode: &str) -> PyResult<OpenFlags> {
     let has = |c: char| mode.contains(c);
     let kinds = ['r', 'w', 'a', 'x'].into_iter().filter(|c| has(*c)).count();
@@ -41,7 +41,7 @@ pub fn open_flags(mode: &str) -> PyResult<OpenFlags> {
 }
 
 impl RawFile {
-    /// Of an open file.
+    /// Wraps an open file.
     pub fn new(file: File, path: FsPath, caller: Caller) -> Self {
         let flags = file.flags();
         Self { file: RwLock::new(Some(Arc::new(file))), path, caller, flags }
@@ -58,7 +58,7 @@ impl RawFile {
 
 #[pymethods]
 impl RawFile {
-    /// The path that it was opened by.
+    /// The path by which it was opened.
     #[getter]
     fn name(&self, py: Python<'_>) -> PyResult<Py<PyString>> {
         self.path.text(py)
@@ -83,17 +83,17 @@ impl RawFile {
     fn appends(&self) -> bool {
         self.flags.append
     }
-    /// What `stat` tells of it now.
+    /// Its present `stat`.
     fn stat(&self, py: Python<'_>) -> PyResult<FileStat> {
         self.with(py, |file| file.attr().map(FileStat::from))
     }
-    /// Bytes in it now.
+    /// Its present size in bytes.
     fn size(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |file| file.attr().map(|attr| attr.size_bytes))
     }
-    /// Up to `size` bytes from `offset`: fewer only at the end.
+    /// Read up to `size` bytes from `offset`: fewer only at the end.
     fn pread<'py>(&self, py: Python<'py>, size: usize, offset: u64) -> PyResult<Bound<'py, PyBytes>> {
-        // What is not there needs no room.
+        // Allocate nothing for bytes past the end.
         let left = self.size(py)?.saturating_sub(offset);
         let size = size.min(usize::try_from(left).unwrap_or(usize::MAX));
         let mut got = 0;
@@ -103,7 +103,7 @@ impl RawFile {
         })?;
         if got == size { Ok(whole) } else { Ok(PyBytes::new(py, &whole.as_bytes()[..got])) }
     }
-    /// Fill a writable buffer with the bytes from `offset` on; says how many there were.
+    /// Fill a writable buffer with the bytes from `offset` on; returns how many there were.
     fn preadinto(&self, py: Python<'_>, buffer: Bound<'_, PyAny>, offset: u64) -> PyResult<usize> {
         let mut bytes = Bytes::to_fill(&buffer)?;
         self.with(py, |file| file.read_at(bytes.as_mut_slice(), offset))
@@ -114,13 +114,13 @@ impl RawFile {
         self.with(py, |file| file.write_at(bytes.as_slice(), offset))?;
         Ok(bytes.as_slice().len())
     }
-    /// Write a buffer at the end, whoever else does so; says where.
+    /// Write a buffer at the end, also with concurrent appends; returns its offset.
     fn append(&self, py: Python<'_>, buffer: Bound<'_, PyAny>) -> PyResult<u64> {
         let bytes = Bytes::of(&buffer)?;
         self.with(py, |file| file.append(bytes.as_slice()))
     }
-    /// The bytes where they are, by reference if they lie in one piece of mapped memory, else a copy. They stay as they are
-    /// while the view lives. size: to the end if None.
+    /// The bytes by reference if they are in one piece of mapped memory, else a copy. They do not change while the view
+    /// lives. size: to the end if None.
     #[pyo3(signature = (offset = 0, size = None))]
     fn view(&self, py: Python<'_>, offset: u64, size: Option<usize>) -> PyResult<View> {
         let held = self.with(py, |file| {
@@ -141,7 +141,7 @@ impl RawFile {
         let set = SetAttr { size_bytes: Some(size), ..SetAttr::default() };
         self.with(py, |file| file.set_attr(&self.caller, &set).map(drop))
     }
-    /// Where the next data begin, at or after `offset`; raises OSError (ENXIO) behind the last.
+    /// Where the next data begin, at or after `offset`; raises OSError (ENXIO) past the last.
     fn next_data(&self, py: Python<'_>, offset: u64) -> PyResult<u64> {
         self.with(py, |file| file.next_data(offset))
     }
@@ -153,23 +153,23 @@ impl RawFile {
     fn punch(&self, py: Python<'_>, offset: u64, size: u64) -> PyResult<()> {
         self.with(py, |file| file.allocate(Allocate::Punch, offset, size))
     }
-    /// Copy bytes of another open file of the store here, without moving them where the store can; says how many.
+    /// Copy bytes from another open file of the store, without moving them where the store can; returns how many.
     fn copy_from(&self, py: Python<'_>, source: &RawFile, source_offset: u64, offset: u64, size: u64) -> PyResult<u64> {
         let from = source.open_file()?;
         self.with(py, |file| file.copy_from(&from, source_offset, offset, size))
     }
-    /// Return when what was written survives power loss.
+    /// Return when written data survive power loss.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |file| file.sync(false))
     }
-    /// In a directory of consistency "commit": others see what was written.
+    /// In a directory of consistency "commit": show others what was written.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, File::flush)
     }
-    /// Close it. Raises what went wrong with what was written, if anything did.
+    /// Close it. Raises the error of an earlier write, if there was one.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Some(file) = self.file.write().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
-        // Another thread that is at work on it closes it when it is done.
+        // Another thread that uses it closes it when done.
         let Some(file) = Arc::into_inner(file) else { return Ok(()) };
         py.detach(|| file.close()).map_err(|error| raise_os(error, Some(&self.path)))
     }

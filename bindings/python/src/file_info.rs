@@ -1,22 +1,22 @@
-//! What is known of files: their attributes, and the room there is.
+//! Attributes of files, and free space.
 
 use cenote_posix::{Attr, Consistency, Kind, Space, Time};
 use pyo3::prelude::*;
 
-/// What `stat` tells of a file or directory.
+/// The result of `stat` for a file or directory.
 #[pyclass(frozen, get_all, module = "cenote")]
 pub struct FileStat {
-    /// Kind and permissions, as the module `stat` takes them apart.
+    /// Kind and permissions, as used by the module `stat`.
     st_mode: u32,
-    /// Its number.
+    /// Inode number.
     st_ino: u64,
-    /// Names that lead to it.
+    /// Number of hard links.
     st_nlink: u32,
-    /// Owner.
+    /// Owner's user id.
     st_uid: u32,
-    /// Group.
+    /// Group id.
     st_gid: u32,
-    /// Bytes.
+    /// Size in bytes.
     st_size: u64,
     /// Units of 512 bytes in use.
     st_blocks: u64,
@@ -26,11 +26,11 @@ pub struct FileStat {
     st_mtime_ns: i128,
     /// Last change of anything, in nanoseconds since 1970.
     st_ctime_ns: i128,
-    /// When it was made, in nanoseconds since 1970.
+    /// Time of creation, in nanoseconds since 1970.
     st_birthtime_ns: i128,
     /// Device number of a device file.
     st_rdev: u64,
-    /// When changes in it are seen by others: "strict", "commit" or "laminated".
+    /// When others see changes in it: "strict", "commit" or "laminated".
     consistency: &'static str,
 }
 
@@ -89,14 +89,14 @@ impl FileStat {
     }
 }
 
-/// Bytes that a store, or a container with a quota, has room for.
+/// Capacity of a store, or of a container with a quota.
 #[pyclass(frozen, get_all, module = "cenote")]
 pub struct FileSpace {
-    /// What can be held.
+    /// Total capacity.
     total_bytes: u64,
-    /// What is free of it.
+    /// Free capacity.
     free_bytes: u64,
-    /// Files and directories there are.
+    /// Number of files and directories.
     files: u64,
 }
 

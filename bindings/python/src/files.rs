@@ -29,7 +29,7 @@ pub struct Files {
     umask: u32,
 }
 
-/// A path as Python gives one.
+/// A path as passed by Python.
 pub struct FsPath(pub Vec<u8>);
 
 impl<'py> FromPyObject<'_, 'py> for FsPath {
@@ -45,29 +45,29 @@ impl<'py> FromPyObject<'_, 'py> for FsPath {
 }
 
 impl FsPath {
-    /// For errors and names that are given back.
+    /// The path as text, for errors and returned names.
     pub fn text(&self, py: Python<'_>) -> PyResult<Py<PyString>> {
         name_of(py, &self.0)
     }
 }
 
-/// A name as Python has names: what is not UTF-8 by surrogates.
+/// A name as a Python string, with surrogates for bytes that are not UTF-8.
 fn name_of(py: Python<'_>, bytes: &[u8]) -> PyResult<Py<PyString>> {
     let text = PyBytes::new(py, bytes).call_method1("decode", ("utf-8", "surrogateescape"))?;
     Ok(text.cast_into::<PyString>()?.unbind())
 }
 
-// Numbers of the failures that are handled here.
+// Error numbers handled here.
 const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
 const ENOTDIR: i32 = rustix::io::Errno::NOTDIR.raw_os_error();
 const ESTALE: i32 = rustix::io::Errno::STALE.raw_os_error();
 const EEXIST: i32 = rustix::io::Errno::EXIST.raw_os_error();
 const ELOOP: i32 = rustix::io::Errno::LOOP.raw_os_error();
-/// Symbolic links that are followed on one way.
+/// Most symbolic links followed in one path.
 const LINKS_MAX: u32 = 40;
 
-/// Tries at making directories: others may be making the same ones, or removing them, and a container is there a moment
-/// before its tree is.
+/// Attempts at making directories: others may be making the same ones, or removing them, and a container exists for a
+/// moment before its tree does.
 const TRIES: u32 = 100;
 
 fn wait_a_little() {
@@ -78,7 +78,7 @@ fn open_for_writing() -> OpenFlags {
     OpenFlags { write: true, ..OpenFlags::default() }
 }
 
-/// The mask that new files and directories are made with: that of this process.
+/// This process's mask for new files and directories.
 fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
@@ -90,7 +90,7 @@ fn time_of(ns: i128) -> SetTime {
 }
 
 impl Files {
-    /// Those of a store.
+    /// The files of a store.
     pub fn new(py: Python<'_>, store: &Store, options: Options) -> PyResult<Self> {
         use rustix::process::{getegid, geteuid, getgroups};
         let fs = py.detach(|| FileSystem::new(&store.0, options)).map_err(|error| raise_os(error, None))?;
@@ -98,7 +98,7 @@ impl Files {
         let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
         Ok(Self { fs, caller: Caller { uid, gid, groups: Arc::from(groups), is_checked: false }, umask: umask() })
     }
-    /// Runs `work`, without the GIL; its error names the path.
+    /// Runs `work` without the GIL; its error names the path.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -113,7 +113,7 @@ impl Files {
     fn parent<'a>(fs: &FileSystem, caller: &Caller, path: &'a [u8]) -> Result<(Ino, &'a [u8]), FsError> {
         fs.resolve_parent(caller, fs.root(), path)
     }
-    /// Makes a directory and what is missing above it. False if it was there.
+    /// Makes a directory and the missing ones above it. Returns false if it existed.
     fn make_dirs(fs: &FileSystem, caller: &Caller, path: &[u8], mode: u32) -> Result<bool, FsError> {
         for _ in 0..TRIES {
             match Self::make_dirs_once(fs, caller, path, mode) {
@@ -137,7 +137,7 @@ impl Files {
                     match Self::at(fs, caller, &path[..end], true) {
                         Ok(attr) if attr.kind == Kind::Directory => false,
                         Ok(_) => return Err(FsError::new(ENOTDIR)),
-                        // A link that leads nowhere: nobody has just removed anything, so trying again is in vain.
+                        // A dangling link: nothing was just removed, so another attempt would fail too.
                         Err(gone) if gone.errno == ENOENT && is_link() => return Err(error),
                         Err(other) => return Err(other),
                     }
@@ -147,8 +147,8 @@ impl Files {
         }
         Ok(made)
     }
-    /// The directory that a path's last component belongs in, made with all above it if it is not there. `path`: with the
-    /// length of what is above the last component.
+    /// The directory for a path's last component, made with everything above it if missing. `path`: with the length of the
+    /// part above the last component.
     fn parent_or_made<'a>(
         fs: &FileSystem,
         caller: &Caller,
@@ -179,7 +179,7 @@ impl Files {
         fs.place(caller, &file, place, &[], over, None)?;
         file.close()
     }
-    /// Puts a whole file, with the bytes that `fill` writes, in its place at once.
+    /// Puts a whole file, with the bytes written by `fill`, in its place atomically.
     fn put_with(
         &self,
         py: Python<'_>,
@@ -202,7 +202,7 @@ impl Files {
             }
         })
     }
-    /// Opens what a path leads to, made if it is not there: at the end of symbolic links too, unless it must be new.
+    /// Opens the target of a path, made if missing, also at the end of symbolic links unless it must be new.
     fn open_or_make(
         fs: &FileSystem,
         caller: &Caller,
@@ -221,7 +221,7 @@ impl Files {
         }
         Err(FsError::new(ELOOP))
     }
-    /// Removes all that is in a directory.
+    /// Removes everything in a directory.
     fn clear(fs: &FileSystem, caller: &Caller, dir: Ino) -> Result<(), FsError> {
         let mut cursor = fs.read_dir(caller, dir)?;
         let mut entries = Vec::new();
@@ -237,7 +237,7 @@ impl Files {
             } else {
                 fs.unlink(caller, dir, &entry.name)
             };
-            // Somebody else may be removing too.
+            // Another process may be removing too.
             removed.or_else(|error| if error.errno == ENOENT { Ok(()) } else { Err(error) })?;
         }
         Ok(())
@@ -259,7 +259,7 @@ impl Files {
 
 #[pymethods]
 impl Files {
-    /// What is known of a path.
+    /// The attributes of a path.
     #[pyo3(signature = (path, *, follow_symlinks = true))]
     fn stat(&self, py: Python<'_>, path: FsPath, follow_symlinks: bool) -> PyResult<FileStat> {
         self.with(py, &path, |fs, caller, path| Self::at(fs, caller, path, follow_symlinks).map(FileStat::from))
@@ -280,7 +280,7 @@ impl Files {
         })?;
         names.iter().map(|name| name_of(py, name)).collect()
     }
-    /// Names in a directory, in order, each with what `stat` tells of it (of symbolic links themselves).
+    /// Names in a directory, in order, each with its `stat` (for symbolic links, their own).
     fn scandir(&self, py: Python<'_>, path: FsPath) -> PyResult<Vec<(Py<PyString>, FileStat)>> {
         let found = self.with(py, &path, |fs, caller, path| {
             const PAGE: usize = 1024;
@@ -302,11 +302,11 @@ impl Files {
     fn mkdir(&self, py: Python<'_>, path: FsPath, mode: u32) -> PyResult<()> {
         self.make(py, &path, Kind::Directory, mode, Vec::new()).map(drop)
     }
-    /// Make a symbolic link at `path` that says `target`.
+    /// Make a symbolic link at `path` to `target`.
     fn symlink(&self, py: Python<'_>, target: FsPath, path: FsPath) -> PyResult<()> {
         self.make(py, &path, Kind::Symlink, 0o777, target.0).map(drop)
     }
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     fn readlink(&self, py: Python<'_>, path: FsPath) -> PyResult<Py<PyString>> {
         let target = self.with(py, &path, |fs, caller, path| {
             let ino = Self::at(fs, caller, path, false)?.ino;
@@ -314,7 +314,7 @@ impl Files {
         })?;
         name_of(py, &target)
     }
-    /// Give a file another name.
+    /// Make a hard link to a file.
     fn link(&self, py: Python<'_>, path: FsPath, new: FsPath) -> PyResult<()> {
         self.with(py, &path, |fs, caller, path| {
             let ino = Self::at(fs, caller, path, false)?.ino;
@@ -322,7 +322,7 @@ impl Files {
             fs.link(caller, ino, parent, name).map(drop)
         })
     }
-    /// Take the name of a file away.
+    /// Remove a file.
     fn remove(&self, py: Python<'_>, path: FsPath) -> PyResult<()> {
         self.with(py, &path, |fs, caller, path| {
             let (parent, name) = Self::parent(fs, caller, path)?;
@@ -336,7 +336,7 @@ impl Files {
             fs.rmdir(caller, parent, name)
         })
     }
-    /// Rename atomically; what has the new name is replaced, unless `replace` is False: then it is an error.
+    /// Rename atomically; replaces what has the new name, unless `replace` is False: then it is an error.
     #[pyo3(signature = (old, new, *, replace = true))]
     fn rename(&self, py: Python<'_>, old: FsPath, new: FsPath, replace: bool) -> PyResult<()> {
         let how = if replace { Rename::Replace } else { Rename::Keep };
@@ -345,7 +345,7 @@ impl Files {
             fs.rename(caller, from, Self::parent(fs, caller, &new.0)?, how)
         })
     }
-    /// Make a directory, and those above it that are missing.
+    /// Make a directory and the missing ones above it.
     #[pyo3(signature = (path, mode = 0o777, exist_ok = false))]
     fn makedirs(&self, py: Python<'_>, path: FsPath, mode: u32, exist_ok: bool) -> PyResult<()> {
         let mode = mode & !self.umask;
@@ -353,7 +353,7 @@ impl Files {
             if Self::make_dirs(fs, caller, path, mode)? || exist_ok { Ok(()) } else { Err(FsError::new(EEXIST)) }
         })
     }
-    /// Remove a file, or a directory with all below it; no error if nothing is there.
+    /// Remove a file, or a directory with everything below; no error if nothing exists.
     fn remove_all(&self, py: Python<'_>, path: FsPath) -> PyResult<()> {
         self.with(py, &path, |fs, caller, path| match Self::at(fs, caller, path, false) {
             Err(error) if matches!(error.errno, ENOENT | ENOTDIR) => Ok(()),
@@ -369,12 +369,13 @@ impl Files {
             }
         })
     }
-    /// What does not fit in the records of the container that a path is in; for one that nobody changes meanwhile.
+    /// Check the records of the container with this path, and return contradictions; nobody may change the container
+    /// meanwhile.
     fn check(&self, py: Python<'_>, path: FsPath) -> PyResult<Vec<String>> {
         self.with(py, &path, |fs, caller, path| fs.check(Self::at(fs, caller, path, true)?.ino))
     }
-    /// Put a whole file in its place at once: others see what was there before, or all of this. Directories above that are
-    /// missing are made. With replace=False: raises FileExistsError if there is something.
+    /// Put a whole file in its place atomically: others see the previous state or the whole file. Missing directories
+    /// above are made. With replace=False: raises FileExistsError if something exists.
     #[pyo3(signature = (path, value, *, replace = true, perm = 0o666))]
     fn put(&self, py: Python<'_>, path: FsPath, value: Bound<'_, PyAny>, replace: bool, perm: u32) -> PyResult<()> {
         let bytes = Bytes::of(&value)?;
@@ -384,7 +385,7 @@ impl Files {
         };
         self.put_with(py, &path, (perm, replace), fill)
     }
-    /// Copy a file, at once as `put` does: bytes are shared where that can be, and copied in the store where not.
+    /// Copy a file atomically, as `put` does: bytes are shared where possible, and else copied within the store.
     #[pyo3(signature = (source, target, *, replace = true, perm = 0o666))]
     fn copy(&self, py: Python<'_>, source: FsPath, target: FsPath, replace: bool, perm: u32) -> PyResult<()> {
         let source = self.with(py, &source, |fs, caller, path| {
@@ -399,7 +400,7 @@ impl Files {
             Ok(())
         })
     }
-    /// Open a file as the built-in `open` does: buffered, as text unless the mode has "b".
+    /// Open a file like the built-in `open`: buffered, as text unless the mode has "b".
     #[pyo3(signature = (path, mode = "r", buffering = -1, encoding = None, errors = None, newline = None))]
     #[allow(clippy::too_many_arguments, reason = "those of the built-in function")]
     fn open(
@@ -420,12 +421,12 @@ impl Files {
     fn chmod(&self, py: Python<'_>, path: FsPath, mode: u32) -> PyResult<()> {
         self.set(py, &path, &SetAttr { mode: Some(mode), ..SetAttr::default() })
     }
-    /// Change owner and group; -1 leaves one as it is.
+    /// Change owner and group; -1 keeps one.
     fn chown(&self, py: Python<'_>, path: FsPath, uid: i64, gid: i64) -> PyResult<()> {
         let id = |id: i64| u32::try_from(id).ok();
         self.set(py, &path, &SetAttr { uid: id(uid), gid: id(gid), ..SetAttr::default() })
     }
-    /// Set the times of last access and change, in nanoseconds since 1970; now, if None.
+    /// Set the times of last access and modification, in nanoseconds since 1970; the present time if None.
     #[pyo3(signature = (path, ns = None))]
     fn utime(&self, py: Python<'_>, path: FsPath, ns: Option<(i128, i128)>) -> PyResult<()> {
         let (accessed, modified) =
@@ -436,7 +437,7 @@ impl Files {
     fn truncate(&self, py: Python<'_>, path: FsPath, size: u64) -> PyResult<()> {
         self.set(py, &path, &SetAttr { size_bytes: Some(size), ..SetAttr::default() })
     }
-    /// True if this user may read (4), write (2), execute or enter (1): the sum says what is meant; 0: if it is there.
+    /// True if this user may read (4), write (2), execute or enter (1); modes add up; 0: if it exists.
     fn access(&self, py: Python<'_>, path: FsPath, mode: i32) -> bool {
         let may = self.with(py, &path, |fs, caller, path| {
             let ino = Self::at(fs, caller, path, true)?.ino;
@@ -475,7 +476,7 @@ impl Files {
             fs.remove_xattr(caller, ino, &name.0)
         })
     }
-    /// Bytes and files that there is room for.
+    /// Capacity in bytes, and number of files.
     #[pyo3(signature = (path = None))]
     fn space(&self, py: Python<'_>, path: Option<FsPath>) -> PyResult<FileSpace> {
         let path = path.unwrap_or(FsPath(b"/".to_vec()));
@@ -486,7 +487,7 @@ impl Files {
     fn sync_dir(&self, py: Python<'_>, path: FsPath) -> PyResult<()> {
         self.with(py, &path, |fs, caller, path| fs.sync_dir(Self::at(fs, caller, path, true)?.ino))
     }
-    /// Open a file without buffering. mode: as that of the built-in `open`, with or without "b".
+    /// Open a file without buffering. mode: as for the built-in `open`, with or without "b".
     #[pyo3(signature = (path, mode = "rb", perm = 0o666))]
     fn open_raw(&self, py: Python<'_>, path: FsPath, mode: &str, perm: u32) -> PyResult<RawFile> {
         let flags = open_flags(mode)?;
@@ -501,7 +502,7 @@ impl Files {
     }
 }
 
-/// What `Store.open_files` was asked for.
+/// Parses the arguments of `Store.open_files`.
 pub fn options(container: Option<String>, read_only: bool, consistency: &str) -> PyResult<Options> {
     let consistency = match consistency {
         "strict" => Consistency::Strict,

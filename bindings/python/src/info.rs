@@ -1,9 +1,9 @@
-//! What the store tells about itself: plain, frozen records.
+//! Information about the store: plain, frozen records.
 
 use cenote::model::DeviceState;
 use pyo3::prelude::*;
 
-/// A container as it stands.
+/// A container's present state.
 #[pyclass(frozen, get_all, module = "cenote")]
 pub struct ContainerInfo {
     /// Its label, unique in the store.
@@ -12,25 +12,25 @@ pub struct ContainerInfo {
     pub id: u64,
     /// "sync", "async", "scratch" or "bypass".
     pub durability: &'static str,
-    /// Block size of its objects in bytes, where they name no other.
+    /// Default block size of its objects in bytes.
     pub block_size: u64,
-    /// Most bytes that it may take; 0 for no limit.
+    /// Maximum bytes that it may use; 0 for no limit.
     pub quota: u64,
     /// Name of the placement policy.
     pub policy: String,
-    /// Numeric user that owns it.
+    /// User id of its owner.
     pub owner_uid: Option<u32>,
-    /// Numeric group of it.
+    /// Its group id.
     pub owner_gid: Option<u32>,
-    /// Who may read and write it, as the nine bits of a file's mode.
+    /// Permissions, as the nine bits of a file's mode.
     pub mode: u16,
-    /// Objects in it.
+    /// Number of objects.
     pub objects: u64,
-    /// Indices in it.
+    /// Number of indices.
     pub indices: u64,
-    /// Records in its indices.
+    /// Number of records in its indices.
     pub records: u64,
-    /// Bytes that it takes on all tiers.
+    /// Bytes that it uses on all tiers.
     pub stored_bytes: u64,
 }
 
@@ -59,19 +59,19 @@ impl From<cenote::ContainerInfo> for ContainerInfo {
 pub struct SnapshotInfo {
     /// Its name.
     pub name: String,
-    /// What it is read by.
+    /// Id under which it is read.
     pub id: u64,
     /// Epoch at which it was made.
     pub epoch: u64,
     /// When it was made, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// Objects in it.
+    /// Number of objects.
     pub objects: u64,
-    /// Indices in it.
+    /// Number of indices.
     pub indices: u64,
-    /// Records in its indices.
+    /// Number of records in its indices.
     pub records: u64,
-    /// Bytes that it has, those that it shares with the container included.
+    /// Its size in bytes, including those shared with the container.
     pub stored_bytes: u64,
 }
 
@@ -90,14 +90,14 @@ impl From<cenote::SnapshotInfo> for SnapshotInfo {
     }
 }
 
-/// An object as it stands.
+/// An object's present state.
 #[pyclass(frozen, get_all, module = "cenote")]
 pub struct ObjectStat {
     /// Recorded size in bytes.
     pub size: u64,
     /// Block size in bytes.
     pub block_size: u64,
-    /// Extents in its map.
+    /// Number of extents in its map.
     pub extents: u64,
     /// Bytes that those extents cover.
     pub mapped_bytes: u64,
@@ -117,32 +117,32 @@ impl From<cenote::ObjectStat> for ObjectStat {
     }
 }
 
-/// A tier as it stands.
+/// A tier's present state.
 #[pyclass(frozen, get_all, module = "cenote")]
 pub struct TierInfo {
     /// Its name.
     pub name: String,
     /// "memory", "pmem", "file", "directory", "s3" or "swift".
     pub kind: &'static str,
-    /// Where it is; None for memory.
+    /// Its path; None for memory.
     pub path: Option<String>,
     /// "online", "draining" or "failed".
     pub state: &'static str,
-    /// True if what is flushed to it survives power loss.
+    /// True if flushed data on it survive power loss.
     pub persistent: bool,
-    /// Bytes that it may hold.
+    /// Capacity in bytes.
     pub capacity: u64,
     /// Bytes in use.
     pub used: u64,
-    /// Bytes lent to clients, or waiting for readers to leave.
+    /// Bytes leased to clients, or waiting for readers to leave.
     pub reserved: u64,
-    /// Draining starts above this share of the capacity.
+    /// Draining (write-back) starts above this share of the capacity.
     pub high: f64,
-    /// Draining goes down to this share.
+    /// Draining stops at this share.
     pub low: f64,
-    /// What a person should know of how it works here; mostly empty.
+    /// What a person should know about this tier here; mostly empty.
     pub note: String,
-    /// Seconds before the first byte of a read; None while nothing is known.
+    /// Seconds before the first byte of a read; None while unknown.
     pub read_latency: Option<f64>,
     /// Seconds before the first byte of a write.
     pub write_latency: Option<f64>,
@@ -184,31 +184,31 @@ impl From<cenote::DeviceInfo> for TierInfo {
 pub struct StoreStats {
     /// Epoch of the last update.
     pub epoch: u64,
-    /// Containers.
+    /// Number of containers.
     pub containers: u64,
-    /// Objects in all containers.
+    /// Number of objects in all containers.
     pub objects: u64,
-    /// Indices in all containers.
+    /// Number of indices in all containers.
     pub indices: u64,
-    /// Records in all indices.
+    /// Number of records in all indices.
     pub records: u64,
-    /// Extents in all maps.
+    /// Number of extents in all maps.
     pub extents: u64,
     /// Bytes of journal since the last checkpoint.
     pub journal_bytes: u64,
     /// Bytes moved between tiers since the store was opened.
     pub moved_bytes: u64,
-    /// Sessions now open.
+    /// Number of open sessions.
     pub sessions: u64,
     /// Bad ranges found by the background scrub since the store was opened.
     pub scrub_findings: u64,
-    /// Estimated bytes of memory that the metadata take.
+    /// Estimated memory for metadata, in bytes.
     pub metadata_bytes: u64,
-    /// Bytes of values of records in memory that may leave it.
+    /// Bytes of record values in memory that may leave it.
     pub values_here_bytes: u64,
-    /// So many may be there.
+    /// Limit for those bytes.
     pub values_budget_bytes: u64,
-    /// Bytes of values of records that are on tiers instead.
+    /// Bytes of record values that are on tiers instead.
     pub values_away_bytes: u64,
 }
 
@@ -233,16 +233,16 @@ impl From<cenote::StoreStats> for StoreStats {
     }
 }
 
-/// Something that a verify found wrong.
+/// A fault found by a verification.
 #[pyclass(frozen, get_all, module = "cenote")]
 pub struct Finding {
     /// Id of the container.
     pub container: u64,
     /// Id of the object.
     pub object: String,
-    /// Begin of the bad range in the object.
+    /// Start of the bad range in the object.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
     /// Name of the tier.
     pub tier: String,
@@ -250,21 +250,21 @@ pub struct Finding {
     pub what: String,
 }
 
-/// What a verify read, and what it found.
+/// Result of a verification.
 #[pyclass(frozen, get_all, module = "cenote")]
 pub struct VerifyReport {
-    /// Objects looked at.
+    /// Number of objects checked.
     pub objects: u64,
     /// Bytes read and checked.
     pub bytes: u64,
-    /// What is wrong; empty if all is well.
+    /// Faults; empty if there are none.
     pub findings: Vec<Py<Finding>>,
-    /// Where maps, indices or free space in memory contradict themselves; empty if all is well.
+    /// Contradictions between maps, indices and free space in memory; empty if there are none.
     pub contradictions: Vec<String>,
 }
 
 impl VerifyReport {
-    /// The client's, in Python's terms.
+    /// Converts the client's report.
     pub fn new(py: Python<'_>, report: cenote::VerifyReport) -> PyResult<Self> {
         let finding = |found: cenote::Finding| {
             let record = Finding {
@@ -285,31 +285,31 @@ impl VerifyReport {
 /// Why a range is where it is.
 #[pyclass(frozen, get_all, module = "cenote")]
 pub struct ExplainedRange {
-    /// Begin of the range in the object.
+    /// Start of the range in the object.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
     /// Name of the tier.
     pub tier: String,
     /// Offset on the tier.
     pub tier_offset: u64,
-    /// Which rule put it there, and what will happen next.
+    /// The rule that put it there, and what will happen next.
     pub why: String,
 }
 
 /// Where each range of an object is and why.
 #[pyclass(frozen, get_all, module = "cenote")]
 pub struct Explanation {
-    /// The object as it stands.
+    /// The object's present state.
     pub stat: Py<ObjectStat>,
     /// Its ranges.
     pub ranges: Vec<Py<ExplainedRange>>,
-    /// Sentences about the whole.
+    /// Sentences about the whole object.
     pub notes: Vec<String>,
 }
 
 impl Explanation {
-    /// The client's, in Python's terms.
+    /// Converts the client's explanation.
     pub fn new(py: Python<'_>, found: cenote::Explanation) -> PyResult<Self> {
         let range = |range: cenote::model::ExtentWhy| {
             let record = ExplainedRange {

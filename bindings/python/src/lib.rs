@@ -1,7 +1,7 @@
 //! The Python module: classes that wrap the client's, with the GIL released while the store works.
 //!
-//! This room must not know the engine, the wire or the media; it speaks to the client only. Names, defaults and errors
-//! are Python's: exceptions are made in `cenote/_errors.py`, and what needs no speed is written there in Python.
+//! This module must not know the engine, the wire or the media; it uses the client only. Names, defaults and errors
+//! follow Python: exceptions are made in `cenote/_errors.py`, and code that needs no speed is written in Python.
 #![allow(clippy::needless_pass_by_value, reason = "what Python passes is extracted into owned values")]
 #![allow(clippy::unnecessary_wraps, reason = "methods that may fail later keep their signature")]
 

@@ -15,10 +15,10 @@ use crate::op::{Op, ReadOp};
 use crate::staged::Staged;
 use crate::view::{Held, View};
 
-/// Reads up to here allocate what was asked for; longer ones ask for the object's size first.
+/// Up to this size a read allocates the requested bytes; longer reads ask for the object's size first.
 const TRUSTED_BYTES: usize = 1 << 20;
 
-/// An array of bytes with a recorded size, up to 2**63 bytes, sparse. Calls may come from any thread.
+/// An array of bytes with a recorded size, up to 2**63 bytes, sparse. Any thread may call it.
 ///
 /// Byte ranges need not be aligned; writers of disjoint ranges never disturb each other.
 ///
@@ -36,14 +36,14 @@ const TRUSTED_BYTES: usize = 1 << 20;
 pub struct Object(pub cenote::Object);
 
 impl Object {
-    /// Bytes from `offset` to the end, or `size` of them if there are so many.
+    /// Length from `offset` to the end, at most `size`.
     fn length(&self, offset: u64, size: Option<usize>) -> cenote::Result<usize> {
         match size {
             Some(size) if size <= TRUSTED_BYTES => Ok(size),
             _ => {
                 let there = self.0.size()?.saturating_sub(offset);
                 let wanted = size.map_or(there, |size| there.min(size as u64));
-                // More than fits in memory: Python says so when it cannot allocate.
+                // May exceed memory: Python reports a failed allocation.
                 Ok(usize::try_from(wanted).unwrap_or(usize::MAX))
             }
         }
@@ -66,13 +66,13 @@ impl Object {
     fn stat(&self, py: Python<'_>) -> PyResult<ObjectStat> {
         py.detach(|| self.0.stat()).map(ObjectStat::from).map_err(raise)
     }
-    /// The same object, written otherwise than the container's preset says: "sync" (write-through: on a persistent tier,
+    /// The same object with another write mode than the container's default: "sync" (write-through: on a persistent tier,
     /// acknowledged when it survives power loss), "async" (write-back) or "bypass" (to the lowest persistent tier, past the
     /// buffers). Refused where that is less than the container promises, and in scratch containers.
     fn buffered(&self, mode: &str) -> PyResult<Self> {
         self.0.buffered(durability(mode)?).map(Self).map_err(raise)
     }
-    /// Read `size` bytes from `offset`, or to the end where None. Holes are zeros; shorter at the object's end.
+    /// Read `size` bytes from `offset`, or to the end if None. Holes are zeros; shorter at the object's end.
     #[pyo3(signature = (offset = 0, size = None))]
     fn read<'py>(&self, py: Python<'py>, offset: u64, size: Option<usize>) -> PyResult<Bound<'py, PyBytes>> {
         let length = py.detach(|| self.length(offset, size)).map_err(raise)?;
@@ -83,19 +83,19 @@ impl Object {
         })?;
         if got == length { Ok(whole) } else { Ok(PyBytes::new(py, &whole.as_bytes()[..got])) }
     }
-    /// Fill `buffer` (bytearray, memoryview, array, ...) from `offset` on, without a copy in between.
-    /// Returns the bytes before the recorded size; the rest of the buffer is untouched.
+    /// Fill `buffer` (bytearray, memoryview, array, ...) from `offset` on, without an intermediate copy.
+    /// Returns the number of bytes before the recorded size; the rest of the buffer is untouched.
     fn readinto(&self, py: Python<'_>, offset: u64, buffer: Bound<'_, PyAny>) -> PyResult<usize> {
         let mut bytes = Bytes::to_fill(&buffer)?;
         py.detach(|| self.0.read_at(offset, bytes.as_mut_slice())).map_err(raise)
     }
-    /// Write a buffer (bytes, bytearray, memoryview, array, ...) at `offset`, without a copy in between.
-    /// Acknowledged as the container's durability says, and visible to every process.
+    /// Write a buffer (bytes, bytearray, memoryview, array, ...) at `offset`, without an intermediate copy.
+    /// Acknowledged according to the container's durability, and visible to every process.
     fn write(&self, py: Python<'_>, offset: u64, buffer: Bound<'_, PyAny>) -> PyResult<()> {
         let bytes = Bytes::of(&buffer)?;
         py.detach(|| self.0.write_at(offset, bytes.as_slice())).map_err(raise)
     }
-    /// Write many `(offset, buffer)` at once, as one transaction.
+    /// Write many `(offset, buffer)` in one transaction.
     fn writev(&self, py: Python<'_>, parts: Vec<(u64, Bound<'_, PyAny>)>) -> PyResult<()> {
         let held = parts
             .iter()
@@ -107,7 +107,7 @@ impl Object {
         })
         .map_err(raise)
     }
-    /// Fill many `(offset, buffer)` at once; what lies past the recorded size reads as zeros.
+    /// Fill many `(offset, buffer)` at once; bytes past the recorded size read as zeros.
     fn readv(&self, py: Python<'_>, parts: Vec<(u64, Bound<'_, PyAny>)>) -> PyResult<()> {
         let mut held = parts
             .iter()
@@ -120,14 +120,14 @@ impl Object {
         })
         .map_err(raise)
     }
-    /// Room for `size` bytes in the store's memory, to be filled in place and then committed: a write without a copy.
+    /// Reserve `size` bytes in the store's memory, to be filled in place and then committed: a write without a copy.
     fn stage(&self, py: Python<'_>, size: usize) -> PyResult<Staged> {
         py.detach(|| self.0.stage(size)).map(|staged| Staged::new(staged, size)).map_err(raise)
     }
     /// A range by reference: `memoryview(obj.view(...))`, `numpy.frombuffer(obj.view(...), dtype)`.
     ///
-    /// Without a copy if it lies in one piece of mapped memory; else a copy, or Unsupported where `copy` is false.
-    /// The bytes stay as they are while the view, or anything made from it, lives.
+    /// Without a copy if it is in one piece of mapped memory; else a copy, or Unsupported if `copy` is false.
+    /// The bytes do not change while the view, or anything made from it, lives.
     #[pyo3(signature = (offset = 0, size = None, copy = true))]
     fn view(&self, py: Python<'_>, offset: u64, size: Option<usize>, copy: bool) -> PyResult<View> {
         py.detach(|| {
@@ -152,16 +152,16 @@ impl Object {
         })
         .map_err(raise)
     }
-    /// Start a write. The buffer may be reused when this returns; the write is acknowledged when `Op.wait` returns.
+    /// Start a write. The buffer may be reused afterwards; the write is acknowledged when `Op.wait` returns.
     fn launch_write(&self, py: Python<'_>, offset: u64, buffer: Bound<'_, PyAny>) -> PyResult<Op> {
         let bytes = Bytes::of(&buffer)?;
         py.detach(|| self.0.launch_write(offset, bytes.as_slice())).map(Op::new).map_err(raise)
     }
-    /// Start a read of `size` bytes; `ReadOp.wait` gives them.
+    /// Start a read of `size` bytes; `ReadOp.wait` returns them.
     fn launch_read(&self, py: Python<'_>, offset: u64, size: usize) -> PyResult<ReadOp> {
         py.detach(|| self.0.launch_read(offset, size)).map(ReadOp::new).map_err(raise)
     }
-    /// Set the recorded size; what lies beyond is dropped.
+    /// Set the recorded size; bytes beyond it are dropped.
     fn truncate(&self, py: Python<'_>, size: u64) -> PyResult<()> {
         py.detach(|| self.0.truncate(size)).map_err(raise)
     }
@@ -169,27 +169,27 @@ impl Object {
     fn punch(&self, py: Python<'_>, offset: u64, size: u64) -> PyResult<()> {
         py.detach(|| self.0.punch(offset, size)).map_err(raise)
     }
-    /// Write at the end, wherever that is by then; returns where it was. Of processes that append at once each one's bytes are
-    /// there whole, in some order, once.
+    /// Write at the end, wherever that is by then; returns the offset. When several processes append at once, the bytes of each
+    /// are there whole, once, in some order.
     fn append(&self, py: Python<'_>, buffer: Bound<'_, PyAny>) -> PyResult<u64> {
         let bytes = Bytes::of(&buffer)?;
         py.detach(|| self.0.append(bytes.as_slice())).map_err(raise)
     }
-    /// The first offset from `offset` on that has data; None if there is none before the end.
+    /// The first offset with data at or after `offset`; None if there is none before the end.
     fn next_data(&self, py: Python<'_>, offset: u64) -> PyResult<Option<u64>> {
         py.detach(|| self.0.next_data(offset)).map_err(raise)
     }
-    /// The first offset from `offset` on that is in a hole, or the size if there is none before it; None from the end on.
+    /// The first offset in a hole at or after `offset`, or the size if there is none before it; None from the end on.
     fn next_hole(&self, py: Python<'_>, offset: u64) -> PyResult<Option<u64>> {
         py.detach(|| self.0.next_hole(offset)).map_err(raise)
     }
-    /// Make `size` bytes at `at` what those at `offset` of `source` are; returns how many: fewer if `source` ends before. No bytes
-    /// are copied if both are of one container, or `source` of a snapshot of it.
+    /// Copy `size` bytes at `offset` of `source` to `at`; returns how many: fewer if `source` ends before. No bytes are copied if
+    /// both are of one container, or `source` of a snapshot of it.
     #[pyo3(signature = (at, source, offset=0, size=None))]
     fn copy_from(&self, py: Python<'_>, at: u64, source: &Self, offset: u64, size: Option<u64>) -> PyResult<u64> {
         py.detach(|| self.0.copy_from(at, &source.0, offset, size.unwrap_or(1 << 62))).map_err(raise)
     }
-    /// Return when what was acknowledged so far survives power loss.
+    /// Return when everything acknowledged so far survives power loss.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.flush()).map_err(raise)
     }
@@ -217,7 +217,7 @@ struct State {
 }
 
 impl Objects {
-    /// Those after an id, or all.
+    /// Objects after an id, or all.
     pub fn new(container: cenote::Container, after: Option<ObjectId>) -> Self {
         Self { container, state: Mutex::new(State { after, page: VecDeque::new() }) }
     }

@@ -21,7 +21,7 @@ fn is_done(op: &Mutex<Option<cenote::Op>>) -> bool {
 pub struct Op(Mutex<Option<cenote::Op>>);
 
 impl Op {
-    /// Wraps it.
+    /// Wraps the client's operation.
     pub fn new(op: cenote::Op) -> Self {
         Self(Mutex::new(Some(op)))
     }
@@ -29,7 +29,7 @@ impl Op {
 
 #[pymethods]
 impl Op {
-    /// Wait until it is acknowledged; raises what went wrong.
+    /// Wait until it is acknowledged; raises its error.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let op = take(&self.0)?;
         py.detach(|| op.wait()).map_err(raise)
@@ -46,7 +46,7 @@ impl Op {
 pub struct ReadOp(Mutex<Option<cenote::Op>>);
 
 impl ReadOp {
-    /// Wraps it.
+    /// Wraps the client's operation.
     pub fn new(op: cenote::Op) -> Self {
         Self(Mutex::new(Some(op)))
     }

@@ -1,4 +1,4 @@
-//! Mapped memory to be filled by Python and committed, through the buffer protocol.
+//! Mapped memory that Python fills through the buffer protocol and commits.
 #![allow(unsafe_code, reason = "the buffer protocol is filled in through a pointer")]
 
 use std::ffi::c_int;
@@ -12,16 +12,17 @@ use pyo3::types::PyTuple;
 use crate::errors::{invalid, raise};
 
 struct Inner {
-    /// `None` once committed or given back.
+    /// `None` once committed or released.
     staged: Option<cenote::Staged>,
-    /// Buffers handed out: while there is one, the memory must stay as it is.
+    /// Number of exported buffers: while it is not 0, the memory must stay in place.
     exports: usize,
 }
 
-/// Room in the store's memory: fill it (`memoryview(staged)`, `numpy.frombuffer(staged, dtype)`), then `commit`.
+/// Reserved room in the store's memory: fill it (`memoryview(staged)`, `numpy.frombuffer(staged, dtype)`), then
+/// `commit`.
 ///
-/// What was made from it must be released first (`del array`, `view.release()`). As a context manager it gives the
-/// room back if it was not committed.
+/// Release everything made from it first (`del array`, `view.release()`). As a context manager it releases the room
+/// if it was not committed.
 #[pyclass(frozen, module = "cenote")]
 pub struct Staged {
     inner: Mutex<Inner>,
@@ -29,7 +30,7 @@ pub struct Staged {
 }
 
 impl Staged {
-    /// Wraps it.
+    /// Wraps the client's reservation.
     pub fn new(staged: cenote::Staged, size: usize) -> Self {
         Self { inner: Mutex::new(Inner { staged: Some(staged), exports: 0 }), size }
     }
@@ -49,12 +50,12 @@ impl Staged {
     fn __len__(&self) -> usize {
         self.size
     }
-    /// Make the bytes the object's at `offset`; acknowledged when this returns.
+    /// Commit the bytes to the object at `offset`; acknowledged when this returns.
     fn commit(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
         let staged = self.take()?.ok_or_else(|| invalid("staged memory", "it was committed or given back already"))?;
         py.detach(|| staged.commit(offset)).map_err(raise)
     }
-    /// Give the room back. Does nothing after a commit.
+    /// Release the room. Does nothing after a commit.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         let staged = self.take()?;
         py.detach(|| drop(staged));
@@ -73,8 +74,8 @@ impl Staged {
             return Err(PyBufferError::new_err("the staged memory was committed or given back"));
         };
         let bytes = staged.bytes();
-        // SAFETY: Python gives room for a Py_buffer; the call fills it in with our bytes and a reference to us. They
-        // stay where they are until it is released: `take` lets go of nothing while buffers are counted.
+        // SAFETY: Python provides a Py_buffer; the call fills it in with our bytes and a reference to us. They stay
+        // in place until it is released: `take` releases nothing while buffers are counted.
         let failed = unsafe {
             ffi::PyBuffer_FillInfo(view, slf.as_ptr(), bytes.as_mut_ptr().cast(), bytes.len() as isize, 0, flags)
         };

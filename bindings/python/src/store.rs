@@ -1,4 +1,4 @@
-//! Stores: opening, containers, tiers, what concerns the whole.
+//! Stores: opening, containers, tiers, and operations on the whole store.
 
 use std::path::PathBuf;
 
@@ -16,9 +16,9 @@ use crate::transaction::Transaction;
 
 /// Open the store in directory `dir`.
 ///
-/// mode: "auto" (the daemon that serves it, else an engine in this process), "in-process" or "daemon".
-/// create: make the store if there is none; create_new: fail if there is one.
-/// tiers: tiers of a store that is to be made, fastest first: `Tier(...)` or text as on the command line.
+/// mode: "auto" (its daemon, else an engine in this process), "in-process" or "daemon".
+/// create: make the store if it does not exist; create_new: fail if it exists.
+/// tiers: tiers of a new store, fastest first: `Tier(...)` or text as on the command line.
 #[pyfunction]
 #[pyo3(signature = (dir, mode = "auto", create = true, read_only = false, tiers = None, *, create_new = false, writers = Vec::new(), readers = Vec::new()))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments in Python")]
@@ -41,33 +41,33 @@ pub fn open(
     };
     let devices = tiers.map_or_else(|| Ok(Vec::new()), |values| self::tiers(&values))?;
     let config = StoreConfig { devices, writers, readers };
-    // Reading needs a store that is there.
+    // Reading needs an existing store.
     let create = create && !read_only;
     let options = OpenOptions { mode, create, create_new, read_only, config, ..OpenOptions::default() };
     py.detach(|| cenote::Store::open_with(&dir, &options)).map(Store::from).map_err(raise)
 }
 
-/// Ask the daemon that serves the store in `dir` to finish what it does and leave. False if none serves it.
+/// Ask the daemon that serves the store in `dir` to finish its work and exit. False if none serves it.
 #[pyfunction]
 pub fn stop(py: Python<'_>, dir: PathBuf) -> PyResult<bool> {
     py.detach(|| cenote::Store::stop_daemon(&dir)).map_err(raise)
 }
 
-/// Destroy the store in `dir`: its memory, the files of its tiers, its metadata, and its directory unless other files
-/// are in it. Raises `Busy` while others use it, unless `force`.
+/// Destroy the store in `dir`: its memory, the files of its tiers, its metadata, and its directory unless that contains other
+/// files. Raises `Busy` while others use it, unless `force`.
 #[pyfunction]
 #[pyo3(signature = (dir, *, force = false))]
 pub fn destroy(py: Python<'_>, dir: PathBuf, force: bool) -> PyResult<()> {
     py.detach(|| cenote::Store::destroy(&dir, force)).map(drop).map_err(raise)
 }
 
-/// The bytes that a text such as "64KiB" or "1.5GiB" means.
+/// The number of bytes in a text such as "64KiB" or "1.5GiB".
 #[pyfunction]
 pub fn parse_size(text: &str) -> PyResult<u64> {
     cenote::model::size::parse(text).map_err(|cause| invalid(format!("size {text:?}"), cause))
 }
 
-/// A size for a person, such as "1.5 GiB".
+/// A size as text for people, such as "1.5 GiB".
 #[pyfunction]
 pub fn format_size(bytes: u64) -> String {
     cenote::model::size::human(bytes)
@@ -92,7 +92,7 @@ impl From<cenote::Store> for Store {
 
 #[pymethods]
 impl Store {
-    /// The container of that label; made if it is not there and `create` is true. The other arguments are for a new one.
+    /// The container with that label; made if it does not exist and `create` is true. The other arguments are for a new one.
     #[pyo3(signature = (label, create = true, durability = "async", block_size = 4096, quota = 0, policy = String::new()))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn container(
@@ -109,7 +109,7 @@ impl Store {
         let open = || if create { self.0.open_container(label, &spec) } else { self.0.container(label) };
         py.detach(open).map(Container).map_err(raise)
     }
-    /// A new container; raises Exists if the label is taken.
+    /// Make a container; raises Exists if the label is taken.
     #[pyo3(signature = (label, durability = "async", block_size = 4096, quota = 0, policy = String::new()))]
     fn create_container(
         &self,
@@ -129,7 +129,7 @@ impl Store {
         let found = py.detach(|| self.0.containers(prefix)).map_err(raise)?;
         Ok(found.into_iter().map(ContainerInfo::from).collect())
     }
-    /// Give a container another label.
+    /// Rename a container.
     fn rename_container(&self, py: Python<'_>, old: &str, new: &str) -> PyResult<()> {
         py.detach(|| self.0.rename_container(old, new)).map_err(raise)
     }
@@ -144,8 +144,8 @@ impl Store {
             self.1.get_or_try_init(py, || Py::new(py, Files::new(py, self, cenote_posix::Options::default())?))?;
         Ok(files.clone_ref(py))
     }
-    /// Directories and files with other settings than `files` has. container: the paths are those below this container's root,
-    /// which is made if it is not there; else paths begin with a container's label. consistency: of new containers.
+    /// Directories and files with other settings than those of `files`. container: paths start at this container's root, which
+    /// is made if it does not exist; else they begin with a container's label. consistency: of new containers.
     #[pyo3(signature = (container = None, read_only = false, consistency = "strict"))]
     fn open_files(
         &self,
@@ -156,9 +156,9 @@ impl Store {
     ) -> PyResult<Files> {
         Files::new(py, self, crate::files::options(container, read_only, consistency)?)
     }
-    /// Begin a transaction: a context manager that commits at its end, and leaves nothing if an exception ends it.
+    /// Begin a transaction: a context manager that commits at its end, and changes nothing if an exception ends it.
     ///
-    /// detect_conflicts: fail with Conflict if anything read through it was changed by others meanwhile.
+    /// detect_conflicts: fail with Conflict if others have changed anything read through it.
     #[pyo3(signature = (detect_conflicts = false))]
     fn transaction(&self, detect_conflicts: bool) -> Transaction {
         Transaction::begin(&self.0, detect_conflicts)
@@ -215,22 +215,22 @@ impl Store {
     fn id(&self) -> String {
         self.0.id().to_string()
     }
-    /// The directory that it was opened in.
+    /// The directory in which it was opened.
     #[getter]
     fn dir(&self) -> PathBuf {
         self.0.dir().to_owned()
     }
-    /// How the engine is reached now: "in-process" or "daemon".
+    /// How the engine is reached at present: "in-process" or "daemon".
     #[getter]
     fn mode(&self) -> &'static str {
         if self.0.reached() == Mode::Daemon { "daemon" } else { "in-process" }
     }
-    /// True once it was closed.
+    /// True once closed.
     #[getter]
     fn closed(&self) -> bool {
         self.0.is_closed()
     }
-    /// End the session; containers, objects and indices of this store cannot be used any more.
+    /// End the session; containers, objects and indices of this store become unusable.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.close()).map_err(raise)
     }

@@ -7,20 +7,20 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// What the bytes are held by.
+/// The holder of the bytes.
 pub enum Held {
-    /// The store: they are in mapped memory, and stay as they are while this lives.
+    /// The store: the bytes are in mapped memory, and do not change while this lives.
     Store(cenote::View),
     /// This process: a copy.
     Copy(Vec<u8>),
 }
 
-/// Bytes of an object. They stay as they are while the view, or anything made from it, lives.
+/// Bytes of an object. They do not change while the view, or anything made from it, lives.
 #[pyclass(frozen, module = "cenote")]
 pub struct View(Held);
 
 impl View {
-    /// Holds them.
+    /// Makes a view.
     pub fn new(held: Held) -> Self {
         Self(held)
     }
@@ -47,8 +47,8 @@ impl View {
         if view.is_null() || flags & ffi::PyBUF_WRITABLE != 0 {
             return Err(PyBufferError::new_err("a view is read-only; use Object.write"));
         }
-        // SAFETY: Python gives room for a Py_buffer; the call fills it in with our bytes and a reference to us, which
-        // keeps them in place until the buffer is released. The class is frozen, so they never change.
+        // SAFETY: Python provides a Py_buffer; the call fills it in with our bytes and a reference to us, which keeps
+        // them in place until the buffer is released. The class is frozen, so they never change.
         let failed = unsafe {
             ffi::PyBuffer_FillInfo(view, slf.as_ptr(), bytes.as_ptr().cast_mut().cast(), bytes.len() as isize, 1, flags)
         };

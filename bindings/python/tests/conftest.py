@@ -1,4 +1,4 @@
-"""A store for each test, small and gone afterwards."""
+"""A small store for each test, removed afterwards."""
 
 import contextlib
 from collections.abc import Iterator

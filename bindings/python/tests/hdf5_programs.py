@@ -1,4 +1,4 @@
-"""HDF5 programs run in processes of their own: the connector is chosen by the environment, before HDF5 is loaded."""
+"""HDF5 programs in separate processes: the environment chooses the connector, before HDF5 is loaded."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 
 
 def run(store: Path, folder: Path, code: str) -> str:
-    """Runs Python code that uses h5py or netCDF4 on a store, in `folder`; what it prints."""
+    """Runs Python code that uses h5py or netCDF4 on a store, in `folder`; returns what it prints."""
     try:
         environment = cenote.hdf5_environment(store)
     except cenote.NotFound as missing:

@@ -1,4 +1,4 @@
-"""Tiers of a size for tests."""
+"""Small tiers for tests."""
 
 from pathlib import Path
 

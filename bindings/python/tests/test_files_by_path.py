@@ -218,7 +218,7 @@ def large(folder: Path) -> Iterator[cenote.Files]:
 
 
 def test_a_view_over_more_than_a_segment_is_no_copy(large: cenote.Files) -> None:
-    """Memory tiers are in segments of 1 GiB: this has the end of one and the beginning of the next."""
+    """Memory tiers have segments of 1 GiB: this range spans the end of one and the beginning of the next."""
     piece = np.arange(8 * MIB, dtype="u8")
     large.makedirs("/c")
     with large.open("/c/large", "xb", buffering=0) as file:
@@ -235,7 +235,7 @@ def test_a_view_over_more_than_a_segment_is_no_copy(large: cenote.Files) -> None
 
 
 def assert_is_the_stores_memory(array: np.ndarray) -> None:
-    """Every page of the array is one of the store's segments: by address, whatever the view says of itself."""
+    """Every page of the array is in one of the store's segments: by address, whatever the view reports."""
     at, end = array.__array_interface__["data"][0], array.__array_interface__["data"][0] + array.nbytes
     for line in Path("/proc/self/maps").read_text().splitlines():
         words = line.split(maxsplit=5)

@@ -1,4 +1,5 @@
-"""Libraries that know nothing of Cenote read and write `cenote://` URLs. Those that are not installed are skipped."""
+"""Libraries that know nothing of Cenote read and write `cenote://` URLs. Libraries that are not installed are
+skipped."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,7 +127,7 @@ def test_xarray_writes_hdf5_through_zarr(url: str, folder: Path) -> None:
     )
     plain = {"compressors": None}
     store = Hdf5Store(folder / "made.h5", folder / "store", create=True)
-    # A new HDF5 file has its root group already.
+    # A new HDF5 file already has its root group.
     data.to_zarr(store, mode="a", consolidated=False, encoding={name: plain for name in ("t", "time", "x")})
     again = Hdf5Store(folder / "made.h5", read_only=True)
     xr.testing.assert_identical(xr.open_zarr(again, consolidated=False).load(), data)

@@ -1,4 +1,4 @@
-"""fsspec's own tests of file systems, and what they leave out: URLs, transactions, forks, renaming, HDF5 files."""
+"""fsspec's own file system tests, and what they leave out: URLs, transactions, forks, renaming, HDF5 files."""
 
 import datetime
 import multiprocessing
@@ -167,7 +167,7 @@ def test_a_transaction_puts_no_file_over_a_directory_and_leaves_nothing(fs: Any)
     fs.files.utime("/c/d", ns=(10**18, 10**18))
     with pytest.raises(IsADirectoryError, match=r"'c/d/e'"), fs.transaction:
         fs.open("c/d/e", "wb")
-    # Its directory is as it was: nothing was written beside its place.
+    # Its directory is unchanged: nothing was written beside its place.
     assert fs.find("c", withdirs=True) == ["c", "c/d", "c/d/e"] and fs.files.stat("/c/d").st_mtime_ns == 10**18
     with pytest.raises(IsADirectoryError), fs.transaction, fs.open("c/d/f", "wb") as file:
         file.write(b"1")

@@ -1,4 +1,4 @@
-"""Objects: what is written is read, by every way there is."""
+"""Objects: written data are read back, in every way."""
 
 import array
 import threading

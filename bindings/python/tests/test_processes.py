@@ -52,7 +52,7 @@ def test_multiprocessing(folder: Path, method: str) -> None:
 
 @pytest.mark.parametrize("mode", ["auto", "daemon"])
 def test_handles_of_the_parent_work_in_a_forked_child(folder: Path, mode: str) -> None:
-    """No exec, no opening: the child uses what it finds, and gets its own session."""
+    """No exec, no opening: the child uses the inherited handles, and gets its own session."""
     with cenote.open(folder / "store", mode=mode, tiers=tiers(folder)) as store:
         obj = store.container("runs").create_object(1)
         store.container("runs").index(1)
@@ -117,7 +117,7 @@ def test_what_was_acknowledged_survives_a_killed_client(folder: Path) -> None:
 
 
 def test_a_client_that_hangs_does_not_stop_others(folder: Path) -> None:
-    """Stopped with leases, an announced reader and requests in flight, for as long as the others work."""
+    """Stopped with leases, an announced reader and requests in flight, while others work."""
     program = (
         "import cenote, sys\n"
         "runs = cenote.open(sys.argv[1]).container('runs')\n"
@@ -137,7 +137,7 @@ def test_a_client_that_hangs_does_not_stop_others(folder: Path) -> None:
         try:
             began = time.monotonic()
             obj = runs.create_object(1)
-            # Six times the memory tier: space must come free although one client holds some.
+            # Six times the memory tier: space must become free although one client holds some.
             for number in range(100):
                 obj.write(number % 5 * 1_000_000, bytes([number]) * 1_000_000)
             assert obj.read(4_000_000, 10) == bytes([99]) * 10
@@ -152,7 +152,8 @@ def test_a_client_that_hangs_does_not_stop_others(folder: Path) -> None:
 
 
 def test_a_child_may_close_and_a_parent_go_on(folder: Path) -> None:
-    """Both directions: the child ends its session, opens the store anew and dies; the parent's lives on."""
+    """Both directions: the child ends its session, opens the store again and dies; the parent's session lives
+    on."""
     with cenote.open(folder / "store", tiers=tiers(folder)) as store:
         obj = store.container("runs").create_object(1)
         obj.write(0, b"parent")
@@ -175,7 +176,8 @@ def test_a_child_may_close_and_a_parent_go_on(folder: Path) -> None:
 
 
 def test_readers_cannot_write_a_byte(folder: Path) -> None:
-    """Another user: refused, unless named; then with bytes that the daemon carries, and none of its memory."""
+    """Another user is refused unless named; a named one gets bytes carried by the daemon, and none of its
+    memory."""
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody else")
     program = (
@@ -197,7 +199,7 @@ def test_readers_cannot_write_a_byte(folder: Path) -> None:
     )
 
     def run(directory: Path, how: str) -> str:
-        # The interpreter and the module are read as root, then the user changes.
+        # Root reads the interpreter and the module, then the user changes.
         command = [sys.executable, "-c", "import cenote\n" + program, str(directory), how]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd="/")
         assert done.returncode == 0, done.stderr

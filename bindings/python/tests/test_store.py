@@ -1,4 +1,4 @@
-"""Stores: containers, tiers, what concerns the whole."""
+"""Stores: containers, tiers, and operations on the whole store."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The type stubs say what the module has: every class, method and argument, and nothing else."""
+"""The type stubs match the module: every class, method and argument, and nothing else."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""Every HDF5 dataset is a Zarr array: read and written by zarr-python, and the same to h5py."""
+"""Every HDF5 dataset is a Zarr array, read and written by zarr-python, and the same to h5py."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""zarr-python's own tests of stores: on files of a store by `FileStore`, and over fsspec."""
+"""zarr-python's own store tests: on files of a store by `FileStore`, and over fsspec."""
 
 import asyncio
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ class TestFileStore(StoreTests[FileStore, cpu.Buffer]):
     def store_kwargs(self, store_dir: str) -> dict[str, Any]:  # type: ignore[override]
         return {"path": "container/run.zarr", "store": store_dir}
 
-    # Those of zarr are asynchronous fixtures, which need a setting for all tests of a run.
+    # zarr's are asynchronous fixtures, which need a setting for all tests of a run.
     @pytest.fixture
     def store(self, open_kwargs: dict[str, Any]) -> FileStore:  # type: ignore[override]
         return asyncio.run(self.store_cls.open(**open_kwargs))

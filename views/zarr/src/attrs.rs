@@ -1,7 +1,7 @@
 //! Attributes: HDF5's values as JSON, and JSON as attributes that any HDF5 program reads.
 //!
-//! What has no HDF5 type of its own (null, objects, mixed or nested lists) is kept as text: `json:` and the JSON. So are lists of
-//! none and of one: HDF5 has arrays of one element where netCDF means a single value.
+//! A value without an HDF5 type of its own (null, objects, mixed or nested lists) is kept as text: `json:` and the JSON. So are
+//! lists of no or one element, since netCDF takes an HDF5 array of one element for a single value.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 
 use crate::dtype::{Dtype, Elem, float_json, float_of, int_json};
 
-/// How what is kept as text begins.
+/// Prefix of values kept as text.
 const AS_TEXT: &str = "json:";
-/// How HDF5's conversion marks ids of parts that are in the record itself.
+/// Mark of HDF5's conversion for ids of parts in the record itself.
 const HEAP_MARK: u8 = 1;
 const ID_BYTES: usize = 16;
 
-/// Attributes that say what Zarr says in other ways, or that mean HDF5's objects.
+/// Returns true for attributes that Zarr expresses in another way, or that refer to HDF5's objects.
 pub fn is_hidden(name: &[u8]) -> bool {
     matches!(
         name,
@@ -35,7 +35,7 @@ pub fn is_hidden(name: &[u8]) -> bool {
     )
 }
 
-/// An attribute's value as JSON; none if it has no counterpart (references, damaged values).
+/// An attribute's value as JSON; `None` if it has no counterpart (references, damaged values).
 pub fn to_json(attr: &Attr) -> Option<Value> {
     let dtype = Type::parse(&attr.dtype)?;
     if attr.extent == Extent::Null {
@@ -57,7 +57,7 @@ pub fn to_json(attr: &Attr) -> Option<Value> {
     for element in stored.elements.chunks_exact(bytes) {
         values.push(element_json(&dtype, element, &stored.heap)?);
     }
-    // A list of one is what netCDF makes of a single value.
+    // netCDF writes a single value as a list of one.
     let value = match &attr.extent {
         Extent::Simple { dims, .. } if dims.len() != 1 || count != 1 => nested(&mut values.into_iter(), dims),
         _ => values.pop()?,
@@ -110,7 +110,7 @@ fn element_json(dtype: &Type, bytes: &[u8], heap: &[u8]) -> Option<Value> {
     }
 }
 
-/// The part of variable length that an element names.
+/// The variable-length part that an element names.
 fn part<'a>(element: &[u8], heap: &'a [u8]) -> Option<&'a [u8]> {
     let id = element.get(4..4 + ID_BYTES)?;
     if *id == [0; ID_BYTES] {
@@ -120,7 +120,7 @@ fn part<'a>(element: &[u8], heap: &'a [u8]) -> Option<&'a [u8]> {
     heap.get(word(4)..word(4).checked_add(word(8))?).filter(|_| id[0] == HEAP_MARK)
 }
 
-/// Object numbers in an attribute of sequences of references: for each element its first.
+/// Object numbers in an attribute of sequences of references: the first one of each element.
 pub fn references(attr: &Attr) -> Option<Vec<Option<u64>>> {
     let dtype = Type::parse(&attr.dtype)?;
     match &dtype.kind {
@@ -151,7 +151,7 @@ pub fn of_json(value: &Value) -> Attr {
     Attr { uid: 0, order: 0, cset: 1, dtype, committed: 0, extent, value: Some(stored) }
 }
 
-/// A number of a given type, as `_FillValue` has that of its array.
+/// A number of the given type, which `_FillValue` shares with its array.
 pub fn of_number(elem: &Elem, value: &Value) -> Option<Attr> {
     let (bytes, dtype) = (elem.of_json(value)?, elem.encode()?);
     let value = Some(Stored { elements: bytes, heap: Vec::new() });

@@ -1,4 +1,4 @@
-//! Chunks: as HDF5 stored them where codecs are shared, else unfiltered on the way.
+//! Chunks: as stored by HDF5 where codecs are shared, else unfiltered on the way.
 
 use cenote::{Error, ErrorKind, Result};
 use cenote_hdf5::data::plain::{part_of, read_heap};
@@ -8,17 +8,17 @@ use crate::dtype::Elem;
 use crate::node::Array;
 use crate::{grid, invalid, refused};
 
-/// Bytes of strings that are read at once.
+/// Most bytes of strings read at once.
 const STRINGS_BYTES_MAX: u64 = 256 << 20;
 
 impl Array {
-    /// Coordinates in the dataset's own grid; none if they are outside of the array.
+    /// Coordinates in the dataset's own grid; `None` outside the array.
     fn own_coords<'a>(&self, coords: &'a [u64]) -> Option<&'a [u64]> {
         let (own, inner) = coords.split_at_checked(self.dims.len())?;
         let is_inside = own.iter().zip(grid::counts(&self.dims, &self.chunk)).all(|(x, n)| *x < n);
         (is_inside && inner.len() == self.dtype.inner.len() && inner.iter().all(|x| *x == 0)).then_some(own)
     }
-    /// A chunk's bytes for Zarr; none if it was never written.
+    /// A chunk's bytes for Zarr; `None` if it was never written.
     pub fn chunk(&self, coords: &[u64]) -> Result<Option<Vec<u8>>> {
         let Some(own) = self.own_coords(coords) else { return Ok(None) };
         if self.data.chunk.is_none() {
@@ -28,7 +28,7 @@ impl Array {
         match (&self.sharing, mask) {
             (Sharing::Shared(_), 0) => Ok(Some(stored)),
             (Sharing::Shared(_), _) => {
-                // Some filter was left out of this chunk, which Zarr has no way to say.
+                // A filter was left out of this chunk, which Zarr cannot express.
                 let image = self.plain(stored, mask)?;
                 Ok(Some(self.data.pipeline.encode(&image, 0)?.0))
             }
@@ -38,7 +38,7 @@ impl Array {
     fn plain(&self, stored: Vec<u8>, mask: u32) -> Result<Vec<u8>> {
         self.data.pipeline.decode(stored, mask, self.chunk_bytes(), false)
     }
-    /// A piece of a run, whole: past the end it is fill.
+    /// A whole piece of a run; past the end it is fill.
     fn piece(&self, coords: &[u64]) -> Result<Option<Vec<u8>>> {
         let Some((first, count, whole)) = grid::run(&self.dims, &self.chunk, coords) else { return Ok(None) };
         let (size, used) = (self.dtype.bytes(), (count * self.dtype.bytes()) as usize);
@@ -46,11 +46,11 @@ impl Array {
         self.data.read_run(first * size, &mut bytes[..used])?;
         let blank = self.data.blank(bytes.len());
         bytes[used..].copy_from_slice(&blank[used..]);
-        // Whether anything was ever written has to be asked for.
+        // The bytes alone do not show whether anything was ever written.
         let is_there = bytes != blank || self.data.run_was_written()?;
         Ok(is_there.then_some(bytes))
     }
-    /// Elements in stored form as Zarr has them: strings are gathered.
+    /// Converts elements from stored form to Zarr's: strings are gathered.
     fn told(&self, elements: Vec<u8>) -> Result<Vec<u8>> {
         if self.dtype.elem != Elem::Text {
             return Ok(elements);
@@ -62,7 +62,7 @@ impl Array {
             parts.iter().flatten().map(|part| end(*part)).max().unwrap_or(0),
         );
         let sum: u64 = parts.iter().flatten().map(|part| part.1).sum();
-        // Strings of a chunk mostly lie side by side.
+        // Strings of a chunk are mostly adjacent.
         let is_dense = to - from <= STRINGS_BYTES_MAX && to - from <= sum.saturating_mul(4) + (1 << 20);
         let mut window = vec![0; if is_dense { (to - from) as usize } else { 0 }];
         read_heap(&self.core, self.oid, from, &mut window)?;
@@ -83,7 +83,8 @@ impl Array {
         }
         Ok(out)
     }
-    /// Bytes of a chunk as `chunk` would give them, without reading them where that is known; none if it does not exist.
+    /// Length of the bytes that `chunk` would return, without reading them where it is known; `None` if the chunk does
+    /// not exist.
     pub fn chunk_len(&self, coords: &[u64]) -> Result<Option<u64>> {
         let Some(own) = self.own_coords(coords) else { return Ok(None) };
         if self.dtype.elem == Elem::Text {
@@ -98,7 +99,7 @@ impl Array {
             Sharing::Converted(_) => stored.map(|_| self.chunk_bytes() as u64),
         })
     }
-    /// Grid coordinates of all chunks that exist.
+    /// Grid coordinates of all existing chunks.
     pub fn chunks(&self) -> Result<Vec<Vec<u64>>> {
         let inner = vec![0; self.dtype.inner.len()];
         let with_inner = |own: Vec<u64>| [&own[..], &inner].concat();
@@ -145,12 +146,13 @@ impl Array {
         }
         self.data.write_chunk(own, |dims| self.stored(own, dims, bytes))
     }
-    /// What is stored of a chunk: what is outside of the extent must be fill, as HDF5's growing relies on it.
+    /// The stored form of a chunk: everything outside the extent must be fill, on which HDF5 relies when a dataset
+    /// grows.
     fn stored(&self, own: &[u64], dims: &[u64], bytes: &[u8]) -> Result<Vec<u8>> {
         let is_shared = matches!(self.sharing, Sharing::Shared(_));
         let is_whole = own.iter().zip(&self.chunk).zip(dims).all(|((x, c), dim)| (x + 1).saturating_mul(*c) <= *dim);
         if is_shared && (is_whole || !self.data.pipeline.is_ours()) {
-            // Chunks that HDF5 alone can decode are taken as they are.
+            // Chunks that only HDF5 can decode are stored unchanged.
             return Ok(bytes.to_vec());
         }
         let mut image = if is_shared { self.plain(bytes.to_vec(), 0)? } else { bytes.to_vec() };
@@ -164,7 +166,7 @@ impl Array {
         }
         Err(Error::new(ErrorKind::Internal, self.name()).because("a filter was left out of a chunk"))
     }
-    /// Makes a chunk as it was before anything was written. False if it was so.
+    /// Resets a chunk to its state before anything was written. Returns false if it was in that state.
     pub fn drop_chunk(&self, coords: &[u64]) -> Result<bool> {
         let Some(own) = self.own_coords(coords) else { return Ok(false) };
         if self.data.chunk.is_some() {

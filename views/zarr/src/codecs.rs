@@ -1,4 +1,4 @@
-//! Filters of HDF5 and codecs of Zarr that make the same bytes.
+//! HDF5 filters and Zarr codecs with the same output.
 
 use cenote_hdf5::data::filter::{self, Pipeline};
 use cenote_hdf5::props::Filter;
@@ -16,13 +16,13 @@ const BLOSC_SHUFFLES: [&str; 3] = ["noshuffle", "shuffle", "bitshuffle"];
 /// How Zarr sees a dataset's chunks.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Sharing {
-    /// Byte for byte as HDF5 stores them, by these codecs.
+    /// Byte for byte as HDF5 stores them, through these codecs.
     Shared(Vec<Codec>),
-    /// Plain bytes, which are filtered and unfiltered on the way, and why.
+    /// Unfiltered bytes, filtered and unfiltered on the way, with the reason.
     Converted(String),
 }
 
-/// A codec that makes the same bytes as a filter.
+/// A codec with the same output as a filter.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Codec {
     id: &'static str,
@@ -33,7 +33,7 @@ impl Codec {
     fn new(id: &'static str, config: Value) -> Self {
         Self { id, config }
     }
-    /// As format 3 names it.
+    /// Its name and configuration in format 3.
     pub fn v3(&self) -> Value {
         let name = match self.id {
             "zstd" | "blosc" => self.id.to_owned(),
@@ -45,7 +45,7 @@ impl Codec {
         }
         json!({"name": name, "configuration": config})
     }
-    /// As format 2 names it.
+    /// Its configuration in format 2.
     pub fn v2(&self) -> Value {
         let mut config = self.config.clone();
         config["id"] = json!(self.id);
@@ -58,13 +58,13 @@ impl Codec {
         }
         config
     }
-    /// True for codecs that stand last, as format 2 has it.
+    /// Returns true for codecs that must be last in format 2.
     pub fn is_compressor(&self) -> bool {
         !matches!(self.id, "shuffle" | "fletcher32")
     }
 }
 
-/// How Zarr sees chunks that went through this pipeline; why not, if it cannot.
+/// How Zarr sees chunks with this pipeline; an error text if it cannot.
 pub fn sharing(pipeline: &Pipeline) -> std::result::Result<Sharing, String> {
     let codecs: Option<Vec<Codec>> = pipeline.filters.iter().map(codec_of).collect();
     if let Some(codecs) = codecs {
@@ -101,7 +101,7 @@ fn codec_of(filter: &filter::Filter) -> Option<Codec> {
     })
 }
 
-/// The filter that makes the same bytes as a codec (of format 3, or format 2's `id`), for chunks of `chunk_bytes`.
+/// The filter with the same output as a codec (of format 3, or with format 2's `id`), for chunks of `chunk_bytes`.
 pub fn filter_of(codec: &Value, element_bytes: u64, chunk_bytes: u64) -> Result<Filter> {
     let id = codec["id"].as_str().or_else(|| codec["name"].as_str()).unwrap_or_default();
     let config = if codec["id"].is_string() { codec } else { &codec["configuration"] };
@@ -150,7 +150,7 @@ pub fn filter_of(codec: &Value, element_bytes: u64, chunk_bytes: u64) -> Result<
 }
 
 fn zstd_level(config: &Value) -> u32 {
-    // Zarr's preset, 0, means the preset of zstd.
+    // Zarr's default, 0, means zstd's default.
     match config["level"].as_i64() {
         Some(level @ 1..=22) => level as u32,
         _ => 3,

@@ -1,4 +1,4 @@
-//! Names of dimensions, from HDF5's dimension scales as h5py, netCDF and `H5DS` make them.
+//! Names of dimensions, from HDF5's dimension scales as made by h5py, netCDF and `H5DS`.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::attrs::{references, to_json};
 
-/// What netCDF calls a scale that is no variable.
+/// netCDF's `NAME` of a scale that is no variable.
 const NO_VARIABLE: &str = "This is a netCDF dimension but not a netCDF variable";
 
 fn value(core: &Core, oid: u64, name: &str) -> Result<Option<Value>> {
@@ -21,20 +21,20 @@ fn is_scale(core: &Core, oid: u64) -> Result<bool> {
     Ok(value(core, oid, "CLASS")?.is_some_and(|class| class == "DIMENSION_SCALE"))
 }
 
-/// True for a dataset whose dimensions have scales, or that is one.
+/// Returns true for a dataset with dimension scales, or that is one.
 pub fn has_scales(core: &Core, oid: u64) -> Result<bool> {
     Ok(attrs::find(core, oid, b"DIMENSION_LIST")?.is_some() || is_scale(core, oid)?)
 }
 
-/// True for a dataset that netCDF has only to name a dimension: it is no array.
+/// Returns true for a dataset that netCDF uses only to name a dimension: it is no array.
 pub fn is_only_a_name(core: &Core, oid: u64) -> Result<bool> {
     Ok(is_scale(core, oid)?
         && value(core, oid, "NAME")?
             .is_some_and(|name| name.as_str().is_some_and(|name| name.starts_with(NO_VARIABLE))))
 }
 
-/// Names of a dataset's dimensions; `groups` are those on its path, the innermost last, and `name` its own. None if no
-/// dimension has one.
+/// Names of a dataset's dimensions; `None` if no dimension has one. `groups`: those on its path, the innermost last;
+/// `name`: its own.
 pub fn names(core: &Core, oid: u64, rank: usize, groups: &[u64], name: &str) -> Result<Option<Vec<Option<String>>>> {
     if rank == 0 {
         return Ok(None);
@@ -55,7 +55,7 @@ pub fn names(core: &Core, oid: u64, rank: usize, groups: &[u64], name: &str) -> 
             }
         }
     }
-    // An array of one is told as its element.
+    // An array of one element is returned as that element.
     let labels = match value(core, oid, "DIMENSION_LABELS")? {
         Some(Value::Array(labels)) => labels,
         one => one.into_iter().collect(),
@@ -68,7 +68,7 @@ pub fn names(core: &Core, oid: u64, rank: usize, groups: &[u64], name: &str) -> 
     Ok(out.iter().any(Option::is_some).then_some(out))
 }
 
-/// Names of what the groups have, by number; those of inner groups win.
+/// Names of the groups' members, by object number; those of inner groups win.
 fn linked(core: &Core, groups: &[u64]) -> Result<HashMap<u64, String>> {
     let mut out = HashMap::new();
     for group in groups {
@@ -81,7 +81,7 @@ fn linked(core: &Core, groups: &[u64]) -> Result<HashMap<u64, String>> {
     Ok(out)
 }
 
-/// Names of scales by netCDF's number of the dimension.
+/// Names of scales by netCDF's dimension number.
 fn numbered(core: &Core, groups: &[u64]) -> Result<HashMap<i64, String>> {
     let mut out = HashMap::new();
     for (oid, name) in linked(core, groups)? {

@@ -12,7 +12,7 @@ use crate::codecs::Sharing;
 use crate::dtype::Elem;
 use crate::node::Array;
 
-/// The name under which format 2 keeps the names of dimensions (xarray's).
+/// The attribute for names of dimensions in format 2 (xarray's).
 pub const V2_DIMENSIONS: &str = "_ARRAY_DIMENSIONS";
 const FILL_VALUE: &str = "_FillValue";
 
@@ -31,7 +31,8 @@ pub fn attributes(core: &Core, oid: u64) -> Result<Map<String, Value>> {
     Ok(out)
 }
 
-/// The same for an array: of floating-point numbers, `_FillValue` is as xarray writes it in format 3.
+/// The attributes of an array. In format 3, `_FillValue` of floating-point numbers is encoded as
+/// xarray writes it.
 pub fn array_attributes(array: &Array, is_v3: bool) -> Result<Map<String, Value>> {
     let mut out = attributes(&array.core, array.oid)?;
     if let (true, Elem::Float(..), Some(value)) = (is_v3, &array.dtype.elem, out.get_mut(FILL_VALUE))
@@ -42,7 +43,7 @@ pub fn array_attributes(array: &Array, is_v3: bool) -> Result<Map<String, Value>
     Ok(out)
 }
 
-/// `_FillValue` as xarray writes it in format 3, as the number that it is.
+/// Decodes a `_FillValue` that xarray wrote in format 3 into a number.
 pub fn plain_fill_value(name: &str, value: &Value, elem: &Elem) -> Option<Value> {
     if name != FILL_VALUE || !matches!(elem, Elem::Float(..)) {
         return None;
@@ -112,7 +113,7 @@ pub fn array_v2(array: &Array) -> Value {
         "chunks": array.chunk_shape(),
         "dtype": array.dtype.elem.v2(),
         "compressor": compressor,
-        // xarray takes what is here for missing values.
+        // xarray takes elements of this value for missing values.
         "fill_value": if array.data.is_fill_set { fill(array) } else { Value::Null },
         "order": "C",
         "filters": if filters.is_empty() { Value::Null } else { json!(filters) },

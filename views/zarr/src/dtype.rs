@@ -5,28 +5,28 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use cenote_hdf5::message::{Kind, Type};
 use serde_json::{Value, json};
 
-/// What an element is, as Zarr has it.
+/// A Zarr element type.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Elem {
     /// A byte, 0 or 1.
     Bool,
-    /// Bytes, with a sign, big-endian.
+    /// Size in bytes, signed, big-endian.
     Int(u8, bool, bool),
-    /// Bytes, big-endian.
+    /// Size in bytes, big-endian.
     Float(u8, bool),
-    /// Bytes of both numbers, big-endian.
+    /// Size of both numbers in bytes, big-endian.
     Complex(u8, bool),
-    /// A string of so many bytes, padded with NUL.
+    /// A string of this many bytes, padded with NUL.
     Bytes(u32),
-    /// So many bytes.
+    /// This many bytes.
     Raw(u32),
-    /// Fields, side by side.
+    /// Adjacent fields.
     Record(Vec<(String, Elem)>),
-    /// A string of any length; HDF5 keeps these apart, so chunks are converted.
+    /// A string of any length; HDF5 stores these separately, so chunks are converted.
     Text,
 }
 
-/// A data type, with the dimensions that it adds behind those of the dataset (an HDF5 array type).
+/// A data type, with the dimensions that it adds after those of the dataset (an HDF5 array type).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Dtype {
     /// The element.
@@ -36,7 +36,7 @@ pub struct Dtype {
 }
 
 impl Dtype {
-    /// Of an HDF5 datatype; why not, if Zarr has nothing like it.
+    /// The data type of an HDF5 datatype; an error text if Zarr has no counterpart.
     pub fn of(dtype: &Type) -> Result<Self, String> {
         let mut inner = Vec::new();
         let mut base = dtype;
@@ -50,7 +50,7 @@ impl Dtype {
         }
         Ok(Self { elem, inner })
     }
-    /// Bytes of an element with its inner dimensions; of strings, in HDF5's stored form.
+    /// Size of an element with its inner dimensions, in bytes; for strings, in HDF5's stored form.
     pub fn bytes(&self) -> u64 {
         self.elem.bytes() * self.inner.iter().product::<u64>()
     }
@@ -130,7 +130,7 @@ impl Elem {
         }
         Ok(Self::Record(fields))
     }
-    /// Bytes of one; of strings, in HDF5's stored form.
+    /// Size in bytes; for strings, in HDF5's stored form.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Bool => 1,
@@ -140,11 +140,11 @@ impl Elem {
             Self::Text => 20,
         }
     }
-    /// True if its bytes have the most significant one first.
+    /// Returns true if the most significant byte comes first.
     pub fn is_big(&self) -> bool {
         matches!(self, Self::Int(_, _, true) | Self::Float(_, true) | Self::Complex(_, true))
     }
-    /// True if its bytes have an order.
+    /// Returns true if byte order matters.
     pub fn has_order(&self) -> bool {
         match self {
             Self::Int(bytes, ..) => *bytes > 1,
@@ -168,7 +168,7 @@ impl Elem {
             Self::Text => json!("string"),
         }
     }
-    /// The name in format 2: NumPy's.
+    /// The name in format 2, which is NumPy's.
     pub fn v2(&self) -> Value {
         let order = |is_big: bool, bytes: u8| match (bytes, is_big) {
             (1, _) => '|',
@@ -188,7 +188,7 @@ impl Elem {
             Self::Text => json!("|O"),
         }
     }
-    /// One value as a fill value of Zarr's.
+    /// A value as a Zarr fill value.
     pub fn to_json(&self, bytes: &[u8]) -> Value {
         match self {
             Self::Bool => json!(bytes.first().is_some_and(|byte| *byte != 0)),
@@ -202,7 +202,7 @@ impl Elem {
             Self::Text => json!(""),
         }
     }
-    /// The bytes of a fill value; none if it is no value of this type.
+    /// The bytes of a fill value; `None` if it is not a value of this type.
     pub fn of_json(&self, value: &Value) -> Option<Vec<u8>> {
         let ordered = |mut little: Vec<u8>, big: bool| {
             if big {
@@ -235,7 +235,7 @@ impl Elem {
             Self::Text => (value.as_str() == Some("")).then(Vec::new),
         }
     }
-    /// The HDF5 datatype, encoded; none of what has no fixed length.
+    /// The encoded HDF5 datatype; `None` for types without a fixed length.
     pub fn encode(&self) -> Option<Vec<u8>> {
         Some(match self {
             Self::Bool => Type::boolean(),
@@ -303,7 +303,7 @@ fn half(bits: u16) -> f64 {
 }
 
 fn half_bits(value: f64) -> Option<u16> {
-    // There are few: the first whose value it is.
+    // There are few half-precision numbers: search for the value.
     let sign = u16::from(value.is_sign_negative()) << 15;
     (0..=0x7e00u16).map(|bits| bits | sign).find(|bits| {
         let found = half(*bits);

@@ -1,9 +1,10 @@
-//! How Zarr cuts datasets that HDF5 does not: a run of elements in row-major order, into pieces that are runs themselves.
+//! How a dataset that HDF5 does not chunk is cut for Zarr: a run of elements in row-major order, into pieces that are
+//! runs.
 
-/// Bytes of a piece, at most, unless one row of the innermost dimension is more.
+/// Most bytes of a piece, unless one row of the innermost dimension has more.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// The shape of a piece of a run of these dimensions: so many whole slices of one dimension, one step of those before it.
+/// The shape of a piece of a run with these dimensions: whole slices along one dimension, one step of those before it.
 pub fn piece(dims: &[u64], element_bytes: u64) -> Vec<u64> {
     let mut shape: Vec<u64> = vec![1; dims.len()];
     let mut bytes = element_bytes.max(1);
@@ -23,12 +24,13 @@ fn divisor_near(n: u64, most: u64) -> u64 {
     (most / 2..=most).rev().take(4096).find(|d| *d > 0 && n.is_multiple_of(*d)).unwrap_or(most)
 }
 
-/// Pieces along each dimension.
+/// Number of pieces along each dimension.
 pub fn counts(dims: &[u64], shape: &[u64]) -> Vec<u64> {
     dims.iter().zip(shape).map(|(dim, step)| dim.div_ceil(*step)).collect()
 }
 
-/// First element of the piece at these grid coordinates, how many are in it, and how many a whole one has; none outside.
+/// First element of the piece at these grid coordinates, its number of elements, and that of a whole piece; `None`
+/// outside.
 pub fn run(dims: &[u64], shape: &[u64], coords: &[u64]) -> Option<(u64, u64, u64)> {
     let is_inside = coords.len() == dims.len() && coords.iter().zip(counts(dims, shape)).all(|(x, n)| *x < n);
     if !is_inside {

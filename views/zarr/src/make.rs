@@ -1,4 +1,4 @@
-//! Documents that Zarr writes, as changes of the HDF5 file: each one transaction.
+//! Applies documents that Zarr writes to the HDF5 file, each in one transaction.
 
 use std::sync::Arc;
 
@@ -19,20 +19,20 @@ use crate::{attrs, dims, doc, invalid, refused};
 
 /// HDF5's number for UTF-8 names.
 const UTF8: u8 = 1;
-/// Bytes of an attribute's name with the NUL behind it, in HDF5.
+/// Maximum length of an attribute's name in HDF5, including the final NUL.
 const NAME_BYTES_MAX: usize = 65_535;
-/// Times that others may be faster at making the same things.
+/// Attempts when other processes create the same objects.
 const RACES_MAX: usize = 100;
 const OTHER_KIND: &str = "an HDF5 object of the other kind has that name";
-/// Names of dimensions, as `H5DSset_label` keeps them.
+/// The attribute for names of dimensions, as written by `H5DSset_label`.
 const DIMENSION_LABELS: &[u8] = b"DIMENSION_LABELS";
 
-/// Makes what the document describes of the node at `path`; makes the node, and groups above it, if they are not there.
+/// Applies a document to the node at `path`, creating the node and missing groups above it.
 pub fn apply(core: &Arc<Core>, path: &[&str], doc: &Doc) -> Result<()> {
     core.need_writable("writing Zarr metadata")?;
     for _ in 0..RACES_MAX {
         match apply_once(core, path, doc) {
-            // Somebody else made it, or a group above it, meanwhile: now it is there.
+            // Another process has meanwhile created it, or a group above it.
             Err(error) if error.kind() == ErrorKind::Exists && error.cause() != OTHER_KIND => {}
             done => return done,
         }
@@ -83,7 +83,7 @@ fn set_attributes(core: &Arc<Core>, oid: u64, wanted: &Map<String, Value>, elem:
     meta::transact(core, |tx| attributes_in(tx, core, oid, wanted, elem))
 }
 
-/// Makes the attributes that Zarr sees what is wanted; those that it does not see stay.
+/// Sets the attributes that Zarr sees to the wanted ones; the others stay.
 fn attributes_in(
     tx: &mut Transaction,
     core: &Arc<Core>,
@@ -148,7 +148,7 @@ fn names_in(tx: &mut Transaction, core: &Arc<Core>, oid: u64, names: &[Option<St
     records::create(tx, core, oid, DIMENSION_LABELS, &mut attrs::of_strings(&texts))
 }
 
-/// An existing array: its shape, attributes and names of dimensions can change.
+/// Updates an existing array: shape, attributes and names of dimensions can change.
 fn update(array: &Array, path: &[&str], spec: &Spec) -> Result<()> {
     let own = array.dims.len();
     let inner = &array.dtype.inner;
@@ -220,7 +220,7 @@ fn create(core: &Arc<Core>, group: u64, path: &[&str], doc: &Doc) -> Result<()> 
     })
 }
 
-/// The header of a new dataset. It can grow along all dimensions, as Zarr's arrays do.
+/// The header of a new dataset, which can grow along all dimensions like Zarr's arrays.
 fn dataset(spec: &Spec) -> Result<Header> {
     let Some(dtype) = spec.dtype.elem.encode() else {
         return Err(refused("strings of variable length", "chunks cannot hold them", "write them by HDF5"));
@@ -235,7 +235,7 @@ fn dataset(spec: &Spec) -> Result<Header> {
     Ok(Header { born_unix_s: objects::born(false), body: Body::Dataset { dtype, committed: 0, props, extent } })
 }
 
-/// Takes the name of a node away, and the node with all below if that was its last.
+/// Removes the name of a node, and the node with everything below if it was the last name.
 pub fn remove(core: &Arc<Core>, path: &[&str]) -> Result<bool> {
     core.need_writable("deleting")?;
     let Some((last, above)) = path.split_last() else {
@@ -248,7 +248,7 @@ pub fn remove(core: &Arc<Core>, path: &[&str]) -> Result<bool> {
     meta::transact(core, |tx| objects::unlink(tx, core, group, last.as_bytes())).map(|()| true)
 }
 
-/// Takes everything out of the root group.
+/// Removes everything from the root group.
 fn clear(core: &Arc<Core>) -> Result<()> {
     for (name, _) in links::list(core, ROOT)? {
         meta::transact(core, |tx| objects::unlink(tx, core, ROOT, &name))?;

@@ -1,4 +1,4 @@
-//! Groups and arrays: what a path leads to, and what is known of an array.
+//! Groups and arrays: the target of a path, and the properties of an array.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use crate::codecs::{self, Sharing};
 use crate::dtype::{Dtype, Elem};
 use crate::{grid, refused};
 
-/// Soft links that one path may lead over, as HDF5 has it.
+/// Maximum number of soft links in one path, as in HDF5.
 const LINKS_MAX: u32 = 16;
 
-/// What a path leads to.
+/// The target of a path.
 pub enum At<'a> {
     /// A group: its number.
     Group(u64),
-    /// A dataset: its number, and what of the path is behind it.
+    /// A dataset: its number, and the rest of the path.
     Dataset(u64, &'a [&'a str]),
-    /// Nothing: the last group on the way, and what of the path is behind it.
+    /// Nothing: the last group on the way, and the rest of the path.
     Nothing(u64, &'a [&'a str]),
 }
 
@@ -41,7 +41,7 @@ pub fn walk<'a>(core: &Core, path: &'a [&'a str]) -> Result<At<'a>> {
     Ok(At::Group(group))
 }
 
-/// Numbers of the groups on a path to something in them, the root first.
+/// Numbers of the groups on a path to a member, the root first.
 pub fn groups(core: &Core, path: &[&str]) -> Result<Vec<u64>> {
     let mut out = vec![ROOT];
     for len in 1..path.len() {
@@ -52,7 +52,8 @@ pub fn groups(core: &Core, path: &[&str]) -> Result<Vec<u64>> {
     Ok(out)
 }
 
-/// The object that a name in a group leads to, over soft links too; none if it is not there, or in another file.
+/// The object to which a name in a group leads, also over soft links; `None` if it is missing, or in another
+/// file.
 pub fn follow(core: &Core, group: u64, name: &[u8], links_left: u32) -> Result<Option<(u64, Body)>> {
     match links::get(core, group, name)?.map(|link| link.target) {
         Some(Target::Hard(oid)) => Ok(header::find(core, oid)?.map(|header| (oid, header.body))),
@@ -84,20 +85,20 @@ pub struct Array {
     pub dtype: Dtype,
     /// Raw data.
     pub data: PlainData,
-    /// What its chunks are to Zarr.
+    /// How Zarr sees its chunks.
     pub sharing: Sharing,
-    /// Dimensions of the dataset now.
+    /// Present dimensions of the dataset.
     pub dims: Vec<u64>,
-    /// Dimensions of a chunk, or of a piece of what HDF5 does not cut.
+    /// Dimensions of a chunk, or of a piece of a dataset without chunks.
     pub chunk: Vec<u64>,
 }
 
 impl Array {
-    /// The dataset with this number; an error that says why if Zarr cannot have it.
+    /// Opens the dataset with this number; an error says why Zarr cannot represent it.
     pub fn open(core: &Arc<Core>, oid: u64) -> Result<Self> {
         Self::of(core, oid, &header::get(core, oid)?)
     }
-    /// The same, by its header.
+    /// Opens a dataset with a known header.
     pub fn of(core: &Arc<Core>, oid: u64, header: &Header) -> Result<Self> {
         let Body::Dataset { dtype, props, extent, .. } = &header.body else {
             return Err(Error::new(ErrorKind::InvalidInput, "a Zarr array").because("it is no dataset"));
@@ -136,11 +137,11 @@ impl Array {
     pub fn chunk_bytes(&self) -> usize {
         (self.chunk.iter().product::<u64>() * self.dtype.bytes()) as usize
     }
-    /// The order of bytes must be said.
+    /// Returns true if byte order must be specified.
     pub fn has_order(&self) -> bool {
         self.dtype.elem.has_order()
     }
-    /// Words for errors.
+    /// The dataset's name for errors.
     pub fn name(&self) -> String {
         self.data.name()
     }

@@ -1,4 +1,4 @@
-//! Zarr's metadata documents as they come from a writer.
+//! Parses Zarr's metadata documents from a writer.
 
 use cenote::Result;
 use cenote_hdf5::props::Filter;
@@ -9,7 +9,7 @@ use crate::{codecs, invalid, refused};
 
 /// Most dimensions of an HDF5 dataset, and most filters.
 const RANK_MAX: usize = 32;
-/// Fields of `zarr.json` of an array that this version understands.
+/// Fields of an array's `zarr.json` that this version understands.
 const V3_FIELDS: [&str; 11] = [
     "zarr_format",
     "node_type",
@@ -24,7 +24,7 @@ const V3_FIELDS: [&str; 11] = [
     "storage_transformers",
 ];
 
-/// An array as a document describes it.
+/// An array as described by a document.
 pub struct Spec {
     /// Shape.
     pub shape: Vec<u64>,
@@ -32,19 +32,19 @@ pub struct Spec {
     pub dtype: Dtype,
     /// Shape of chunks.
     pub chunk: Vec<u64>,
-    /// Filters that make the same bytes as its codecs.
+    /// Filters with the same output as its codecs.
     pub filters: Vec<Filter>,
-    /// Fill value; none for zeros.
+    /// Fill value; `None` for zeros.
     pub fill: Option<Vec<u8>>,
     /// Names of dimensions.
     pub names: Option<Vec<Option<String>>>,
-    /// Attributes; none if the document does not have them.
+    /// Attributes; `None` if the document does not contain them.
     pub attributes: Option<Map<String, Value>>,
 }
 
 /// A document of a node.
 pub enum Doc {
-    /// A group with its attributes; none if the document does not have them.
+    /// A group with its attributes; `None` if the document does not contain them.
     Group(Option<Map<String, Value>>),
     /// An array.
     Array(Box<Spec>),
@@ -57,7 +57,7 @@ fn numbers(value: &Value, what: &str) -> Result<Vec<u64>> {
         .collect()
 }
 
-/// `zarr.json`.
+/// Parses `zarr.json`.
 pub fn v3(doc: &Value) -> Result<Doc> {
     if doc["zarr_format"] != json!(3) {
         return Err(invalid("zarr.json", "its zarr_format is not 3"));
@@ -111,7 +111,7 @@ fn array_v3(doc: &Value, attributes: Map<String, Value>) -> Result<Spec> {
     spec(shape, elem, chunk, rest, &doc["fill_value"], names, Some(attributes))
 }
 
-/// `.zarray`.
+/// Parses `.zarray`.
 pub fn v2(doc: &Value) -> Result<Spec> {
     if doc["zarr_format"] != json!(2) {
         return Err(invalid(".zarray", "its zarr_format is not 2"));

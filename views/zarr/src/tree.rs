@@ -20,12 +20,12 @@ const ZARR_JSON: &str = "zarr.json";
 const ZARRAY: &str = ".zarray";
 const ZGROUP: &str = ".zgroup";
 const ZATTRS: &str = ".zattrs";
-/// Arrays that a tree remembers.
+/// Arrays cached by a tree.
 const ARRAYS_MAX: usize = 4096;
-/// Soft links on the way to a child.
+/// Most soft links on the way to a child.
 const LINKS_MAX: u32 = 16;
 
-/// Whose documents are there.
+/// The format of the documents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Format {
     /// Zarr format 3.
@@ -35,33 +35,33 @@ pub enum Format {
     V2,
 }
 
-/// What a key is.
+/// The kind of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// Something that has keys below.
+    /// A key with keys below it.
     Directory,
-    /// A value of so many bytes.
+    /// A value of this many bytes.
     File(u64),
 }
 
-/// What Zarr sees otherwise than HDF5 has it, or not at all.
+/// A dataset that Zarr sees in another form than HDF5 does, or not at all.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Note {
     /// The dataset's path.
     pub path: String,
-    /// It is an array of the hierarchy, but its chunks are converted.
+    /// True if it is an array of the hierarchy, with converted chunks.
     pub is_there: bool,
     /// Why.
     pub why: String,
 }
 
-/// An HDF5 file of a store as Zarr's keys and values. May be used by many threads.
+/// An HDF5 file of a store as Zarr's keys and values. Many threads may use it.
 pub struct Tree {
     core: Arc<Core>,
     format: Format,
-    /// Arrays as they are while the file's metadata have this version.
+    /// Cached arrays, with the version of the file's metadata for which they hold.
     arrays: Mutex<HashMap<u64, (IndexVersion, Arc<Array>)>>,
-    /// Attributes of format 2 that came before what they belong to.
+    /// Attributes of format 2 that arrived before their node.
     early: Mutex<HashMap<String, Map<String, Value>>>,
 }
 
@@ -74,29 +74,29 @@ fn is_doc(name: &str) -> bool {
 }
 
 impl Tree {
-    /// The file at `path`, whose stub stands there.
+    /// Opens the file whose stub is at `path`.
     pub fn open(store: &Store, path: &Path, writable: bool, format: Format) -> Result<Self> {
         Ok(Self::of(plain::open(store, path, writable)?, format))
     }
-    /// A new, empty file at `path`.
+    /// Makes a new, empty file at `path`.
     pub fn create(store: &Store, path: &Path, format: Format) -> Result<Self> {
         Ok(Self::of(plain::create(store, path)?, format))
     }
     fn of(core: Arc<Core>, format: Format) -> Self {
         Self { core, format, arrays: Mutex::default(), early: Mutex::default() }
     }
-    /// Which incarnation of the file this is: another one once it is created anew.
+    /// The incarnation of the file: creating it again changes this.
     pub fn generation(&self) -> u64 {
         self.core.generation
     }
-    /// Opened for writing.
+    /// Returns true if opened for writing.
     pub fn is_writable(&self) -> bool {
         self.core.writable
     }
 
     /// The dataset with this number as an array.
     fn array(&self, oid: u64) -> Result<Arc<Array>> {
-        // Before anything is read: what is kept is never older than this says.
+        // Read first, so that a cached array is never older than its version says.
         let now = self.core.meta.index().version()?;
         let known = self.arrays.lock().unwrap_or_else(PoisonError::into_inner).get(&oid).cloned();
         if let Some((_, array)) = known.filter(|(version, _)| *version == now) {
@@ -147,7 +147,7 @@ impl Tree {
             _ => Ok(None),
         }
     }
-    /// The array and the coordinates of the chunk that a key is about; none if it is about none.
+    /// The array and the chunk coordinates of a key; `None` if the key names no chunk.
     fn chunk_at(&self, parts: &[&str]) -> Result<Option<(Arc<Array>, Vec<u64>)>> {
         let At::Dataset(oid, rest) = walk(&self.core, parts)? else { return Ok(None) };
         if rest.is_empty() {
@@ -164,7 +164,7 @@ impl Tree {
         Ok(coords.filter(|coords| coords.len() == rank).map(|coords| (array, coords)))
     }
 
-    /// What a key is; none if it is not there.
+    /// The kind of a key; `None` if it does not exist.
     pub fn entry(&self, key: &str) -> Result<Option<Entry>> {
         let parts = parts(key);
         if parts.last().is_some_and(|name| is_doc(name)) {
@@ -185,7 +185,7 @@ impl Tree {
         }
     }
 
-    /// Names right below a key, and whether each has keys below. Empty if there are none.
+    /// Names directly below a key, and whether each has keys below it. Empty if there are none.
     pub fn list_dir(&self, key: &str) -> Result<BTreeMap<String, bool>> {
         let mut out = BTreeMap::new();
         let docs = |out: &mut BTreeMap<String, bool>, names: [&str; 2]| match self.format {
@@ -217,7 +217,7 @@ impl Tree {
         }
         Ok(out)
     }
-    /// Keys of an array's chunks, below it.
+    /// Keys of an array's chunks, relative to the array.
     fn chunk_keys(&self, array: &Array) -> Result<Vec<String>> {
         let word = |coords: Vec<u64>, separator| coords.iter().map(u64::to_string).collect::<Vec<_>>().join(separator);
         let chunks = array.chunks()?;
@@ -246,14 +246,14 @@ impl Tree {
         Ok(out)
     }
     fn list_group(&self, path: String, oid: u64, out: &mut Vec<String>) -> Result<()> {
-        // A work list: groups may be deeper in each other than the stack. False: all in the group were told.
+        // A work list: groups may be nested deeper than the stack. False: all members of the group were listed.
         let (mut todo, mut above) = (vec![(path, oid, true)], BTreeSet::new());
         while let Some((path, oid, begins)) = todo.pop() {
             if !begins {
                 above.remove(&oid);
                 continue;
             }
-            // A group may be in itself.
+            // A group may contain itself.
             if !above.insert(oid) {
                 continue;
             }
@@ -322,7 +322,7 @@ impl Tree {
         Ok(out)
     }
 
-    /// Sets a key. Documents make or change groups and datasets; other keys are chunks of existing arrays.
+    /// Sets a key. Documents create or change groups and datasets; other keys are chunks of existing arrays.
     pub fn set(&self, key: &str, bytes: &[u8]) -> Result<()> {
         self.core.need_writable("writing")?;
         let parts = parts(key);
@@ -367,8 +367,8 @@ impl Tree {
             )),
         }
     }
-    /// Deletes a key; false if it was not there. The document of a dataset is the dataset; that of a group stays while
-    /// anything is in the group.
+    /// Deletes a key; returns false if it did not exist. Deleting a dataset's document deletes the dataset; a group's
+    /// document stays while the group has members.
     pub fn delete(&self, key: &str) -> Result<bool> {
         self.core.need_writable("deleting")?;
         let parts = parts(key);
@@ -407,13 +407,13 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") }
 }
 
-/// A grid coordinate as Zarr writes it: one text for each number.
+/// Parses a grid coordinate in Zarr's form: one text for each number.
 fn coordinate(part: &str) -> Option<u64> {
     let is_plain = part == "0" || (!part.starts_with(['0', '+']) && !part.is_empty());
     part.parse().ok().filter(|_| is_plain)
 }
 
-/// Names that HDF5 allows and keys cannot have.
+/// The text of a name; an error for names that HDF5 allows and keys cannot have.
 fn usable(name: &[u8]) -> std::result::Result<&str, String> {
     match std::str::from_utf8(name) {
         Err(_) => Err("its name is not UTF-8".into()),

@@ -1,15 +1,15 @@
-"""Cenote, a multi-tier object store: one copy of the data on every kind of memory and storage that a machine has.
+"""Cenote, a multi-tier object store: one copy of the data on every kind of memory and storage of a machine.
 
 import cenote, numpy
 
 with cenote.open("/tmp/store") as store:
     runs = store.container("runs")
     obj = runs.create_object()
-    obj.write(0, numpy.arange(1000.0))                      # any buffer, without a copy in between
+    obj.write(0, numpy.arange(1000.0))                      # any buffer, without an intermediate copy
     back = numpy.frombuffer(obj.view(0, 8000))              # by reference where it is in mapped memory
     index = runs.index(1)
     index[b"temperature"] = obj.id.encode()                 # ordered records, like a dict of bytes
-    store.files.put("/results/a.txt", b"a file")             # directories and files, as S3, mount and preload have them
+    store.files.put("/results/a.txt", b"a file")             # directories and files, shared with S3, mount and preload
     with store.transaction() as tx:                         # all of it, or nothing
         tx.write(obj, 8000, b"more")
         tx.put(index, b"steps", b"2")
@@ -124,6 +124,6 @@ __all__ = [
     "store_of_hdf5",
 ]
 
-# The native module starts a daemon where one is needed; this is how it finds the program that came with this module.
+# The native module starts a daemon where one is needed; this tells it which program came with this module.
 if "CENOTE_BIN" not in _os.environ and (_program := _find.program()) is not None:
     _os.environ["CENOTE_BIN"] = str(_program)

@@ -1,11 +1,11 @@
-"""The store's errors as exceptions: by kind, and also as the built-in exception that a Python program expects."""
+"""The store's errors as exceptions: by kind, and as the built-in exception that a Python program expects."""
 
 import errno
 from typing import Any
 
 
 class Error(Exception):
-    """An error of the store: what kind, about what, why, and what to do next."""
+    """An error of the store: its kind, subject, cause and next step."""
 
     kind: str = "error"
     code: int = 0
@@ -19,7 +19,7 @@ class Error(Exception):
 
     @property
     def retry_helps(self) -> bool:
-        """True if the same call may succeed later with nothing changed."""
+        """True if the same call may succeed later without other changes."""
         return False
 
     def __str__(self) -> str:
@@ -31,7 +31,7 @@ class Error(Exception):
         return text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions cross process boundaries (multiprocessing) whole.
+        # Exceptions must survive pickling between processes (multiprocessing).
         return type(self), (self.subject, self.cause, self.next_step, self.words)
 
 
@@ -53,7 +53,7 @@ class NotFound(Error, KeyError):
 
 
 class Exists(Error, FileExistsError):
-    """It is there already."""
+    """It exists already."""
 
     kind, code = "exists", 2
 
@@ -63,13 +63,13 @@ class Exists(Error, FileExistsError):
 
 
 class InvalidInput(Error, ValueError):
-    """The request makes no sense: a bad size, range, name or combination."""
+    """The request is invalid: a bad size, range, name or combination."""
 
     kind, code = "invalid_input", 3
 
 
 class LimitExceeded(Error, ValueError):
-    """A limit of the format or a quota would be passed."""
+    """A limit of the format or a quota would be exceeded."""
 
     kind, code = "limit_exceeded", 4
 
@@ -97,7 +97,7 @@ class VersionMismatch(Error):
 
 
 class PermissionDenied(Error, PermissionError):
-    """This user may not."""
+    """This user lacks the permission."""
 
     kind, code = "permission_denied", 8
 
@@ -123,7 +123,7 @@ class IoError(_OsError):
 
 
 class Busy(Error, BlockingIOError):
-    """Another process has the store for itself, or it is shutting down."""
+    """Another process uses the store exclusively, or it is shutting down."""
 
     kind, code = "busy", 11
 
@@ -147,7 +147,7 @@ class Disconnected(Error, ConnectionError):
 
 
 class Unsupported(Error, NotImplementedError):
-    """Asked for something that this version does not do."""
+    """This version does not support the request."""
 
     kind, code = "unsupported", 13
 

@@ -9,7 +9,7 @@ from . import _native
 
 
 class FileIO(io.RawIOBase):
-    """An open file with a position, without buffering: what `io.BufferedReader` and its like stand on.
+    """An open file with a position, without buffering: the base of `io.BufferedReader` and its like.
 
     `raw` is the file itself, with reads and writes at offsets.
     """
@@ -93,12 +93,12 @@ class FileIO(io.RawIOBase):
         return size
 
     def view(self, offset: int = 0, size: int | None = None) -> _native.View:
-        """Bytes of the file, by reference if they lie in one piece of mapped memory."""
+        """Bytes of the file, by reference if they are in one piece of mapped memory."""
         self._check(self.raw.readable, "not readable")
         return self.raw.view(offset, size)
 
     def sync(self) -> None:
-        """Return when what was written survives power loss."""
+        """Return when written data survive power loss."""
         self._check(True, "")
         self.raw.sync()
 
@@ -121,7 +121,7 @@ def buffered(
     errors: str | None = None,
     newline: str | None = None,
 ) -> Any:
-    """What the built-in `open` makes of an open file."""
+    """Wraps an open file as the built-in `open` does."""
     if "b" in mode and (encoding or errors or newline is not None):
         raw.close()
         raise ValueError("binary mode doesn't take an encoding, errors or newline argument")

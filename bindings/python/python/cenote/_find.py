@@ -1,4 +1,4 @@
-"""Where the parts of Cenote that are not Python are: the `cenote` command and the HDF5 connector."""
+"""Finds the parts of Cenote that are not Python: the `cenote` command and the HDF5 connector."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ CONNECTOR_FILE = "libcenote_hdf5.so"
 
 
 def _tree() -> Path | None:
-    """The source tree that this module was built in place from, if it was."""
+    """The source tree in which this module was built in place, if it was."""
     for parent in Path(__file__).resolve().parents:
         if (parent / "crates" / "cli").is_dir() and (parent / "Cargo.toml").is_file():
             return parent
@@ -41,7 +41,7 @@ def program() -> Path | None:
 
 def connector_dir() -> Path:
     """The folder of the HDF5 connector: `CENOTE_HDF5_PLUGIN_DIR`, else installed beside this module, or built here."""
-    # HDF5 opens every library in its plugin folder, so the connector has one of its own.
+    # HDF5 opens every library in its plugin folder, so the connector has its own.
     folders = [Path(__file__).resolve().parent / "hdf5"]
     if named := os.environ.get("CENOTE_HDF5_PLUGIN_DIR"):
         folders = [Path(named)]
@@ -63,8 +63,9 @@ def connector_dir() -> Path:
 def hdf5_environment(store: object) -> dict[str, str]:
     """Environment variables that make HDF5 programs (h5py, netCDF4, xarray, ...) keep their files in a store.
 
-    store: its directory, or an open `Store`. Set them before HDF5 is loaded: in `os.environ` before the import, or
-    for a program that is started: `subprocess.run(..., env=os.environ | cenote.hdf5_environment(dir))`.
+    store: its directory, or an open `Store`. Set them before HDF5 is loaded: in `os.environ` before the import, or for
+    a
+    program to be started: `subprocess.run(..., env=os.environ | cenote.hdf5_environment(dir))`.
     """
     directory = os.path.abspath(getattr(store, "dir", store))  # noqa: PTH100 (Path.absolute keeps "..")
     variables = {"HDF5_PLUGIN_PATH": str(connector_dir()), "HDF5_VOL_CONNECTOR": f"cenote store={directory}"}

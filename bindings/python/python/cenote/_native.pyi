@@ -27,28 +27,28 @@ def open(
 ) -> Store:
     """Open the store in directory `dir`.
 
-    mode: "auto" (the daemon that serves it, else an engine in this process), "in-process" or "daemon".
-    create: make the store if there is none; create_new: fail if there is one.
-    tiers: tiers of a store that is to be made, fastest first: `Tier(...)` or text as on the command line.
+    mode: "auto" (its daemon, else an engine in this process), "in-process" or "daemon".
+    create: make the store if it does not exist; create_new: fail if it exists.
+    tiers: tiers of a new store, fastest first: `Tier(...)` or text as on the command line.
     writers, readers: numeric users besides the owner who may read and write, or only read.
     """
 
 def stop(dir: str | os.PathLike[str]) -> bool:
-    """Ask the daemon that serves the store in `dir` to finish what it does and leave. False if none serves it."""
+    """Ask the daemon that serves the store in `dir` to finish its work and exit. False if none serves it."""
 
 def destroy(dir: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Destroy the store in `dir`: its memory, the files of its tiers, its metadata, and its directory unless other
-    files are in it. Raises `Busy` while others use it, unless `force`.
+    """Destroy the store in `dir`: its memory, the files of its tiers, its metadata, and its directory unless that
+    contains other files. Raises `Busy` while others use it, unless `force`.
     """
 
 def store_of_hdf5(path: str | os.PathLike[str]) -> os.PathLike[str] | None:
-    """The directory of the store that the HDF5 file at `path` is in, as its stub says; None if no stub is there."""
+    """The directory of the store of the HDF5 file at `path`, as in its stub; None if there is no stub."""
 
 def parse_size(text: str) -> int:
-    """The bytes that a text such as "64KiB" or "1.5GiB" means."""
+    """The number of bytes in a text such as "64KiB" or "1.5GiB"."""
 
 def format_size(bytes: int) -> str:
-    """A size for a person, such as "1.5 GiB"."""
+    """A size as text for people, such as "1.5 GiB"."""
 
 @final
 class Store:
@@ -59,13 +59,13 @@ class Store:
         """The store's id, as 32 hexadecimal digits."""
     @property
     def dir(self) -> os.PathLike[str]:
-        """The directory that it was opened in."""
+        """The directory in which it was opened."""
     @property
     def mode(self) -> Literal["in-process", "daemon"]:
-        """How the engine is reached now."""
+        """How the engine is reached at present."""
     @property
     def closed(self) -> bool:
-        """True once it was closed."""
+        """True once closed."""
     @property
     def files(self) -> Files:
         """The directories and files of this store, by path: `/container/directory/file`."""
@@ -75,9 +75,9 @@ class Store:
         read_only: bool = False,
         consistency: Literal["strict", "commit"] = "strict",
     ) -> Files:
-        """Directories and files with other settings than `files` has. container: the paths are those below this
-        container's root, which is made if it is not there; else paths begin with a container's label. consistency: of
-        new containers.
+        """Directories and files with other settings than those of `files`. container: paths start at this container's
+        root, which is made if it does not exist; else they begin with a container's label. consistency: of new
+        containers.
         """
     def container(
         self,
@@ -88,7 +88,7 @@ class Store:
         quota: int = 0,
         policy: str = "",
     ) -> Container:
-        """The container of that label; made if it is not there and `create` is true. The others are for a new one."""
+        """The container with that label; made if missing and `create` is true. The rest is for a new one."""
     def create_container(
         self,
         label: str,
@@ -97,17 +97,17 @@ class Store:
         quota: int = 0,
         policy: str = "",
     ) -> Container:
-        """A new container; raises Exists if the label is taken."""
+        """Make a container; raises Exists if the label is taken."""
     def containers(self, prefix: str = "") -> list[ContainerInfo]:
         """All containers whose label begins with `prefix`, in label order."""
     def rename_container(self, old: str, new: str) -> None:
-        """Give a container another label."""
+        """Rename a container."""
     def delete_container(self, label: str) -> None:
         """Delete a container with everything in it, atomically."""
     def transaction(self, detect_conflicts: bool = False) -> Transaction:
-        """Begin a transaction: a context manager that commits at its end, or leaves nothing after an exception.
+        """Begin a transaction: a context manager that commits at its end, and changes nothing after an exception.
 
-        detect_conflicts: fail with Conflict if anything read through it was changed by others meanwhile.
+        detect_conflicts: fail with Conflict if others have changed anything read through it.
         """
     def flush(self) -> None:
         """Return when everything acknowledged so far survives power loss."""
@@ -130,7 +130,7 @@ class Store:
     def remove_tier(self, name: str) -> None:
         """Forget an empty tier."""
     def close(self) -> None:
-        """End the session; containers, objects and indices of this store cannot be used any more."""
+        """End the session; containers, objects and indices of this store become unusable."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
@@ -148,9 +148,9 @@ class Container:
         """Its label."""
     @property
     def store(self) -> Store:
-        """The store that it is in."""
+        """Its store."""
     def info(self) -> ContainerInfo:
-        """As it stands."""
+        """Its present state."""
     def set(
         self,
         durability: _Durability | None = None,
@@ -160,31 +160,31 @@ class Container:
         owner_gid: int | None = None,
         mode: int | None = None,
     ) -> None:
-        """Change what can be changed; None leaves as it is."""
+        """Change settings; None keeps one."""
     def snapshot(self, name: str, replace: bool = False) -> None:
-        """Keep all that is in it now, for reading, under a name; no data are copied."""
+        """Keep its present content for reading, under a name; no data are copied."""
     def snapshots(self) -> list[SnapshotInfo]:
-        """Its snapshots, in the order of names."""
+        """Its snapshots, ordered by name."""
     def open_snapshot(self, name: str) -> Container:
-        """A snapshot, as a container that can be read; it stays as long as this is used, even if it is deleted."""
+        """A snapshot, as a readable container; it stays while this is used, even if it is deleted."""
     def delete_snapshot(self, name: str) -> None:
         """Delete a snapshot."""
     def roll_back(self, name: str) -> None:
-        """Hold again what it held when the snapshot was made, in one transaction; the snapshot stays."""
+        """Restore its content to that of the snapshot, in one transaction; the snapshot stays."""
     def create_object(self, id: str | int | None = None, block_size: int | None = None) -> Object:
-        """A new object; the id is drawn at random and the block size the container's where None."""
+        """Make an object. By default the id is random and the block size the container's."""
     def create_objects(self, ids: Sequence[str | int], block_size: int | None = None) -> list[Object]:
-        """Many new objects in one journal record; raises Exists if one is there (the others are made)."""
+        """Make many objects in one journal record; raises Exists if one exists (the others are made)."""
     def object(self, id: str | int) -> Object:
-        """A handle without a round trip; a missing object shows at first use."""
+        """A handle without a round trip; a missing object is reported at first use."""
     def delete_object(self, id: str | int) -> None:
         """Delete an object."""
     def objects(self, after: str | int | None = None) -> Iterator[Object]:
-        """All objects, by ascending id, fetched as the iteration goes."""
+        """All objects, by ascending id, fetched during the iteration."""
     def index(self, id: str | int, create: bool = True) -> Index:
-        """The index of that id; made if it is not there and `create` is true."""
+        """The index with that id; made if it does not exist and `create` is true."""
     def create_index(self, id: str | int | None = None) -> Index:
-        """A new index; the id is drawn at random where None."""
+        """Make an index. By default the id is random."""
     def delete_index(self, id: str | int) -> None:
         """Delete an index with its records."""
     def indices(self) -> list[str]:
@@ -192,13 +192,13 @@ class Container:
     def flush(self) -> None:
         """Return when everything acknowledged so far in this container survives power loss."""
     def verify(self) -> VerifyReport:
-        """Read and check everything in it."""
+        """Read and check all its content."""
     def __iter__(self) -> Iterator[Object]: ...
     def __contains__(self, id: str | int) -> bool: ...
 
 @final
 class Object:
-    """An array of bytes with a recorded size, up to 2**63 bytes, sparse. Calls may come from any thread.
+    """An array of bytes with a recorded size, up to 2**63 bytes, sparse. Any thread may call it.
 
     Byte ranges need not be aligned; writers of disjoint ranges never disturb each other.
     """
@@ -212,57 +212,57 @@ class Object:
     def stat(self) -> ObjectStat:
         """Size, block size, use."""
     def buffered(self, mode: str) -> Object:
-        """The same object, written otherwise than the container's preset says: "sync" (write-through: on a persistent
+        """The same object with another write mode than the container's default: "sync" (write-through: on a persistent
         tier, acknowledged when it survives power loss), "async" (write-back) or "bypass" (to the lowest persistent
         tier, past the buffers). Refused where that is less than the container promises, and in scratch containers."""
     def read(self, offset: int = 0, size: int | None = None) -> bytes:
-        """Read `size` bytes from `offset`, or to the end where None. Holes are zeros; shorter at the object's end."""
+        """Read `size` bytes from `offset`, or to the end if None. Holes are zeros; shorter at the object's end."""
     def readinto(self, offset: int, buffer: Buffer) -> int:
-        """Fill a writable buffer from `offset` on, without a copy in between.
+        """Fill a writable buffer from `offset` on, without an intermediate copy.
 
-        Returns the bytes before the recorded size; the rest of the buffer is untouched.
+        Returns the number of bytes before the recorded size; the rest of the buffer is untouched.
         """
     def write(self, offset: int, buffer: Buffer) -> None:
-        """Write a contiguous buffer at `offset`, without a copy in between.
+        """Write a contiguous buffer at `offset`, without an intermediate copy.
 
-        Acknowledged as the container's durability says, and visible to every process.
+        Acknowledged according to the container's durability, and visible to every process.
         """
     def readv(self, parts: Sequence[tuple[int, Buffer]]) -> None:
-        """Fill many `(offset, buffer)` at once; what lies past the recorded size reads as zeros."""
+        """Fill many `(offset, buffer)` at once; bytes past the recorded size read as zeros."""
     def writev(self, parts: Sequence[tuple[int, Buffer]]) -> None:
-        """Write many `(offset, buffer)` at once, as one transaction."""
+        """Write many `(offset, buffer)` in one transaction."""
     def view(self, offset: int = 0, size: int | None = None, copy: bool = True) -> View:
         """A range by reference: `memoryview(obj.view(...))`, `numpy.frombuffer(obj.view(...), dtype)`.
 
-        Without a copy if it lies in one piece of mapped memory; else a copy, or Unsupported where `copy` is false.
-        The bytes stay as they are while the view, or anything made from it, lives.
+        Without a copy if it is in one piece of mapped memory; else a copy, or Unsupported if `copy` is false.
+        The bytes do not change while the view, or anything made from it, lives.
         """
     def stage(self, size: int) -> Staged:
-        """Room for `size` bytes in the store's memory, to be filled in place and then committed: a write without a
+        """Reserve `size` bytes in the store's memory, to be filled in place and then committed: a write without a
         copy.
         """
     def launch_write(self, offset: int, buffer: Buffer) -> Op:
-        """Start a write. The buffer may be reused when this returns; it is acknowledged when `Op.wait` returns."""
+        """Start a write. The buffer may be reused afterwards; it is acknowledged when `Op.wait` returns."""
     def launch_read(self, offset: int, size: int) -> ReadOp:
-        """Start a read of `size` bytes; `ReadOp.wait` gives them."""
+        """Start a read of `size` bytes; `ReadOp.wait` returns them."""
     def truncate(self, size: int) -> None:
-        """Set the recorded size; what lies beyond is dropped."""
+        """Set the recorded size; bytes beyond it are dropped."""
     def punch(self, offset: int, size: int) -> None:
         """Turn a range into a hole."""
     def append(self, buffer: Buffer) -> int:
-        """Write at the end, wherever that is by then; returns where it was."""
+        """Write at the end, wherever that is by then; returns the offset."""
     def next_data(self, offset: int) -> int | None:
-        """The first offset from `offset` on that has data; None if there is none before the end."""
+        """The first offset with data at or after `offset`; None if there is none before the end."""
     def next_hole(self, offset: int) -> int | None:
-        """The first offset from `offset` on that is in a hole, or the size; None from the end on."""
+        """The first offset in a hole at or after `offset`, or the size; None from the end on."""
     def copy_from(self, at: int, source: Object, offset: int = 0, size: int | None = None) -> int:
-        """Make `size` bytes at `at` what those at `offset` of `source` are, shared if it can; returns how many."""
+        """Copy `size` bytes at `offset` of `source` to `at`, shared where possible; returns how many."""
     def flush(self) -> None:
-        """Return when what was acknowledged so far survives power loss."""
+        """Return when everything acknowledged so far survives power loss."""
 
 @final
 class View:
-    """Bytes of an object. They stay as they are while the view, or anything made from it, lives."""
+    """Bytes of an object. They do not change while the view, or anything made from it, lives."""
 
     @property
     def by_reference(self) -> bool:
@@ -272,17 +272,18 @@ class View:
 
 @final
 class Staged:
-    """Room in the store's memory: fill it (`memoryview(staged)`, `numpy.frombuffer(staged, dtype)`), then `commit`.
+    """Reserved room in the store's memory: fill it (`memoryview(staged)`, `numpy.frombuffer(staged, dtype)`), then
+    `commit`.
 
-    What was made from it must be released first (`del array`, `view.release()`). As a context manager it gives the
-    room back if it was not committed.
+    Release everything made from it first (`del array`, `view.release()`). As a context manager it releases the room if
+    it was not committed.
     """
 
     def __len__(self) -> int: ...
     def commit(self, offset: int) -> None:
-        """Make the bytes the object's at `offset`; acknowledged when this returns."""
+        """Commit the bytes to the object at `offset`; acknowledged when this returns."""
     def release(self) -> None:
-        """Give the room back. Does nothing after a commit."""
+        """Release the room. Does nothing after a commit."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -302,7 +303,7 @@ class Op:
     def done(self) -> bool:
         """True if waiting would not block."""
     def wait(self) -> None:
-        """Wait until it is acknowledged; raises what went wrong."""
+        """Wait until it is acknowledged; raises its error."""
 
 @final
 class ReadOp:
@@ -316,7 +317,7 @@ class ReadOp:
 
 @final
 class Index:
-    """An ordered key-value index. Keys and values are bytes (anything with a buffer); keys come back as `bytes`."""
+    """An ordered key-value index. Keys and values are bytes (anything with a buffer); keys are returned as `bytes`."""
 
     @property
     def id(self) -> str:
@@ -331,37 +332,37 @@ class Index:
     @overload
     def get(self, key: Buffer, default: _T) -> bytes | _T: ...
     def get_many(self, keys: Sequence[Buffer]) -> list[bytes | None]:
-        """Values of many keys in one round trip; None for those not there."""
+        """Values of many keys in one round trip; None for missing ones."""
     def put(self, key: Buffer, value: Buffer) -> None:
         """Set a record."""
     def put_many(self, records: Sequence[tuple[Buffer, Buffer]]) -> None:
         """Set many `(key, value)` in one round trip."""
     def put_new(self, key: Buffer, value: Buffer) -> bool:
-        """Set a record whose key is not there yet. False, and nothing changed, if it is."""
+        """Set a record whose key does not exist yet. False, without a change, if it does."""
     def delete(self, key: Buffer) -> bool:
-        """Delete a record. False if it was not there."""
+        """Delete a record. False if it did not exist."""
     def delete_many(self, keys: Sequence[Buffer]) -> int:
-        """Delete many records in one round trip; returns how many were there."""
+        """Delete many records in one round trip; returns how many existed."""
     def launch_put(self, key: Buffer, value: Buffer) -> Op:
         """Start a put; acknowledged when `Op.wait` returns."""
     def items(self, prefix: Buffer | None = None, start: Buffer | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """`(key, value)` in key order, fetched as it goes: keys that begin with `prefix`, from `start` on."""
+        """`(key, value)` in key order, fetched during the iteration: keys that begin with `prefix`, from `start` on."""
     def keys(self, prefix: Buffer | None = None, start: Buffer | None = None) -> Iterator[bytes]:
-        """Keys in order; as `items`."""
+        """Keys in order; arguments as for `items`."""
     def values(self, prefix: Buffer | None = None, start: Buffer | None = None) -> Iterator[bytes]:
-        """Values in key order; as `items`."""
+        """Values in key order; arguments as for `items`."""
 
 @final
 class Transaction:
     """A group of updates, atomic with respect to every crash. Reads see its own writes.
 
-    As a context manager it commits at the end, and leaves nothing if an exception ends the block.
+    As a context manager it commits at the end, and changes nothing if an exception ends the block.
     """
 
     def write(self, object: Object, offset: int, buffer: Buffer) -> None:
         """Write a buffer at `offset`."""
     def read(self, object: Object, offset: int, size: int) -> bytes:
-        """Read `size` bytes from `offset`, its own writes included; shorter at the object's end."""
+        """Read `size` bytes from `offset`, including its own writes; shorter at the object's end."""
     def truncate(self, object: Object, size: int) -> None:
         """Set an object's size."""
     def punch(self, object: Object, offset: int, size: int) -> None:
@@ -377,21 +378,22 @@ class Transaction:
     def put(self, index: Index, key: Buffer, value: Buffer) -> None:
         """Set a record."""
     def put_new(self, index: Index, key: Buffer, value: Buffer) -> None:
-        """Set a record that must not be there yet: the commit raises Exists if it is."""
+        """Set a record that must not exist yet: the commit raises Exists if it does."""
     def get(self, index: Index, key: Buffer) -> bytes | None:
-        """The value of a key, its own puts included; None if there is none."""
+        """The value of a key, including its own puts; None if missing."""
     def delete(self, index: Index, key: Buffer) -> None:
-        """Delete a record; no error if it is not there."""
+        """Delete a record; no error if it does not exist."""
     def share(self, object: Object, at: int, source: Object, offset: int, size: int) -> None:
-        """Make `size` bytes at `at` of `object` what those at `offset` of `source` are by then, without a copy."""
+        """Share `size` bytes at `offset` of `source`, as they are at the commit, into `object` at `at`, without a
+        copy."""
     def expect_none(self, index: Index, prefix: Buffer) -> None:
-        """The commit raises Conflict if a record's key begins with `prefix`, before the transaction's changes."""
+        """Let the commit raise Conflict if a record's key begins with `prefix`, before the transaction's changes."""
     def expect_size(self, object: Object, size: int) -> None:
-        """The commit raises Conflict unless the object has this size then."""
+        """Let the commit raise Conflict unless the object then has this size."""
     def commit(self) -> int:
         """Apply everything, or nothing. Returns the epoch."""
     def abort(self) -> None:
-        """Forget everything."""
+        """Discard everything."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
@@ -411,7 +413,7 @@ class Records(Iterator[bytes | tuple[bytes, bytes]]):
 
 @final
 class ContainerInfo:
-    """A container as it stands."""
+    """A container's present state."""
 
     label: str
     id: int
@@ -442,7 +444,7 @@ class SnapshotInfo:
 
 @final
 class ObjectStat:
-    """An object as it stands."""
+    """An object's present state."""
 
     size: int
     block_size: int
@@ -452,7 +454,7 @@ class ObjectStat:
 
 @final
 class TierInfo:
-    """A tier as it stands."""
+    """A tier's present state."""
 
     name: str
     kind: Literal["memory", "pmem", "file", "directory", "s3", "swift"]
@@ -491,7 +493,7 @@ class StoreStats:
 
 @final
 class Finding:
-    """Something that a verify found wrong."""
+    """A fault found by a verification."""
 
     container: int
     object: str
@@ -502,13 +504,13 @@ class Finding:
 
 @final
 class VerifyReport:
-    """What a verify read, and what it found."""
+    """Result of a verification."""
 
     objects: int
     bytes: int
     findings: list[Finding]
     contradictions: list[str]
-    """What the store's own maps, indices and tables contradict each other in: empty for a sound store."""
+    """Contradictions between the store's own maps, indices and tables: empty for a sound store."""
 
 @final
 class ExplainedRange:
@@ -537,41 +539,39 @@ class Files:
     """
 
     def stat(self, path: _Path, *, follow_symlinks: bool = True) -> FileStat:
-        """What is known of a path."""
+        """The attributes of a path."""
     def listdir(self, path: _Path) -> list[str]:
         """Names in a directory, in order."""
     def scandir(self, path: _Path) -> list[tuple[str, FileStat]]:
-        """Names in a directory, in order, each with what `stat` tells of it (of symbolic links themselves)."""
+        """Names in a directory, in order, each with its `stat` (for symbolic links, their own)."""
     def mkdir(self, path: _Path, mode: int = 0o777) -> None:
         """Make a directory."""
     def makedirs(self, path: _Path, mode: int = 0o777, exist_ok: bool = False) -> None:
-        """Make a directory, and those above it that are missing."""
+        """Make a directory and the missing ones above it."""
     def symlink(self, target: _Path, path: _Path) -> None:
-        """Make a symbolic link at `path` that says `target`."""
+        """Make a symbolic link at `path` to `target`."""
     def readlink(self, path: _Path) -> str:
-        """What a symbolic link says."""
+        """The target of a symbolic link."""
     def link(self, path: _Path, new: _Path) -> None:
-        """Give a file another name."""
+        """Make a hard link to a file."""
     def remove(self, path: _Path) -> None:
-        """Take the name of a file away."""
+        """Remove a file."""
     def rmdir(self, path: _Path) -> None:
         """Remove an empty directory."""
     def remove_all(self, path: _Path) -> None:
-        """Remove a file, or a directory with all below it; no error if nothing is there."""
+        """Remove a file, or a directory with everything below; no error if nothing exists."""
     def rename(self, old: _Path, new: _Path, *, replace: bool = True) -> None:
-        """Rename atomically; what has the new name is replaced, unless `replace` is False: then it is an error."""
+        """Rename atomically; replaces what has the new name, unless `replace` is False: then it is an error."""
     def chmod(self, path: _Path, mode: int) -> None:
         """Change permissions."""
     def chown(self, path: _Path, uid: int, gid: int) -> None:
-        """Change owner and group; -1 leaves one as it is."""
+        """Change owner and group; -1 keeps one."""
     def utime(self, path: _Path, ns: tuple[int, int] | None = None) -> None:
-        """Set the times of last access and change, in nanoseconds since 1970; now, if None."""
+        """Set the times of last access and modification, in nanoseconds since 1970; the present time if None."""
     def truncate(self, path: _Path, size: int) -> None:
         """Set a file's size, in bytes."""
     def access(self, path: _Path, mode: int) -> bool:
-        """True if this user may read (4), write (2), execute or enter (1): the sum says what is meant; 0: if it is
-        there.
-        """
+        """True if this user may read (4), write (2), execute or enter (1); modes add up; 0: if it exists."""
     def getxattr(self, path: _Path, name: str | bytes) -> bytes:
         """The value of an extended attribute."""
     def setxattr(self, path: _Path, name: str | bytes, value: Buffer) -> None:
@@ -581,21 +581,22 @@ class Files:
     def removexattr(self, path: _Path, name: str | bytes) -> None:
         """Remove an extended attribute."""
     def space(self, path: _Path | None = None) -> FileSpace:
-        """Bytes and files that there is room for."""
+        """Capacity in bytes, and number of files."""
     def sync_dir(self, path: _Path) -> None:
         """Return when the names in a directory survive power loss."""
     def check(self, path: _Path) -> list[str]:
-        """What does not fit in the records of the container that a path is in: nothing, unless Cenote or a device has
-        failed. For a container that nobody changes meanwhile.
+        """Check the records of the container with this path, and return contradictions: none, unless Cenote or a device
+        has failed. Nobody may change the container meanwhile.
         """
     def put(self, path: _Path, value: Buffer, *, replace: bool = True, perm: int = 0o666) -> None:
-        """Put a whole file in its place at once: others see what was there before, or all of this. Directories above
-        that are missing are made. With replace=False: raises FileExistsError if there is something.
+        """Put a whole file in its place atomically: others see the previous state or the whole file. Missing
+        directories
+        above are made. With replace=False: raises FileExistsError if something exists.
         """
     def copy(self, source: _Path, target: _Path, *, replace: bool = True, perm: int = 0o666) -> None:
-        """Copy a file, at once as `put` does: bytes are shared where that can be, and copied in the store where not."""
+        """Copy a file atomically, as `put` does: bytes are shared where possible, and else copied within the store."""
     def open_raw(self, path: _Path, mode: str = "rb", perm: int = 0o666) -> RawFile:
-        """Open a file without buffering. mode: as that of the built-in `open`, with or without "b"."""
+        """Open a file without buffering. mode: as for the built-in `open`, with or without "b"."""
     def open(
         self,
         path: _Path,
@@ -605,20 +606,20 @@ class Files:
         errors: str | None = None,
         newline: str | None = None,
     ) -> IO[Any]:
-        """Open a file as the built-in `open` does: buffered, as text unless the mode has "b"."""
+        """Open a file like the built-in `open`: buffered, as text unless the mode has "b"."""
 
 @final
 class RawFile:
-    """An open file of a store: reads and writes at offsets, without buffering. `Store.files.open` makes a Python file
-    of it.
+    """An open file of a store: reads and writes at offsets, without buffering. `Store.files.open` wraps it in a Python
+    file.
     """
 
     @property
     def name(self) -> str:
-        """The path that it was opened by."""
+        """The path by which it was opened."""
     @property
     def closed(self) -> bool:
-        """True once it is closed."""
+        """True once closed."""
     @property
     def readable(self) -> bool:
         """True if it was opened for reading."""
@@ -629,41 +630,41 @@ class RawFile:
     def appends(self) -> bool:
         """True if every write goes to the end."""
     def stat(self) -> FileStat:
-        """What `stat` tells of it now."""
+        """Its present `stat`."""
     def size(self) -> int:
-        """Bytes in it now."""
+        """Its present size in bytes."""
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes from `offset`: fewer only at the end."""
+        """Read up to `size` bytes from `offset`: fewer only at the end."""
     def preadinto(self, buffer: Buffer, offset: int) -> int:
-        """Fill a writable buffer with the bytes from `offset` on; says how many there were."""
+        """Fill a writable buffer with the bytes from `offset` on; returns how many there were."""
     def pwrite(self, buffer: Buffer, offset: int) -> int:
         """Write a buffer at `offset`, in one update."""
     def append(self, buffer: Buffer) -> int:
-        """Write a buffer at the end, whoever else does so; says where."""
+        """Write a buffer at the end, also with concurrent appends; returns its offset."""
     def view(self, offset: int = 0, size: int | None = None) -> View:
-        """The bytes where they are, by reference if they lie in one piece of mapped memory, else a copy. They stay as
-        they are while the view lives. size: to the end if None.
+        """The bytes by reference if they are in one piece of mapped memory, else a copy. They do not change while the
+        view lives. size: to the end if None.
         """
     def truncate(self, size: int) -> None:
         """Set its size, in bytes."""
     def next_data(self, offset: int) -> int:
-        """Where the next data begin, at or after `offset`; raises OSError (ENXIO) behind the last."""
+        """Where the next data begin, at or after `offset`; raises OSError (ENXIO) past the last."""
     def next_hole(self, offset: int) -> int:
         """Where the next hole begins, at or after `offset`; the end counts as one."""
     def punch(self, offset: int, size: int) -> None:
         """Make a hole of `size` bytes at `offset`; the file's size stays."""
     def copy_from(self, source: RawFile, source_offset: int, offset: int, size: int) -> int:
-        """Copy bytes of another open file of the store here, without moving them where the store can; says how many."""
+        """Copy bytes from another open file of the store, without moving them where the store can; returns how many."""
     def sync(self) -> None:
-        """Return when what was written survives power loss."""
+        """Return when written data survive power loss."""
     def flush(self) -> None:
-        """In a directory of consistency "commit": others see what was written."""
+        """In a directory of consistency "commit": show others what was written."""
     def close(self) -> None:
-        """Close it. Raises what went wrong with what was written, if anything did."""
+        """Close it. Raises the error of an earlier write, if there was one."""
 
 @final
 class FileStat:
-    """What `stat` tells of a file or directory."""
+    """The result of `stat` for a file or directory."""
 
     st_mode: int
     st_ino: int
@@ -688,7 +689,7 @@ class FileStat:
 
 @final
 class FileSpace:
-    """Bytes that a store, or a container with a quota, has room for."""
+    """Capacity of a store, or of a container with a quota."""
 
     total_bytes: int
     free_bytes: int
@@ -696,9 +697,7 @@ class FileSpace:
 
 @final
 class ZarrTree:
-    """An HDF5 file of a store as the keys and values that Zarr has for it. `cenote.zarr` makes a store for zarr-python
-    of it.
-    """
+    """An HDF5 file of a store as Zarr's keys and values. `cenote.zarr` makes a store for zarr-python of it."""
 
     @staticmethod
     def open(
@@ -707,23 +706,23 @@ class ZarrTree:
         """Open the HDF5 file whose stub is at `path`."""
     @staticmethod
     def create(store: Store, path: str | os.PathLike[str], zarr_format: Literal[2, 3] = 3) -> ZarrTree:
-        """Make a new, empty HDF5 file at `path`, where nothing may be."""
+        """Make a new, empty HDF5 file at `path`, which must not exist."""
     @property
     def writable(self) -> bool:
         """True if it was opened for writing."""
     def get(self, key: str) -> bytes | None:
-        """The value of a key; None if it is not there."""
+        """The value of a key; None if it does not exist."""
     def set(self, key: str, value: Buffer) -> None:
-        """Set a key: a metadata document, or a chunk of an array that is there."""
+        """Set a key: a metadata document, or a chunk of an existing array."""
     def delete(self, key: str) -> bool:
-        """Delete a key; False if it was not there."""
+        """Delete a key; False if it did not exist."""
     def delete_dir(self, key: str) -> None:
         """Delete everything at or below a key."""
     def size(self, key: str) -> int | None:
-        """The bytes of a key's value; -1 if there are keys below it; None if it is not there."""
+        """Length of a key's value in bytes; -1 if there are keys below it; None if it does not exist."""
     def list_dir(self, key: str) -> list[tuple[str, bool]]:
-        """Names right below a key, in order, each with True if it has keys below."""
+        """Names directly below a key, in order, each with True if it has keys below it."""
     def list(self, key: str) -> list[str]:
         """All keys at or below a key."""
     def notes(self) -> list[tuple[str, bool, str]]:
-        """What Zarr does not see (False) or sees converted (True), with the path and the reason."""
+        """Datasets that Zarr does not see (False) or sees converted (True), with path and reason."""

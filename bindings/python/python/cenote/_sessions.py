@@ -1,4 +1,4 @@
-"""Stores that this process has open because something in them was named: one session for each directory."""
+"""Stores that this process has open because something in them was named: one session per directory."""
 
 import os
 import threading
@@ -11,12 +11,12 @@ _open: dict[str, _native.Store] = {}
 
 
 def directory(store: "str | os.PathLike[str] | _native.Store") -> str:
-    """The absolute directory of a store, given itself or its directory."""
+    """The absolute directory of a store, given the store or its directory."""
     return os.path.abspath(store.dir if isinstance(store, _native.Store) else store)  # noqa: PTH100 (keeps "..")
 
 
 def default_directory() -> str:
-    """The store of programs that name none: `CENOTE_STORE`, else the one below the user's data directory."""
+    """The default store: `CENOTE_STORE`, else the one below the user's data directory."""
     if named := os.environ.get("CENOTE_STORE"):
         return directory(named)
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
@@ -24,7 +24,8 @@ def default_directory() -> str:
 
 
 def session(store: "str | os.PathLike[str] | _native.Store | None") -> _native.Store:
-    """The store in a directory: the one given, or this process's session with it, which stays open. None: default."""
+    """The given store, or this process's session with the store in a directory, which stays open. None: the default
+    store."""
     if isinstance(store, _native.Store):
         with _lock:
             _open.setdefault(directory(store), store)
@@ -33,6 +34,6 @@ def session(store: "str | os.PathLike[str] | _native.Store | None") -> _native.S
     with _lock:
         found = _open.get(where)
         if found is None or found.closed:
-            # A directory that was misspelt is an error; the default store is made when it is first needed.
+            # A misspelt directory is an error; the default store is made when first needed.
             found = _open[where] = _native.open(where, mode="daemon", create=where == default_directory())
         return found

@@ -1,4 +1,4 @@
-"""Tiers of a store that is to be made."""
+"""Tiers of a new store."""
 
 import os
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Tier:
     low: float = 0.7
 
     def __str__(self) -> str:
-        """As the command line and the native module read it."""
+        """The form that the command line and the native module read."""
         parts = {"name": self.name, "kind": self.kind, "size": str(self.size)}
         if self.path is not None:
             # A daemon has another working directory.

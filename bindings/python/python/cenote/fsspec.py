@@ -1,15 +1,16 @@
-"""`cenote://`: files of a store for everything that speaks fsspec (pandas, dask, xarray, pyarrow, zarr, torch, …).
+"""`cenote://`: files of a store for all users of fsspec (pandas, dask, xarray, pyarrow, zarr, torch, …).
 
     pandas.read_parquet("cenote:///scratch/store//results/a.parquet")
     fsspec.filesystem("cenote", store="/scratch/store").find("results")
     xarray.open_zarr("cenote:///scratch/store//hdf5:/data/run.h5")
 
-A URL is `cenote://`, the store's directory, `//`, and the path: a container and what is in it. Where the store is given
-as `storage_options={"store": ...}`, or is the default one (`CENOTE_STORE`), the URL is `cenote://container/...`. Below
-`hdf5:` are the HDF5 files of the store by their paths, each a directory of Zarr's keys (`docs/zarr.md`).
+A URL is `cenote://`, the store's directory, `//`, and the path: a container and a path in it. If the store is given as
+`storage_options={"store": ...}`, or is the default one (`CENOTE_STORE`), the URL is `cenote://container/...`. Below
+`hdf5:` are the store's HDF5 files by path, each a directory of Zarr's keys (`docs/zarr.md`).
 
-Directories above a file that is written are made. A file that is written by `pipe`, `put`, `cp`, or in a transaction is
-there whole or not at all; one that is open for writing grows as it is written.
+Writing a file makes the missing directories above it. A file written by `pipe`, `put`, `cp`, or in a transaction
+appears
+whole or not at all; one that is open for writing grows while it is written.
 """
 
 import contextlib
@@ -36,22 +37,22 @@ _COPY_BYTES = 4 << 20
 
 
 class _Reader(io.BufferedReader):
-    """An open file that is read."""
+    """A file open for reading."""
 
     raw: FileIO
 
     @property
     def size(self) -> int:
-        """Bytes in the file now."""
+        """The file's present size in bytes."""
         return self.raw.raw.size()
 
     def view(self, offset: int = 0, size: int | None = None) -> memoryview:
-        """Bytes of the file, by reference if they lie in one piece of mapped memory."""
+        """Bytes of the file, by reference if they are in one piece of mapped memory."""
         return memoryview(self.raw.view(offset, size))
 
 
 class _Writer(io.BufferedWriter):
-    """An open file that is written; in a transaction, beside its place until it is committed."""
+    """A file open for writing; in a transaction, beside its place until the commit."""
 
     def __init__(self, raw: FileIO, files: _native.Files, path: str, beside: str | None) -> None:
         super().__init__(raw, 1 << 20)  # type: ignore[arg-type]
@@ -68,14 +69,14 @@ class _Writer(io.BufferedWriter):
             self._beside = None
 
     def discard(self) -> None:
-        """Forgets the file."""
+        """Discards the file."""
         if self._beside is not None:
             self._files.remove(self._beside)
             self._beside = None
 
 
 class _TreeWriter(io.BytesIO):
-    """A key of an HDF5 file that is written when it is closed."""
+    """A key of an HDF5 file, written when closed."""
 
     def __init__(self, tree: _native.ZarrTree, key: str, autocommit: bool) -> None:
         super().__init__()
@@ -95,7 +96,7 @@ class _TreeWriter(io.BytesIO):
             self._tree.set(self._key, self._value)
 
     def discard(self) -> None:
-        """Forgets it."""
+        """Discards the value."""
         self._value = None
 
 
@@ -104,7 +105,8 @@ def _missing(path: str) -> FileNotFoundError:
 
 
 class CenoteFileSystem(AbstractFileSystem):
-    """Files of a store. store: its directory, else the default one. zarr_format: of what HDF5 files are seen as."""
+    """Files of a store. store: its directory, else the default one. zarr_format: the format in which HDF5 files
+    appear."""
 
     protocol = "cenote"
     root_marker = ""
@@ -134,14 +136,14 @@ class CenoteFileSystem(AbstractFileSystem):
 
     @property
     def files(self) -> _native.Files:
-        """Its directories and files, as `Store.files` has them."""
+        """Its directories and files (`Store.files`)."""
         return self.store.files
 
     # Names.
 
     @staticmethod
     def _parts(url: str) -> tuple[str | None, str]:
-        """The store's directory that a URL names, if any, and the path."""
+        """The store's directory in a URL, if any, and the path."""
         if not url.startswith(_PROTOCOL):
             return None, url.strip("/")
         rest = url[len(_PROTOCOL) :]
@@ -163,7 +165,7 @@ class CenoteFileSystem(AbstractFileSystem):
         return {} if store is None else {"store": store}
 
     def unstrip_protocol(self, name: str) -> str:
-        """The whole URL of a path."""
+        """The full URL of a path."""
         return f"{_PROTOCOL}{self.store_dir}//{self._strip_protocol(name)}"
 
     def _at(self, path: Any) -> str:
@@ -172,7 +174,7 @@ class CenoteFileSystem(AbstractFileSystem):
     # HDF5 files as directories.
 
     def _in_hdf5(self, path: str) -> tuple[str, str] | None:
-        """The HDF5 file that a path leads into, and the key in it; the file is "" above all of them."""
+        """The HDF5 file into which a path leads, and the key in it; the file is "" above all of them."""
         if path != _HDF5 and not path.startswith(_HDF5 + "/"):
             return None
         parts = path[len(_HDF5) :].strip("/").split("/")
@@ -190,7 +192,7 @@ class CenoteFileSystem(AbstractFileSystem):
         return known[1]
 
     def _hdf5_above(self, path: str) -> dict[str, bool]:
-        """Directories (True) and HDF5 files right below a directory of the machine's, of those in the store."""
+        """Directories (True) and HDF5 files of the store directly below a directory of the machine."""
         begin = f"{_HDF5}/{path}/" if path else f"{_HDF5}/"
         below = (info.label.removeprefix(begin) for info in self.store.containers(begin))
         return {name.split("/")[0]: True for name in below}
@@ -227,12 +229,12 @@ class CenoteFileSystem(AbstractFileSystem):
             raise _missing(path)
         return self._tree(file, writable), key
 
-    # What is there.
+    # Listing and information.
 
     def _details(self, path: str, found: _native.FileStat) -> dict[str, Any]:
         is_link = found.is_symlink()
         if is_link:
-            # What it leads to, if it leads to anything.
+            # Describe the target, if there is one.
             with contextlib.suppress(OSError):
                 found = self.files.stat("/" + path)
         kind = "directory" if found.is_dir() else "file" if found.is_file() else "link" if is_link else "other"
@@ -306,7 +308,7 @@ class CenoteFileSystem(AbstractFileSystem):
         if not autocommit and mode in ("wb", "xb"):
             if mode == "xb" and self.exists(path):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-            # Said before anything is written, and before the directory above it changes.
+            # Checked before anything is written, and before the directory above it changes.
             if self._is_directory(place):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
             beside = f"{place}.{uuid.uuid4().hex}.partial"
@@ -335,7 +337,7 @@ class CenoteFileSystem(AbstractFileSystem):
         return _TreeWriter(tree, key, autocommit)
 
     def view(self, path: str, start: int = 0, end: int | None = None) -> memoryview:
-        """Bytes of a file, by reference if they lie in one piece of mapped memory; they stay as they are meanwhile."""
+        """Bytes of a file, by reference if they are in one piece of mapped memory; they do not change meanwhile."""
         raw = self.files.open_raw(self._at(path))
         try:
             return memoryview(raw.view(start, None if end is None else max(end - start, 0)))
@@ -417,7 +419,7 @@ class CenoteFileSystem(AbstractFileSystem):
             self.files.copy("/" + path1, "/" + path2)
 
     def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any) -> None:
-        """Moves: by renaming where one thing gets another name in the same container."""
+        """Moves; by a rename if a single file or directory stays in the same container."""
         one = isinstance(path1, str) and isinstance(path2, str) and not path2.endswith("/")
         if one and not any(mark in path1 for mark in "*?[") and maxdepth is None:
             old, new = self._strip_protocol(path1), self._strip_protocol(path2)

@@ -2,10 +2,10 @@
 
     import zarr, cenote.zarr
 
-    group = zarr.open_group(cenote.zarr.Hdf5Store("/data/run.h5"))      # an HDF5 file of a store, as it is
+    group = zarr.open_group(cenote.zarr.Hdf5Store("/data/run.h5"))      # an HDF5 file of a store, in place
     array = zarr.create_array(cenote.zarr.FileStore("results/run.zarr", store="/scratch/store"), shape=10, dtype="f8")
 
-`Hdf5Store` shows every dataset of an HDF5 file as an array, with its groups and attributes, and writes what Zarr writes
+`Hdf5Store` shows every dataset of an HDF5 file as an array, with its groups and attributes, and writes Zarr's changes
 into the same file; `docs/zarr.md` says what has a counterpart. `FileStore` keeps Zarr's own keys as files.
 """
 
@@ -32,7 +32,7 @@ __all__ = ["FileStore", "Hdf5Store"]
 
 
 def _cut(size: int, byte_range: ByteRequest | None) -> tuple[int, int]:
-    """First byte and end of what is asked for of a value."""
+    """Start and end of the requested part of a value."""
     match byte_range:
         case None:
             return 0, size
@@ -46,7 +46,7 @@ def _cut(size: int, byte_range: ByteRequest | None) -> tuple[int, int]:
 
 
 class _KeyStore(Store):
-    """What both stores share: Zarr's asynchronous calls over plain ones, in threads.
+    """The common part of both stores: Zarr's asynchronous calls, run as synchronous ones in threads.
 
     Subclasses have `_read`, `_write`, `_remove`, `_remove_dir`, `_size`, `_names` and `_keys`.
     """
@@ -77,7 +77,7 @@ class _KeyStore(Store):
         raise NotImplementedError
 
     def _ready(self) -> None:
-        """Makes what must be there before the first call."""
+        """Makes what must exist before the first call."""
 
     async def _open(self) -> None:
         await asyncio.to_thread(self._ready)
@@ -95,7 +95,7 @@ class _KeyStore(Store):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        """The value of a key, or a part of it; None if it is not there."""
+        """The value of a key, or a part of it; None if it does not exist."""
         self._opened()
         found = self._read(key, byte_range)
         if found is None:
@@ -108,7 +108,7 @@ class _KeyStore(Store):
         self._set(key, value, new=False)
 
     def delete_sync(self, key: str) -> None:
-        """Delete a key; no error if it is not there."""
+        """Delete a key; no error if it does not exist."""
         self._opened()
         self._check_writable()
         self._remove(key)
@@ -126,13 +126,13 @@ class _KeyStore(Store):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        """The value of a key, or a part of it; None if it is not there."""
+        """The value of a key, or a part of it; None if it does not exist."""
         return await asyncio.to_thread(self.get_sync, key, prototype=prototype, byte_range=byte_range)
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
-        """Values or parts of them, in the order asked for."""
+        """Values or parts of them, in the requested order."""
         return list(await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges)))
 
     async def exists(self, key: str) -> bool:
@@ -141,7 +141,7 @@ class _KeyStore(Store):
         return await asyncio.to_thread(self._size, key) is not None
 
     async def getsize(self, key: str) -> int:
-        """Bytes of a key's value."""
+        """Length of a key's value in bytes."""
         self._opened()
         size = await asyncio.to_thread(self._size, key)
         if size is None:
@@ -153,11 +153,11 @@ class _KeyStore(Store):
         await asyncio.to_thread(self._set, key, value, False)
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Set a key unless it is there."""
+        """Set a key unless it exists."""
         await asyncio.to_thread(self._set, key, value, True)
 
     async def delete(self, key: str) -> None:
-        """Delete a key; no error if it is not there."""
+        """Delete a key; no error if it does not exist."""
         await asyncio.to_thread(self.delete_sync, key)
 
     async def delete_dir(self, prefix: str) -> None:
@@ -177,7 +177,7 @@ class _KeyStore(Store):
             yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """All keys that begin so."""
+        """All keys with this prefix."""
         self._opened()
         above = prefix.rpartition("/")[0]
         for key in await asyncio.to_thread(self._keys, above):
@@ -185,7 +185,7 @@ class _KeyStore(Store):
                 yield key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """Names right below a key."""
+        """Names directly below a key."""
         self._opened()
         for name in await asyncio.to_thread(self._names, prefix.strip("/")):
             yield name
@@ -197,13 +197,13 @@ class _KeyStore(Store):
 
 
 class Hdf5Store(_KeyStore):
-    """An HDF5 file of a store as a Zarr hierarchy: every dataset that has a counterpart is an array, chunk for chunk.
+    """An HDF5 file of a store as a Zarr hierarchy: every dataset with a counterpart is an array, chunk for chunk.
 
-    path: that of the HDF5 file, where its stub stands; relative paths are those of this process.
-    store: the store or its directory, if it is not the one that the stub names.
-    zarr_format: whose documents are there, 3 or 2.
+    path: path of the HDF5 file's stub; relative paths are those of this process.
+    store: the store or its directory, if it is not the one named in the stub.
+    zarr_format: the format of the documents, 3 or 2.
     create: make an empty HDF5 file if nothing is at the path (in `store`, or in the default one).
-    `notes()` says which datasets Zarr does not see, or sees converted, and why.
+    `notes()` lists the datasets that Zarr does not see, or sees converted, with the reason.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class Hdf5Store(_KeyStore):
 
     @property
     def _tree(self) -> _native.ZarrTree:
-        # A child that was forked opens the file for itself.
+        # A forked child opens the file for itself.
         if self._opened_tree is None or self._opened_tree[0] != os.getpid():
             named = None if self.store_dir is not None else _native.store_of_hdf5(self.path)
             store = _sessions.session(self._given or self.store_dir or named)
@@ -241,11 +241,11 @@ class Hdf5Store(_KeyStore):
         _ = self._tree
 
     def notes(self) -> list[tuple[str, bool, str]]:
-        """Datasets that Zarr does not see (False) or sees converted (True): path, which, and why."""
+        """Datasets that Zarr does not see (False) or sees converted (True): path, which, and reason."""
         return self._tree.notes()
 
     def close(self) -> None:
-        """Close the file; it opens again when it is used."""
+        """Close the file; the next use opens it again."""
         self._opened_tree = None
         super().close()
 
@@ -308,11 +308,11 @@ class Hdf5Store(_KeyStore):
 
 
 class FileStore(_KeyStore):
-    """Zarr's keys as files below a directory of a store, each value put in its place at once.
+    """Zarr's keys as files below a directory of a store; each value is put in its place atomically.
 
-    path: `container/directory`, made when something is written.
+    path: `container/directory`, made at the first write.
     store: the store or its directory; the default one if None.
-    Values in mapped memory are given by reference.
+    Values in mapped memory are returned by reference.
     """
 
     def __init__(
