@@ -1,4 +1,4 @@
-"""`python -m campaign`: runs everything in order, prints the table, writes the report, and fails loudly if it must."""
+"""`python -m campaign`: runs everything in order, prints the table, writes the report, and exits with an error after a failure."""
 
 import json
 import os
@@ -25,7 +25,7 @@ PLUGINS = ROOT / "target/hdf5-plugin"
 
 @dataclass
 class Campaign:
-    """One run: its places, and what came out so far."""
+    """One run: its places, and the results so far."""
 
     settings: Settings
     console: Console
@@ -142,7 +142,7 @@ class Campaign:
             self.console.good(f"cenote verify: {size} read on all tiers, every checksum holds")
 
     def clean(self) -> None:
-        """Removes files and store, unless they are to be kept."""
+        """Removes files and store, unless they are kept."""
         shutil.rmtree(self.fast.dir, ignore_errors=True)
         if self.settings.keep:
             return
@@ -153,7 +153,7 @@ class Campaign:
 
 
 def machine() -> dict:
-    """Where this was measured."""
+    """Description of the machine."""
     memory_kib = int(Path("/proc/meminfo").read_text().split()[1])
     model = [
         line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
@@ -169,7 +169,7 @@ def machine() -> dict:
 
 
 def remove_earlier(chosen: Settings, store: Store) -> None:
-    """Removes the store of an earlier campaign. Nothing else is ever removed: a store of somebody's is an error."""
+    """Removes the store of an earlier campaign. Removes nothing else: any other store is an error."""
     mark = chosen.out / "campaign-store"
     ours = mark.exists() and mark.read_text() == str(chosen.store)
     if chosen.store.exists() and any(chosen.store.iterdir()) and not ours:
@@ -181,7 +181,7 @@ def remove_earlier(chosen: Settings, store: Store) -> None:
 
 
 def make(chosen: Settings, console: Console) -> Campaign:
-    """Places for everything."""
+    """Makes the places for everything."""
     logs = chosen.out / "logs"
     shutil.rmtree(logs, ignore_errors=True)
     logs.mkdir(parents=True)
@@ -204,13 +204,13 @@ def make(chosen: Settings, console: Console) -> Campaign:
 
 
 def missing_parts() -> list[str]:
-    """What has to be built before Cenote can run."""
+    """What must be built before Cenote can run."""
     wanted = [BINARY, PLUGINS / "libcenote_hdf5.so"]
     return [f"{path.relative_to(ROOT)} is not built: run `make build`" for path in wanted if not path.exists()]
 
 
 def run(campaign: Campaign) -> None:
-    """Everything, with each failure kept for the end."""
+    """Runs everything, and keeps each failure for the end."""
     chosen, result = campaign.settings, campaign.result
     try:
         campaign.run_native()

@@ -5,10 +5,10 @@ The field is the X-line of a current sheet, divergence-free and steady:
     B = (tanh(z / L), guide, eps sin(2 pi x / period)),   E = (0, e0, 0)
 
 in units where charge, mass and the far field are 1, so that a particle far from the sheet turns once in 2 pi. Particles
-that meet the sheet leave their circles and are accelerated along y: their energies grow a tail.
+that meet the sheet leave their circles and are accelerated along y, so that their energies form a tail.
 
 Each step is drift, kick, rotate, kick, drift. With a uniform E the change of kinetic energy in a step is then *exactly*
-the work E . dx, so `energy - e0 * y` is conserved to rounding: that is how a dump shows that it is physics.
+the work E . dx, so `energy - e0 * y` is conserved up to rounding, which shows that a dump is physics.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Field:
     e0: float = 0.06
 
     def magnetic(self, x: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
-        """B at positions: its y component is the same everywhere."""
+        """B at these positions: its y component is the same everywhere."""
         return np.tanh(z / self.sheet), self.guide, self.eps * np.sin(x * (2 * np.pi / self.period))
 
 
@@ -45,17 +45,17 @@ class Particles:
 
     @property
     def energy(self) -> np.ndarray:
-        """Kinetic energy of each."""
+        """Kinetic energy of each particle."""
         return 0.5 * (self.ux * self.ux + self.uy * self.uy + self.uz * self.uz)
 
 
-# What is dumped: eight values for each particle, as VPIC does.
+# The dumped values: eight per particle, as in VPIC.
 VALUES = {"x": "f4", "y": "f4", "z": "f4", "ux": "f4", "uy": "f4", "uz": "f4", "energy": "f4", "id": "i4"}
 BYTES_PER_PARTICLE = sum(np.dtype(kind).itemsize for kind in VALUES.values())
 
 
 def spawn(count: int, first_id: int, seed: int, field: Field, thermal: float = 0.35) -> Particles:
-    """Thermal particles, a third of them in the sheet. The same arguments give the same particles anywhere."""
+    """Thermal particles, a third of them in the sheet. Equal arguments give equal particles on every machine."""
     random = np.random.default_rng([seed, first_id])
     u = random.normal(0.0, thermal, (3, count))
     sheet = field.sheet * np.arctanh(random.uniform(-0.999, 0.999, count))
@@ -92,5 +92,5 @@ def _drift(p: Particles, dt: float) -> None:
 
 
 def invariant(p: Particles, field: Field) -> np.ndarray:
-    """What stays as it is for each particle: kinetic energy less the work done."""
+    """The conserved quantity of each particle: kinetic energy minus the work done."""
     return p.energy - field.e0 * p.y

@@ -1,11 +1,11 @@
-"""Compares tables of files: the same rows with the same text, or it is a difference."""
+"""Compares tables of files: any missing, extra or different row is a difference."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One row that is not the same."""
+    """A row that differs."""
 
     file: str
     row: str
@@ -18,7 +18,7 @@ class Difference:
 
 @dataclass
 class Counts:
-    """What was compared."""
+    """The amount compared."""
 
     files: int = 0
     variables: int = 0
@@ -35,7 +35,7 @@ ABSENT = "nothing"
 
 
 def counts(tables: Tables) -> Counts:
-    """How much there is in tables."""
+    """The amount in tables."""
     rows = [row for table in tables.values() for row in table]
     return Counts(
         files=len(tables),
@@ -47,7 +47,7 @@ def counts(tables: Tables) -> Counts:
 
 
 def differences(expected: Tables, found: Tables) -> list[Difference]:
-    """Every row of every file that is missing, extra or not the same."""
+    """Every row of every file that is missing, extra or different."""
     result = []
     for file in sorted(expected.keys() | found.keys()):
         left, right = expected.get(file, {}), found.get(file, {})
@@ -58,7 +58,7 @@ def differences(expected: Tables, found: Tables) -> list[Difference]:
 
 
 def content_only(tables: Tables) -> Tables:
-    """Only what a conversion to NetCDF-4 keeps: dimensions, attributes and values, not how they are stored."""
+    """What a conversion to NetCDF-4 keeps: dimensions, attributes and values, not the storage layout."""
     return {
         file.rsplit("/", 1)[-1]: {
             row: text for row, text in table.items() if "#" in row or "@" in row or row.endswith(":values")

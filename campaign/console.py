@@ -1,4 +1,4 @@
-"""What a person sees while it runs: phases with bars and times left; plain lines where there is no terminal."""
+"""What a person sees during a run: phases with bars and remaining times; plain lines without a terminal."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -21,32 +21,32 @@ class Console:
         self.begin = time.monotonic()
 
     def title(self, text: str, subtitle: str) -> None:
-        """The first lines."""
+        """Prints the title and subtitle."""
         self.rich.print(f"\n[bold cyan]{text}[/]\n[dim]{subtitle}[/]\n")
 
     def phase(self, text: str) -> None:
-        """A new phase begins."""
+        """Prints the heading of a phase."""
         self.rich.print(f"[bold]{text}[/]")
 
     def note(self, text: str) -> None:
-        """Something worth knowing."""
+        """Prints a note."""
         self.rich.print(f"  [dim]·[/] {text}")
 
     def good(self, text: str) -> None:
-        """Something is as it should be."""
+        """Prints a success."""
         self.rich.print(f"  [green]✓[/] {text}")
 
     def bad(self, text: str) -> None:
-        """Something is not as it should be."""
+        """Prints a failure."""
         self.rich.print(f"  [bold red]✗ {text}[/]")
 
     def show(self, table: Table) -> None:
-        """A table."""
+        """Prints a table."""
         self.rich.print(table)
 
     @contextmanager
     def bar(self, text: str) -> Iterator[Callable[[float], None]]:
-        """A bar; what is yielded takes the share that is done."""
+        """A progress bar; yields a function that takes the finished share."""
         if self.rich.is_terminal:
             yield from self._drawn_bar(text)
         else:

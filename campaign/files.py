@@ -1,6 +1,6 @@
 """`python -m campaign.files`: only the many small files, native and on a store in turns, several times; medians.
 
-The campaign's own table shows one run of this; here is what to measure a change by.
+The campaign's own table shows a single run of this; use this to measure a change.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What a scientist does with it: spectra and paths from the dump, a map of the ocean from the NetCDF file."""
+"""The scientific analysis: spectra and paths from the dump, a map of the ocean from the NetCDF file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,20 +12,20 @@ from campaign.result import Result, Timing
 from campaign.runner import Program, run_all
 from campaign.settings import Settings
 
-# The dump holds 32-bit values, so the invariant is kept to their rounding and no better.
+# The dump holds 32-bit values, so the invariant is only kept up to their rounding.
 CONSERVATION_MAX = 2e-5
 
 
 @dataclass
 class Analysis:
-    """Arrays to draw, as they were read in one place."""
+    """Arrays to draw, as read in one place."""
 
     dump: dict[str, np.ndarray]
     ocean: dict[str, np.ndarray]
 
 
 def analyse(settings: Settings, place: Place, out: Path, console: Console, result: Result) -> Analysis:
-    """Both analyses, as programs of their own."""
+    """Runs both analyses as separate programs."""
     dump, ocean = (out / f"{place.name}-{name}.npz" for name in ("dump", "ocean"))
     results = [out / f"{place.name}-analyse-{name}.json" for name in ("dump", "ocean")]
     files = [str(path) for path in phase_dump.files_of(settings, place)]
@@ -44,7 +44,7 @@ def analyse(settings: Settings, place: Place, out: Path, console: Console, resul
 
 
 def check_physics(result: Result) -> list[str]:
-    """The dump is physics only if energy is the work done."""
+    """Checks that the energy is the work done: only then is the dump physics."""
     if result.conservation <= CONSERVATION_MAX:
         return []
     return [
@@ -53,7 +53,7 @@ def check_physics(result: Result) -> list[str]:
 
 
 def check_same(native: Analysis, cenote: Analysis) -> list[str]:
-    """The same numbers must come out, to the bit."""
+    """Checks that both places give the same numbers, bit for bit."""
     found = []
     for name, left, right in (("dump", native.dump, cenote.dump), ("ocean map", native.ocean, cenote.ocean)):
         found += [

@@ -19,7 +19,7 @@ WRITE, READ, BARRIER = "particles, write", "particles, read and check", "particl
 
 
 def file_of(place: Place, rank: int) -> Path:
-    """The file that a rank dumps to."""
+    """The file to which a rank dumps."""
     return place.dir / "dump" / ("particles.h5" if place.shared_file else f"particles-{rank}.h5")
 
 
@@ -29,7 +29,7 @@ def files_of(settings: Settings, place: Place) -> list[Path]:
 
 
 def acknowledged_of(place: Place, out: Path, rank: int) -> Path:
-    """The log of what a rank was told is written."""
+    """The log of a rank's acknowledged writes."""
     return out / f"{place.name}-acknowledged-{rank}.jsonl"
 
 
@@ -45,7 +45,7 @@ class Assassin:
     last_sample: float = 0.0
 
     def look(self, share: float) -> None:
-        """Called all the time with the share of the work that is done."""
+        """Called continuously with the finished share of the work."""
         now = time.time()
         if self.shares and share >= self.shares[0]:
             pid = self.store.kill_daemon()
@@ -56,7 +56,7 @@ class Assassin:
             self.sample()
 
     def sample(self) -> None:
-        """Asks what lies on which tier. A daemon that was just killed may miss one."""
+        """Samples the use of the tiers. May miss a sample right after a kill of the daemon."""
         with contextlib.suppress(StoreFailed):
             used = {tier["name"]: tier["used_bytes"] for tier in self.store.tiers()}
             self.samples.append(Sample(time.time() - self.begin, used))
@@ -64,7 +64,7 @@ class Assassin:
 
 
 def create(settings: Settings, place: Place, out: Path) -> None:
-    """Makes the file, or files, with their datasets."""
+    """Makes the file or files, with their datasets."""
     place.fresh("dump")
     ranks_in_file = settings.ranks if place.shared_file else 1
     particles = settings.particles if place.shared_file else settings.particles_per_rank
@@ -84,7 +84,7 @@ def create(settings: Settings, place: Place, out: Path) -> None:
 def dump(
     settings: Settings, place: Place, out: Path, console: Console, result: Result, assassin: Assassin | None
 ) -> None:
-    """All ranks at once. Bandwidth counts the writes only, as the slowest rank saw them."""
+    """Runs all ranks at once. Bandwidth counts the writes only, as seen by the slowest rank."""
     create(settings, place, out)
     programs = [_rank(settings, place, out, rank) for rank in range(settings.ranks)]
     watch_kills = assassin.look if assassin else lambda share: None
@@ -107,9 +107,9 @@ def dump(
 
 
 def barrier(settings: Settings, place: Place, result: Result, store: Store | None) -> None:
-    """Waits until what was dumped survives power loss, and takes the time, with what the ranks' own flush took.
+    """Waits until the dump survives power loss, and records the time, including that of the ranks' own flush.
 
-    That is `fsync` natively, whose `flush` does not wait for the device, and `cenote flush` on Cenote.
+    That is `fsync` natively, where `flush` does not wait for the device, and `cenote flush` on Cenote.
     """
     begin = time.monotonic()
     if store is not None:
@@ -141,7 +141,7 @@ def _rank(settings: Settings, place: Place, out: Path, rank: int) -> Program:
 
 
 def check(settings: Settings, place: Place, out: Path, console: Console, result: Result) -> list[str]:
-    """Other processes read everything that was acknowledged. Returns what is not there as it was acknowledged."""
+    """Other processes read everything acknowledged. Returns what is missing or different."""
     programs = []
     for rank in range(settings.ranks):
         outcome = out / f"{place.name}-check-{rank}.json"
@@ -164,7 +164,8 @@ def check(settings: Settings, place: Place, out: Path, console: Console, result:
 
 
 def same_bytes(settings: Settings, native: Place, cenote: Place, out: Path) -> list[str]:
-    """What was dumped natively and on Cenote, write by write: the simulation is deterministic, so are its bytes."""
+    """Compares the native and the Cenote dump write by write: the simulation is deterministic, so the bytes are
+    equal."""
     found = []
     for rank in range(settings.ranks):
         left, right = (_checksums(acknowledged_of(place, out, rank)) for place in (native, cenote))
@@ -178,7 +179,7 @@ def _checksums(log: Path) -> dict[tuple[str, int], int]:
 
 
 def pauses(settings: Settings, cenote: Place, out: Path, assassin: Assassin) -> None:
-    """For each kill: how long until every rank had its next write acknowledged."""
+    """For each kill: the time until every rank had its next write acknowledged."""
     for kill in assassin.kills:
         at = assassin.begin + kill.at_s
         for rank in range(settings.ranks):

@@ -17,7 +17,7 @@ WRITERS = {"netCDF4": "nc", "xarray": "xr", "h5py": "h5"}
 
 @dataclass
 class Sources:
-    """The sample files, and what the NetCDF ones hold."""
+    """The sample files, and the content of the NetCDF ones."""
 
     netcdf: list[Path]
     pp: list[Path]
@@ -25,7 +25,7 @@ class Sources:
 
 
 def at_once() -> int:
-    """Programs that run at once: as many as there are cores."""
+    """Number of programs that run at once: as many as there are cores."""
     return max(2, len(os.sched_getaffinity(0)))
 
 
@@ -88,7 +88,7 @@ def read(sources: Sources, place: Place, out: Path, console: Console, result: Re
 
 
 def check_copies(sources: compare.Tables, copies: compare.Tables, result: Result) -> list[compare.Difference]:
-    """What the copies made with netCDF4 hold, against the sources themselves."""
+    """Compares the copies made with netCDF4 with the sources themselves."""
     copied = {name: table for name, table in copies.items() if name.startswith("nc/")}
     left, right = compare.content_only(sources), compare.content_only(copied)
     result.sources = compare.counts(left)
@@ -96,7 +96,7 @@ def check_copies(sources: compare.Tables, copies: compare.Tables, result: Result
 
 
 def check_places(native: dict[str, compare.Tables], cenote: dict[str, compare.Tables], result: Result) -> list[str]:
-    """What each library saw in the store, against what it saw in native files."""
+    """Compares what each library saw in the store with what it saw in native files."""
     found = []
     for library, tables in native.items():
         result.compared = result.compared + compare.counts(tables)

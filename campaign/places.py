@@ -1,4 +1,4 @@
-"""Where a program runs: on native files, or on a Cenote store. The difference is two environment variables."""
+"""Where a program runs: on native files, or on a Cenote store. They differ in two environment variables."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ CONNECTOR = "HDF5_VOL_CONNECTOR"
 
 @dataclass(frozen=True)
 class Place:
-    """A directory for files, and what the environment says about HDF5 there."""
+    """A directory for files, with its environment for HDF5."""
 
     name: str
     title: str
@@ -25,7 +25,7 @@ class Place:
         return own | self.environment
 
     def fresh(self, *names: str) -> Path:
-        """An empty directory here."""
+        """Makes an empty directory here."""
         there = self.dir.joinpath(*names)
         shutil.rmtree(there, ignore_errors=True)
         there.mkdir(parents=True)
@@ -33,7 +33,7 @@ class Place:
 
 
 def native(name: str, title: str, where: Path) -> Place:
-    """HDF5 as it comes. Serial HDF5 cannot write one file from several processes, so each rank has its own."""
+    """Plain HDF5. Serial HDF5 cannot write one file from several processes, so each rank has its own."""
     return Place(name, title, where, shared_file=False)
 
 

@@ -1,4 +1,4 @@
-"""The plots of the report, as SVG that takes text and line colours from the page, so that it fits light and dark."""
+"""The plots of the report, as SVG with the page's text and line colours, so that they fit light and dark pages."""
 
 import io
 import re
@@ -14,7 +14,7 @@ mpl.use("svg")
 from matplotlib import pyplot as plt
 from matplotlib.colors import LogNorm
 
-# Stand-ins, replaced by the page's own colours in the SVG.
+# Placeholders, replaced by the page's own colours in the SVG.
 INK, MUTED, LINE = "#010203", "#040506", "#070809"
 PAGE_COLOURS = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)"}
 WATER = {"memory": "#5cc8d7", "file": "#2b8cc4", "directory": "#1d4e89"}
@@ -61,9 +61,9 @@ def drawn(make, *arguments) -> str:
 
 
 def tiers(result: Result) -> plt.Figure:
-    """What lay on which tier while the ranks dumped, with the kills."""
+    """Bytes on each tier while the ranks dumped, with the kills."""
     figure, axes = plt.subplots(figsize=(9.2, 3.1))
-    # As in the well: memory is the surface, the deepest tier is at the bottom.
+    # As in a well: memory is the surface, the deepest tier is at the bottom.
     kinds = {tier["name"]: tier["kind"] for tier in reversed(result.tiers)}
     times = [sample.at_s for sample in result.samples]
     layers = [[sample.used.get(name, 0) / 2**20 for sample in result.samples] for name in kinds]
@@ -102,7 +102,7 @@ def bandwidth(result: Result, tasks: list[str]) -> plt.Figure:
 
 
 def spectrum(found: Analysis) -> plt.Figure:
-    """Energy spectra at the begin, in the middle and at the end."""
+    """Energy spectra at the start, in the middle and at the end."""
     figure, axes = plt.subplots(figsize=(4.5, 3.5))
     edges = found.dump["energy_edges"]
     middle = np.sqrt(edges[1:] * edges[:-1])
@@ -117,7 +117,7 @@ def spectrum(found: Analysis) -> plt.Figure:
 
 
 def sheet(found: Analysis) -> plt.Figure:
-    """Where the energetic particles are at the end, with the field lines."""
+    """Positions of the energetic particles at the end, with the field lines."""
     figure, axes = plt.subplots(figsize=(4.8, 3.5))
     count, heat = found.dump["count"], found.dump["heat"]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -126,7 +126,7 @@ def sheet(found: Analysis) -> plt.Figure:
     image = axes.pcolormesh(x_edges, z_edges, mean.T, cmap="inferno", rasterized=True, norm=LogNorm(0.05, 3))
     field = boris.Field()
     x, z = np.meshgrid(np.linspace(0, field.period, 90), np.linspace(-12, 12, 70))
-    # Field lines are where the flux function is constant.
+    # Field lines are contours of the flux function.
     flux = field.sheet * np.log(np.cosh(z / field.sheet)) + field.eps * field.period / (2 * np.pi) * np.cos(
         2 * np.pi * x / field.period
     )

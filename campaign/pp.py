@@ -1,6 +1,6 @@
-"""Reads the UK Met Office's PP files: big-endian Fortran records, a header and a field in turn.
+"""Reads the UK Met Office's PP files: big-endian Fortran records, alternately a header and a field.
 
-Only unpacked fields (`LBPACK` 0) are read, which is what the sample data hold; packed ones are refused by name.
+Reads only unpacked fields (`LBPACK` 0), which the sample data have; an error names a packed one.
 """
 
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ HEADER_INTS = 45
 HEADER_REALS = 19
 HEADER_WORDS = 64
 
-# Positions (from 0) of header words that are needed to read a field; names as in the format's description (UMDP F3).
+# Positions (from 0) of the header words needed to read a field; names as in the format's description (UMDP F3).
 LBLREC, LBROW, LBNPT, LBEXT, LBPACK, LBUSER1, LBUSER4, LBUSER7 = 14, 17, 18, 19, 20, 38, 41, 44
 BMDI = 17  # among the reals
 
 
 class PPError(ValueError):
-    """A file that is no PP file, is cut off, or holds fields that this reader does not know."""
+    """A file that is not a PP file, is truncated, or has fields that this reader does not know."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class Field:
 
     @property
     def stash(self) -> str:
-        """The field's code in the model, as in `m01s00i024`."""
+        """The field's STASH code, as in `m01s00i024`."""
         section, item = divmod(int(self.ints[LBUSER4]), 1000)
         return f"m{int(self.ints[LBUSER7]):02d}s{section:02d}i{item:03d}"
 
     @property
     def missing_value(self) -> np.float32 | np.float64:
-        """What stands for missing data."""
+        """The value that marks missing data."""
         return self.reals[BMDI]
 
 
@@ -57,7 +57,7 @@ def read_fields(path: Path) -> Iterator[Field]:
 
 
 def word_bytes(content: memoryview, path: Path) -> int:
-    """Bytes in a word: 4 or 8, seen from the length of the first header."""
+    """Bytes per word, 4 or 8, from the length of the first header."""
     first = int.from_bytes(content[:4], "big")
     if first not in (HEADER_WORDS * 4, HEADER_WORDS * 8):
         raise PPError(f"{path}: not a PP file: it begins with {bytes(content[:4])!r}")
@@ -92,7 +92,7 @@ def _field(header: memoryview, body: memoryview, word: int, path: Path) -> Field
 
 
 def _extra(tail: memoryview, word: int, path: Path) -> dict[int, np.ndarray]:
-    """Vectors behind the data (bounds, coordinates), by code: each begins with 1000 x length + code."""
+    """Vectors after the data (bounds, coordinates), by code: each begins with 1000 x length + code."""
     found = {}
     offset = 0
     while offset < len(tail):

@@ -1,4 +1,4 @@
-"""The outcome as one self-contained page, with its plots in it, and the same figures as JSON beside it."""
+"""The result as one self-contained page with its plots, and the same figures as JSON beside it."""
 
 import html
 import json
@@ -48,7 +48,7 @@ def headline(result: Result) -> str:
 
 
 def summary(result: Result) -> str:
-    """What was done, in a few words."""
+    """What was done, in short."""
     ranks, steps = result.settings["ranks"], result.settings["steps"]
     return (
         f"h5py, netCDF4 and xarray as PyPI ships them wrote real ocean, climate and weather files, and {ranks} "
@@ -58,12 +58,12 @@ def summary(result: Result) -> str:
 
 
 def tile(value: str, text: str, kind: str = "") -> str:
-    """One figure."""
+    """One figure with its label."""
     return f'<div class="tile {kind}"><b>{html.escape(value)}</b><span>{html.escape(text)}</span></div>'
 
 
 def tiles(result: Result) -> list[str]:
-    """The figures that matter."""
+    """The most important figures."""
     lost, compared = result.lost, result.compared
     if not result.cenote_ran:
         return [tile(f"{result.sources.files}", "NetCDF files converted"), tile(f"{result.seconds:.0f} s", "in all")]
@@ -82,7 +82,7 @@ def tiles(result: Result) -> list[str]:
 
 
 def problems(result: Result) -> str:
-    """What went wrong, if anything did."""
+    """The failures, if any."""
     lost = result.lost
     lines = [*result.problems, *lost.acknowledged_lost, *lost.differences, *lost.damage]
     if not lines:
@@ -93,7 +93,7 @@ def problems(result: Result) -> str:
 
 
 def tiers(result: Result) -> str:
-    """Tiers over time and in the end."""
+    """Tiers over time and at the end."""
     if not result.samples or not result.tiers:
         return ""
     rows = ""
@@ -145,7 +145,7 @@ def times(result: Result) -> str:
 
 
 def particles(result: Result, shown: Analysis) -> str:
-    """What the particle dump shows."""
+    """The plots of the particle dump."""
     count = result.settings["particles"]
     text = (
         f"{count:,} charged particles at the X-line of a current sheet, pushed by the Boris scheme. Where the field "
@@ -172,7 +172,7 @@ def ocean(result: Result, shown: Analysis) -> str:
 
 
 def how(result: Result) -> str:
-    """How a program is told, and how to see this again."""
+    """How programs are pointed to the store, and how to repeat this run."""
     text = (
         "HDF5_PLUGIN_PATH=target/hdf5-plugin \\\n"
         'HDF5_VOL_CONNECTOR="cenote store=/path/to/store" \\\n'
@@ -186,7 +186,7 @@ def how(result: Result) -> str:
 
 
 def footer(result: Result) -> str:
-    """Where and when."""
+    """The machine and the date."""
     machine = result.machine
     return html.escape(
         f"{machine['when']} · {machine['cpu']}, {machine['cores']} cores, {tables.size(machine['memory_bytes'])} · "

@@ -1,4 +1,5 @@
-"""What came out of a campaign: filled in as it goes, then printed and drawn. Holds values, decides nothing but `ok`."""
+"""The result of a campaign: filled in during the run, then printed and drawn. Holds values, decides nothing but
+`ok`."""
 
 from dataclasses import asdict, dataclass, field
 
@@ -7,7 +8,7 @@ from campaign.compare import Counts
 
 @dataclass
 class Timing:
-    """A program, or several at once, in one place."""
+    """Time of a program, or of several at once, in one place."""
 
     task: str
     place: str
@@ -16,13 +17,13 @@ class Timing:
 
     @property
     def bytes_per_s(self) -> float:
-        """Bandwidth."""
+        """Bandwidth in bytes per second."""
         return self.bytes / self.seconds if self.seconds > 0 else 0.0
 
 
 @dataclass
 class Kill:
-    """The daemon was killed: when, and how long the ranks waited until the next write was acknowledged."""
+    """A kill of the daemon: when, and how long the ranks waited for their next acknowledged write."""
 
     at_s: float
     pid: int
@@ -31,7 +32,7 @@ class Kill:
 
 @dataclass
 class Sample:
-    """Bytes on each tier at a moment of the dump."""
+    """Bytes on each tier at one moment of the dump."""
 
     at_s: float
     used: dict[str, int]
@@ -39,7 +40,7 @@ class Sample:
 
 @dataclass
 class Lost:
-    """What should have been there and was not, or was different."""
+    """Data that were missing or different."""
 
     acknowledged_checked: int = 0
     acknowledged_bytes: int = 0
@@ -49,13 +50,13 @@ class Lost:
 
     @property
     def count(self) -> int:
-        """All of it together."""
+        """The total number of losses."""
         return len(self.acknowledged_lost) + len(self.differences) + len(self.damage)
 
 
 @dataclass
 class Result:
-    """The whole outcome."""
+    """The whole result."""
 
     settings: dict = field(default_factory=dict)
     machine: dict = field(default_factory=dict)
@@ -81,9 +82,9 @@ class Result:
         return self.lost.count == 0 and not self.problems
 
     def timing(self, task: str, place: str) -> Timing | None:
-        """One timing, if it was made."""
+        """One timing, if it exists."""
         return next((timing for timing in self.timings if (timing.task, timing.place) == (task, place)), None)
 
     def document(self) -> dict:
-        """For JSON."""
+        """The result as plain values for JSON."""
         return asdict(self) | {"ok": self.ok}

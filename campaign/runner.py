@@ -1,4 +1,4 @@
-"""Runs programs as processes of their own and listens to their progress."""
+"""Runs programs as separate processes and reads their progress."""
 
 import json
 import subprocess
@@ -18,12 +18,12 @@ TAIL_LINES = 15
 
 
 class ProgramFailed(RuntimeError):
-    """A program ended with an error, or did not end."""
+    """A program failed, or did not finish."""
 
 
 @dataclass
 class Program:
-    """One program: its module in `campaign.programs`, arguments, and where it runs."""
+    """A program: its module in `campaign.programs`, its arguments, and where it runs."""
 
     label: str
     module: str
@@ -56,7 +56,7 @@ class Program:
 
     @property
     def log_file(self) -> Path:
-        """What the program wrote to standard error."""
+        """The file with the program's standard error."""
         return self.logs / f"{self.place.name}-{self.label.replace(' ', '-')}.log"
 
     def _listen(self) -> None:
@@ -68,7 +68,7 @@ class Program:
                 continue
 
     def ended(self) -> bool:
-        """True once it ended well; an error if it ended otherwise or takes too long."""
+        """True once it has finished successfully; an error if it failed or takes too long."""
         code = self.process.poll()
         if code is None and time.monotonic() - self.begin > TIMEOUT_S:
             self.stop()
@@ -86,18 +86,18 @@ class Program:
         return f"{self.label} on {self.place.title} {how}; its last words (all in {self.log_file}):\n{tail}"
 
     def stop(self) -> None:
-        """Ends the process if it still runs."""
+        """Kills the process if it still runs."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
 
     def result(self) -> dict:
-        """What it wrote to its result file."""
+        """The content of its result file."""
         return json.loads(self.result_file.read_text())
 
 
 def run_all(programs: list[Program], at_once: int, watch: Callable[[float], None] = lambda share: None) -> float:
-    """Runs programs, some at once; `watch` hears the share that is done. Returns the seconds that all took."""
+    """Runs programs, some at once; `watch` gets the finished share. Returns the total seconds."""
     begin = time.monotonic()
     waiting, running = list(programs), []
     try:

@@ -1,4 +1,4 @@
-"""What a campaign is to do: sizes, places, seed. Everything else is derived from these."""
+"""The settings of a campaign: sizes, places, seed. Everything else is derived from these."""
 
 import argparse
 import re
@@ -28,17 +28,17 @@ class Settings:
 
     @property
     def particles(self) -> int:
-        """Particles of all ranks."""
+        """Number of particles of all ranks."""
         return self.ranks * self.particles_per_rank
 
     @property
     def steps(self) -> int:
-        """Dumps of each rank: as many as make up the size."""
+        """Number of dumps of each rank: as many as make up the size."""
         return max(4, self.dump_bytes // (self.particles * boris.BYTES_PER_PARTICLE))
 
     @property
     def tiers(self) -> list[dict]:
-        """The store's tiers. Memory holds a quarter of the dump, so most of it has to drain."""
+        """The store's tiers. Memory holds a quarter of the dump, so that most of it has to drain."""
         memory = max(16 * MIB, self.dump_bytes // 4)
         return [
             {"name": "memory", "kind": "memory", "size": memory},
@@ -48,7 +48,7 @@ class Settings:
 
 
 def parse_size(text: str) -> int:
-    """`64MiB`, `1.5GiB`, `1000000`."""
+    """Parses `64MiB`, `1.5GiB`, `1000000`."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
     if not found:
         raise argparse.ArgumentTypeError(f"'{text}' is no size; write it like 64MiB or 1.5GiB")
@@ -58,7 +58,7 @@ def parse_size(text: str) -> int:
 
 
 def parse(argv: list[str]) -> Settings:
-    """Settings from the command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m campaign",
         description="Unmodified HDF5 programs on a tiered store, with real data, beside the same on native files.",

@@ -1,4 +1,4 @@
-"""The store of the campaign, through the `cenote` command: made, looked at, its daemon found and killed, checked."""
+"""The campaign's store, through the `cenote` command: makes it, queries it, finds and kills its daemon, checks it."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ COMMAND_TIMEOUT_S = 300
 
 
 class StoreFailed(RuntimeError):
-    """The `cenote` command said no."""
+    """The `cenote` command failed."""
 
 
 class Store:
@@ -37,7 +37,7 @@ class Store:
         return done.stdout
 
     def create(self, tiers: list[dict]) -> None:
-        """Makes the store anew, with these tiers, fastest first."""
+        """Makes the store from scratch, with these tiers, fastest first."""
         arguments = []
         for tier in tiers:
             spec = f"name={tier['name']},kind={tier['kind']},size={tier['size']}"
@@ -50,7 +50,7 @@ class Store:
         self.command("init", *arguments)
 
     def tiers(self) -> list[dict]:
-        """The tiers as they stand."""
+        """The present state of the tiers."""
         return json.loads(self.command("tiers", "--json"))
 
     def flush(self) -> float:
@@ -77,7 +77,7 @@ class Store:
         return found
 
     def kill_daemon(self) -> int | None:
-        """Kills the daemon without warning or clean-up, one that is just starting too. None if there is none."""
+        """Kills the daemon without warning or clean-up, even one that is just starting. None if there is none."""
         killed = None
         for pid in sorted(self.daemons()):
             with contextlib.suppress(ProcessLookupError):
@@ -86,7 +86,7 @@ class Store:
         return killed
 
     def destroy(self, tiers: list[dict]) -> None:
-        """Removes the store and its tiers: by the command, which waits for a daemon that is leaving, else by hand."""
+        """Removes the store and its tiers: by the command, which waits for a daemon that is exiting, else by hand."""
         with contextlib.suppress(StoreFailed, subprocess.TimeoutExpired, OSError):
             self.command("destroy", "--yes", "--force")
         shutil.rmtree(self.dir, ignore_errors=True)

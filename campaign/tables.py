@@ -1,4 +1,4 @@
-"""The outcome on the terminal: one table of times, one of tiers, and the verdict."""
+"""The result on the terminal: one table of times, one of tiers, and the verdict."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ PROBLEMS_SHOWN = 8
 
 
 def size(number: float) -> str:
-    """Bytes for people."""
+    """A size as text for people."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(number) < 1024 or unit == "TiB":
             return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
@@ -26,12 +26,12 @@ def tiers_line(tiers: list[dict]) -> str:
 
 
 def tasks(result: Result) -> list[str]:
-    """Tasks in the order in which they were first done."""
+    """Tasks in the order of their first run."""
     return list(dict.fromkeys(timing.task for timing in result.timings))
 
 
 def cell(timing: Timing | None) -> str:
-    """Seconds and bandwidth."""
+    """Seconds and bandwidth as text."""
     if timing is None:
         return "—"
     rate = f"  {size(timing.bytes_per_s)}/s" if timing.bytes else ""
@@ -39,7 +39,7 @@ def cell(timing: Timing | None) -> str:
 
 
 def ratio(result: Result, task: str) -> str:
-    """Cenote beside native in memory: above 1 is faster."""
+    """Speed of Cenote relative to native in memory: above 1 is faster."""
     native, cenote = result.timing(task, "fast"), result.timing(task, "cenote")
     if native is None or cenote is None or cenote.seconds == 0 or native.seconds < 1e-3:
         return "—"
@@ -47,7 +47,7 @@ def ratio(result: Result, task: str) -> str:
 
 
 def show(result: Result, console: Console) -> None:
-    """The tables."""
+    """Prints the tables."""
     table = Table(title="Time and bandwidth, the same programs", title_justify="left")
     table.add_column("program")
     for title in (*PLACES.values(), "Cenote : memory"):
@@ -60,7 +60,7 @@ def show(result: Result, console: Console) -> None:
 
 
 def tiers_table(result: Result) -> Table:
-    """What lies where in the end."""
+    """Use of the tiers at the end."""
     table = Table(title="What lies on which tier", title_justify="left")
     for title in ("tier", "kind"):
         table.add_column(title)
@@ -75,7 +75,7 @@ def tiers_table(result: Result) -> Table:
 
 
 def verdict(result: Result, page: Path, console: Console) -> int:
-    """The last lines and the exit code."""
+    """Prints the last lines; returns the exit code."""
     lost = result.lost
     if not result.cenote_ran:
         console.bad("Cenote was not run; the figures above are native HDF5 only")

@@ -8,7 +8,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 
-# What `make build` made.
+# The output of `make build`.
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target")) / "release"
 
 
@@ -25,7 +25,7 @@ def test_python(tmp_path: Path) -> None:
 
 
 def test_rust(tmp_path: Path) -> None:
-    # Of the whole workspace, as it was built for the other tests; where it was not, it is built now.
+    # Built with the whole workspace for the other tests; built now otherwise.
     words = ("cargo", "run", "--quiet", "--locked", "--example", "first", "--", tmp_path)
     out = run(*words, cwd=HERE.parent, seconds=1800)
     assert out.endswith("all is well\n")

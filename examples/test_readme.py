@@ -1,4 +1,4 @@
-"""What the README shows is what happens: its tour, and its Python."""
+"""The README's tour and its Python program work as shown."""
 
 import os
 import re
@@ -27,7 +27,7 @@ def test_the_tour_and_python(tmp_path: Path) -> None:
     lines = tour.replace("\\\n", " ").splitlines()
     script = [line.removeprefix("$ ").split("   #")[0] for line in lines if line.startswith("$ ")]
     assert len(script) > 5
-    # `cenote put` prints the name that the reader is to put in for `<id>`.
+    # `cenote put` prints the name that the reader puts in place of `<id>`.
     text = "\n".join(script).replace("cenote put README.md runs", "name=$(cenote put README.md runs); echo $name")
     text = text.replace("runs/<id>", '"$name"').replace("/tmp/pool", str(tmp_path / "pool"))
     try:

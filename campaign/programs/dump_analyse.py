@@ -1,6 +1,6 @@
-"""Looks at the dump as a scientist does: energy spectra, where the energetic particles are, some of their paths.
+"""Analyses the dump: energy spectra, positions of the energetic particles, and some of their paths.
 
-Usage: dump_analyse.py RESULT_JSON OUTPUT.npz FILE...   (one shared file, or one for each rank)
+Usage: dump_analyse.py RESULT_JSON OUTPUT.npz FILE...   (one shared file, or one per rank)
 """
 
 import sys
@@ -21,7 +21,8 @@ def read_step(files: list[h5py.File], name: str, step: int) -> np.ndarray:
 
 
 def conservation(files: list[h5py.File], steps: list[int], field: boris.Field) -> float:
-    """The largest change of the invariant, in units of the mean energy: rounding of the dump, if it is physics."""
+    """The largest change of the invariant in units of the mean energy: the dump's rounding, if the dump is
+    physics."""
     first, worst = None, 0.0
     for step in steps:
         energy, y = (read_step(files, name, step).astype("f8") for name in ("energy", "y"))
@@ -32,7 +33,7 @@ def conservation(files: list[h5py.File], steps: list[int], field: boris.Field) -
 
 
 def paths_of(files: list[h5py.File], chosen: np.ndarray) -> np.ndarray:
-    """Paths of some particles through all steps: points scattered over the whole of each dataset."""
+    """Paths of some particles through all steps: points scattered over each dataset."""
     paths = []
     base = 0
     for file in files:

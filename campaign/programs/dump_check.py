@@ -1,4 +1,4 @@
-"""Reads back everything that a rank was told is written, in another process, and checks every byte of it.
+"""Reads back, in another process, everything acknowledged to a rank, and checks every byte of it.
 
 Usage: dump_check.py RESULT_JSON ACKNOWLEDGED FILE
 """

@@ -1,4 +1,4 @@
-"""Makes the file that a simulation dumps to: one dataset for each value, of shape steps x particles.
+"""Makes the file for a simulation's dump: one dataset per value, of shape steps x particles.
 
 Usage: dump_create.py FILE STEPS PARTICLES RANKS
 """

@@ -3,8 +3,8 @@
 Usage: dump_steps.py RESULT_JSON ACKNOWLEDGED FILE --columns FIRST --rank ROW --particles COUNT --first-id ID
                      --steps N --substeps M --seed S
 
-Plain serial h5py: no MPI, no locks, no talk with other ranks. After each write that returned, a line goes to
-ACKNOWLEDGED: the dataset, the step, the columns and the CRC-32 of the bytes. Those lines are what must not be lost.
+Plain serial h5py: no MPI, no locks, no communication with other ranks. After each returned write, a line goes to
+ACKNOWLEDGED: the dataset, the step, the columns and the CRC-32 of the bytes. Data in those lines must not be lost.
 """
 
 import argparse
@@ -23,13 +23,13 @@ DT = 0.3
 
 
 class Acknowledged:
-    """The log of what was acknowledged. Each line is written at once, so that it outlives this process."""
+    """The log of acknowledged writes. Each line is written at once, so that it outlives this process."""
 
     def __init__(self, path: str) -> None:
         self._out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
 
     def add(self, dataset: str, step: int, first: int, values: np.ndarray) -> None:
-        """One write that returned."""
+        """Adds a write that returned."""
         line = [dataset, step, first, len(values), zlib.crc32(values), time.time()]
         os.write(self._out, (json.dumps(line) + "\n").encode())
 
@@ -45,13 +45,13 @@ def arguments() -> argparse.Namespace:
 
 
 def dump(args: argparse.Namespace) -> dict:
-    """Runs the simulation; returns what it took."""
+    """Runs the simulation; returns its timings."""
     field = boris.Field()
     particles = boris.spawn(args.particles, args.first_id, args.seed, field)
     log = Acknowledged(args.acknowledged)
     writes, compute, size = say.Stopwatch(), say.Stopwatch(), 0
     columns = slice(args.columns, args.columns + args.particles)
-    # Where ranks write one file, they ask for it.
+    # Ranks that write one file must ask for it.
     with h5py.File(args.file, "r+", locking=False) as file:
         for step in range(args.steps):
             if step > 0:

@@ -1,9 +1,10 @@
-"""Reads files with one library and writes down everything that is in them, so that two copies can be compared.
+"""Reads files with one library and writes down their whole content, so that two copies can be compared.
 
 Usage: read_back.py RESULT_JSON h5py|netCDF4|xarray FILE...
 
-For each file a flat table, from names such as `/votemper@units` or `/votemper:values` to text; long values stand as
-their SHA-256 with length and type. Two files are the same, bit for bit, if their tables are.
+The output has a flat table per file, from names such as `/votemper@units` or `/votemper:values` to text; long
+values
+appear as their SHA-256 with length and type. Two files are the same, bit for bit, if their tables are.
 """
 
 import importlib

@@ -1,9 +1,9 @@
-"""Reads NetCDF files of any kind and keeps what is in them as plain Python values, for other programs to write.
+"""Reads NetCDF files of any kind and keeps their content as plain Python values, for other programs to write.
 
 Usage: read_source.py OUTPUT_DIR FILE...
 
-Runs without any connector: source files are native. For each FILE one pickle with the netCDF4 view (dimensions,
-variables, attributes, chunking, filters, raw values) and the xarray view of it.
+Runs without any connector, since source files are native. Writes for each FILE one pickle with the netCDF4 view
+(dimensions, variables, attributes, chunking, filters, raw values) and the xarray view of it.
 """
 
 import pickle
@@ -17,7 +17,7 @@ from campaign.programs import say
 
 
 def read_variable(variable: netCDF4.Variable) -> dict:
-    """Everything that is needed to make the same variable again."""
+    """Everything needed to make the same variable again."""
     filters = variable.filters() or {}
     chunking = variable.chunking()
     return {
@@ -35,7 +35,7 @@ def read_variable(variable: netCDF4.Variable) -> dict:
 
 
 def read_netcdf(path: Path) -> dict:
-    """The netCDF4 view of a file without groups (none of the sample files has any)."""
+    """The netCDF4 view of a file without groups (the sample files have none)."""
     with netCDF4.Dataset(path) as source:
         if source.groups:
             say.fail(f"{path}: has groups, which this program does not copy")

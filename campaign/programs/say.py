@@ -1,4 +1,4 @@
-"""How a program tells whoever started it how far it is, and what came out."""
+"""How a program reports its progress and result to the process that started it."""
 
 import json
 import sys
@@ -9,12 +9,12 @@ from pathlib import Path
 
 
 def progress(done: float, of: float) -> None:
-    """One line that the campaign turns into a bar."""
+    """Prints a line that the campaign turns into a bar."""
     print(json.dumps({"done": done, "of": of}), flush=True)
 
 
 def result(path: str, values: dict) -> None:
-    """Writes the outcome, whole or not at all."""
+    """Writes the result, whole or not at all."""
     there = Path(path)
     part = there.with_suffix(".part")
     part.write_text(json.dumps(values))
@@ -22,7 +22,7 @@ def result(path: str, values: dict) -> None:
 
 
 class Stopwatch:
-    """Seconds spent in the blocks that it timed, and the longest of them."""
+    """Seconds spent in the timed blocks, and the longest of them."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

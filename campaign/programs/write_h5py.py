@@ -18,7 +18,7 @@ LBPROC, BLEV = 24, 6
 
 
 def write_field(group: h5py.Group, field: pp.Field, packed: bool) -> h5py.Dataset:
-    """One field with its header. Every other one is stored in compressed chunks with checksums."""
+    """Writes one field with its header. Every other field is stored in compressed chunks with checksums."""
     options = {}
     if packed:
         rows, columns = field.data.shape
@@ -43,14 +43,14 @@ def write_field(group: h5py.Group, field: pp.Field, packed: bool) -> h5py.Datase
 
 
 def index_row(field: pp.Field) -> tuple:
-    """What the index table says of a field."""
+    """The row of the index table for a field."""
     rows, columns = field.data.shape
     span = (field.data.min(), field.data.max())
     return (field.stash.encode(), rows, columns, field.reals[BLEV], span)
 
 
 def write(path: Path, source: Path, fields: list[pp.Field]) -> None:
-    """One HDF5 file."""
+    """Writes one HDF5 file."""
     with h5py.File(path, "w", track_order=True) as target:
         target.attrs["source"] = source.name
         target.attrs["conventions"] = np.array(["PP", "HDF5 — fields in groups"], dtype=h5py.string_dtype())

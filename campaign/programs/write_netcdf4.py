@@ -14,7 +14,7 @@ from campaign.programs import say
 
 
 def make_variable(target: netCDF4.Dataset, content: dict) -> None:
-    """One variable with its values and attributes."""
+    """Writes one variable with its values and attributes."""
     attributes = dict(content["attributes"])
     options = {}
     if content["chunks"] is not None and content["dimensions"]:
@@ -43,7 +43,7 @@ def make_variable(target: netCDF4.Dataset, content: dict) -> None:
 
 
 def write(path: Path, content: dict) -> int:
-    """One file; returns the bytes of its values."""
+    """Writes one file; returns the bytes of its values."""
     with netCDF4.Dataset(path, "w", format="NETCDF4") as target:
         for name, length, unlimited in content["dimensions"]:
             target.createDimension(name, None if unlimited else length)

@@ -1,4 +1,4 @@
-"""Writes datasets with xarray, as an analysis that keeps its results does: compressed where it pays.
+"""Writes datasets with xarray, like an analysis that keeps its results: compressed where it pays.
 
 Usage: write_xarray.py RESULT_JSON OUTPUT_DIR PICKLE...
 """
@@ -24,7 +24,7 @@ def encoding_of(dataset: xarray.Dataset) -> dict:
 
 
 def without_encoding(dataset: xarray.Dataset) -> xarray.Dataset:
-    """The dataset without what it remembers of its source file, except how time is counted."""
+    """The dataset without the encoding of its source file, except the units of time."""
     plain = dataset.copy()
     for variable in plain.variables.values():
         kept = ("units", "calendar", "dtype") if variable.dtype.kind == "M" else ()

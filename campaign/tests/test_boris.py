@@ -1,4 +1,5 @@
-"""The simulation is physics: it turns particles as a magnetic field does, and conserves what is conserved."""
+"""The simulation is physics: it turns particles like a magnetic field, and conserves what must be
+conserved."""
 
 import numpy as np
 import pytest

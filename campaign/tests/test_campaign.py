@@ -1,4 +1,4 @@
-"""The whole campaign, small: on native HDF5 and on Cenote, with a kill. `make build` has to come first."""
+"""A small run of the whole campaign: on native HDF5 and on Cenote, with a kill. Run `make build` first."""
 
 import json
 import subprocess

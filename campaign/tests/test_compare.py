@@ -1,4 +1,4 @@
-"""The comparison notices a single flipped bit, wherever it is, and two equal files are equal."""
+"""The comparison detects a single flipped bit, wherever it is, and two equal files are equal."""
 
 import h5py
 import netCDF4

@@ -1,4 +1,4 @@
-"""The PP reader reads the sample files, and refuses what it does not know by name."""
+"""The PP reader reads the sample files, and its errors name what it does not know."""
 
 import struct
 from pathlib import Path
@@ -63,6 +63,6 @@ def test_reads_every_sample_file():
     assert len(files) > 100
     fields = [(path, found) for path in files for found in pp.read_fields(path)]
     assert len(fields) > len(files)
-    # Air temperature of the pre-industrial climate is between that of an Antarctic night and a desert noon.
+    # Air temperature of the pre-industrial climate lies between that of an Antarctic night and a desert noon.
     (air,) = pp.read_fields(SAMPLES / "pre-industrial.pp")
     assert air.stash == "m01s03i236" and 200 < air.data.min() < air.data.max() < 320

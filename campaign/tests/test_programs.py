@@ -1,4 +1,4 @@
-"""The programs run as processes, natively: what a rank dumps is what is read, and a lost write is noticed."""
+"""The programs run as processes, natively: what a rank dumps is read back, and a lost write is detected."""
 
 import json
 

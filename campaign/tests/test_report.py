@@ -1,4 +1,4 @@
-"""The report says what came out, whatever it was, and is one page without anything from elsewhere."""
+"""The report shows every kind of result, and is one page without external resources."""
 
 import re
 
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 def a_result() -> Result:
-    """A campaign that went well."""
+    """The result of a successful campaign."""
     kinds = {"memory": "memory", "fast": "file", "capacity": "directory"}
     fill = [(0, 0, 0), (120, 0, 0), (210, 60, 0), (230, 300, 20), (180, 380, 350), (200, 330, 494)]
     return Result(

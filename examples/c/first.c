@@ -1,6 +1,6 @@
 /*
  * A first program in C: make a store with two tiers, write, read, read without a copy, keep records, change several
- * things at once, and look where the bytes are.
+ * things at once, and see where the bytes are.
  *
  *   cc -I bindings/c/include examples/c/first.c -L target/release -lcenote -Wl,-rpath,target/release -o first
  *   ./first DIRECTORY
@@ -12,7 +12,7 @@
 
 #define VALUES 100000
 
-/* Every call returns 0, or the kind of an error; the error itself says what it is about, why, and what to do. */
+/* Every call returns 0, or the kind of an error; the error itself names its subject, its cause and the next step. */
 static cenote_error_t *error = NULL;
 
 static void check(int32_t kind, int line) {
@@ -92,7 +92,7 @@ int main(int argc, char **argv) {
     CHECK(cenote_read(object, 0, back, bytes, &got, &error));
     if (got != bytes || memcmp(values, back, bytes) != 0) return 1;
 
-    /* By reference: no copy, if the range is in one piece of mapped memory. It stays as it is while the view lives. */
+    /* By reference: no copy, if the range is in one piece of mapped memory. The bytes do not change while the view lives. */
     CHECK(cenote_view(object, 0, 4096, &view, &error));
     if (view != NULL) {
         size_t len;
@@ -102,7 +102,7 @@ int main(int argc, char **argv) {
         cenote_view_free(view);
     }
 
-    /* Asynchronous: launch, do something else, wait. */
+    /* Asynchronous: launch, do other work, wait. */
     CHECK(cenote_launch_write(object, bytes, values, bytes, &op, &error));
     CHECK(cenote_op_wait(op, &error));
 
@@ -112,7 +112,7 @@ int main(int argc, char **argv) {
     record.value = text("1");
     CHECK(cenote_index_put(index, &record, 1, NULL, &error));
 
-    /* A transaction: all of it or nothing, whatever crashes. */
+    /* A transaction: all of it or nothing, even after a crash. */
     CHECK(cenote_begin(store, 0, &transaction, &error));
     CHECK(cenote_transaction_write(transaction, object, 0, "changed", 7, &error));
     CHECK(cenote_transaction_put(transaction, index, text("step"), text("2"), 0, &error));
@@ -123,12 +123,12 @@ int main(int argc, char **argv) {
     printf("step is now %.*s\n", (int)found.len, (const char *)found.data);
     cenote_bytes_free(&found);
 
-    /* The barrier: what was acknowledged until here survives power loss. */
+    /* The barrier: everything acknowledged before survives power loss. */
     CHECK(cenote_flush(store, &error));
     CHECK(cenote_tiers(store, show_tier, NULL, &error));
     CHECK(cenote_explain(store, object, show_range, NULL, NULL, &error));
 
-    /* An error says what to do. */
+    /* An error names the next step. */
     if (cenote_container_open(store, "walks", &runs, &error) != CENOTE_NOT_FOUND) return 1;
     printf("as expected: %s\n", error->message);
     cenote_error_free(error);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A first session with the `cenote` command: a store with two tiers, a file in and out, records, and where bytes are.
+# A first session with the `cenote` command: a store with two tiers, a file in and out, records, and the place of the bytes.
 # Usage: examples/cli/first.sh DIRECTORY   (with `cenote` in PATH)
 set -euo pipefail
 mkdir -p "$1"
@@ -24,12 +24,12 @@ cenote index put "$index" step 1
 cenote index put "$index" time 0.5
 cenote index next "$index"
 
-# Where the bytes are, and why; the tiers and their use; everything read and checked.
+# Where the bytes are, and why; the tiers and their use; a check of all data.
 cenote explain "$name"
 cenote flush
 cenote status
 cenote verify
 
-# An error says what it is about, why, and what to do.
+# An error names its subject, its cause and the next step.
 cenote ls walks || echo "as expected: exit code $?"
 echo "all is well"

@@ -1,7 +1,7 @@
-/* A policy of one's own: new bytes go to the tier with the largest part of it free; what was idle for a minute and has a
- * copy leaves. `cc -shared -fPIC -O2 -o libroomiest.so roomiest.c`
+/* An example policy: new bytes go to the tier with the largest free share; ranges that were idle for a minute and have a
+ * copy are evicted. `cc -shared -fPIC -O2 -o libroomiest.so roomiest.c`
  *
- * The macros make it misbehave, for the tests: DAWDLE, NONSENSE, REFUSE. */
+ * Macros that make it misbehave, for the tests: DAWDLE, NONSENSE, REFUSE. */
 #include "cenote_policy.h"
 
 #ifdef DAWDLE

@@ -1,5 +1,5 @@
 """A first program in Python: make a store with two tiers, write arrays, read them with and without a copy, keep
-records, change several things at once, look where the bytes are, and share it all with other processes.
+records, change several things at once, see where the bytes are, and share everything with other processes.
 
 python examples/python/first.py DIRECTORY
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 
 def total(directory: Path, object_id: str) -> float:
-    """Another process opens the same store and reads the same bytes."""
+    """Runs in another process: opens the same store and reads the same bytes."""
     with cenote.open(directory) as store:
         return float(np.frombuffer(store.container("runs").object(object_id).view()).sum())
 
@@ -28,7 +28,7 @@ def main(directory: Path) -> None:
         # A container is a group of objects and indices with one policy.
         runs = store.container("runs", durability="async")
 
-        # An object is an array of bytes; any buffer goes in, and any writable one can be filled, without extra copies.
+        # An object is an array of bytes; any buffer can be written, and any writable one filled, without extra copies.
         values = np.arange(100_000) * 0.5
         obj = runs.create_object()
         obj.write(0, values)
@@ -36,11 +36,11 @@ def main(directory: Path) -> None:
         obj.readinto(0, back)
         assert (back == values).all()
 
-        # By reference: the array's memory is the store's own. It stays as it is while the array lives.
+        # By reference: the array's memory is the store's own. The bytes do not change while the array lives.
         view = np.frombuffer(obj.view())
         assert (view == values).all()
 
-        # Asynchronous: launch, do something else, wait.
+        # Asynchronous: launch, do other work, wait.
         other = runs.create_object()
         ops = [other.launch_write(part * values.nbytes, values) for part in range(4)]
         for op in ops:
@@ -52,13 +52,13 @@ def main(directory: Path) -> None:
         index.put_many([(b"run/%03d" % number, b"done") for number in range(10)])
         print("runs:", [key.decode() for key in index.keys(prefix=b"run/")][:3], "...")
 
-        # A transaction: all of it or nothing, whatever crashes; an exception in the block leaves nothing.
+        # A transaction: all of it or nothing, even after a crash; an exception in the block changes nothing.
         with store.transaction() as tx:
             tx.write(other, 0, b"changed")
             tx.put(index, b"step", b"2")
         print("step is now", index[b"step"].decode())
 
-        # The barrier: what was acknowledged until here survives power loss.
+        # The barrier: everything acknowledged before survives power loss.
         store.flush()
         for tier in store.tiers():
             print(f"tier {tier.name:8} {cenote.format_size(tier.used)} used of {cenote.format_size(tier.capacity)}")
@@ -70,7 +70,7 @@ def main(directory: Path) -> None:
             sums = pool.starmap(total, [(directory / "store", obj.id)] * 2)
         assert sums == [values.sum()] * 2
 
-        # An error says what it is about, why, and what to do; it is also what a Python program expects.
+        # An error names its subject, its cause and the next step; it is also the exception that Python programs expect.
         try:
             index[b"no such key"]
         except KeyError as error:

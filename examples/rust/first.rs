@@ -1,5 +1,5 @@
 //! A first program in Rust: make a store with two tiers, write, read, read without a copy, keep records, change
-//! several things at once, and look where the bytes are.
+//! several things at once, and see where the bytes are.
 //!
 //! `cargo run --example first -- DIRECTORY`
 
@@ -27,13 +27,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let got = object.read_at(0, &mut back)?;
     assert!(got == values.len() && back == values);
 
-    // By reference: no copy, if the range is in one piece of mapped memory. It stays as it is while the view lives.
+    // By reference: no copy, if the range is in one piece of mapped memory. The bytes do not change while the view lives.
     if let Some(view) = object.view(0, 4096)? {
         assert_eq!(&view[..], &values[..4096]);
         println!("4096 bytes read without a copy");
     }
 
-    // Asynchronous: launch, do something else, wait.
+    // Asynchronous: launch, do other work, wait.
     let op = object.launch_write(values.len() as u64, &values)?;
     op.wait()?;
 
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let index = runs.open_index(IndexId(1))?;
     index.put(&[(b"step", b"1")])?;
 
-    // A transaction: all of it or nothing, whatever crashes.
+    // A transaction: all of it or nothing, even after a crash.
     let mut transaction = store.begin();
     transaction.write(&object, 0, b"changed")?;
     transaction.put(&index, b"step", b"2")?;
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let step = index.get_one(b"step")?.unwrap_or_default();
     println!("step is now {}", String::from_utf8_lossy(&step));
 
-    // The barrier: what was acknowledged until here survives power loss.
+    // The barrier: everything acknowledged before survives power loss.
     store.flush()?;
     for device in store.devices()? {
         println!("tier {:<8} {:>8} KiB used", device.spec.name, device.used_bytes / 1024);
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{} bytes at {} are on `{}`: {}", range.extent.len, range.offset, range.device, range.why);
     }
 
-    // An error says what it is about, why, and what to do.
+    // An error names its subject, its cause and the next step.
     match store.container("walks") {
         Err(error) if error.kind() == ErrorKind::NotFound => println!("as expected: {error}"),
         _ => return Err("there is no such container".into()),

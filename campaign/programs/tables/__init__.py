@@ -1,4 +1,4 @@
-"""What is in a file, as a flat table from names to text: one view for each library.
+"""The content of a file as a flat table from names to text: one view per library.
 
-A program imports only the view it needs: each brings its library and that library's HDF5 with it.
+A program imports only the view that it needs: each loads its library with that library's HDF5.
 """

@@ -1,4 +1,4 @@
-"""A file as h5py sees it: everything that HDF5 has, down to types on media, filters and links."""
+"""A file as seen by h5py: everything in HDF5, down to types on media, filters and links."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def table_of(path: str) -> Table:
 
 
 class Names:
-    """The first name, in alphabetical order, of each object: what has several hard links may be called by any."""
+    """The alphabetically first name of each object: an object with several hard links has one name in the table."""
 
     def __init__(self, file: h5py.File) -> None:
         self.file = file
@@ -43,7 +43,7 @@ class Names:
                 self._walk(found)
 
     def of(self, found: h5py.HLObject | h5py.Reference) -> str:
-        """The name of an object, or of what a reference refers to."""
+        """The name of an object, or of a reference's target."""
         return self._names[(self.file[found] if isinstance(found, h5py.Reference) else found).id]
 
 
@@ -73,7 +73,7 @@ def _group(table: Table, names: Names, group: h5py.Group) -> None:
 
 
 def _link_order(group: h5py.Group) -> str:
-    """Names in the order in which they were made, if the group remembers it."""
+    """Names in order of creation, if the group tracks it."""
     tracked = group.id.get_create_plist().get_link_creation_order()
     names: list[str] = []
     index = h5py.h5.INDEX_CRT_ORDER if tracked else h5py.h5.INDEX_NAME
@@ -95,7 +95,7 @@ def _dataset(table: Table, names: Names, path: str, dataset: h5py.Dataset) -> No
 
 def _filter(found: tuple) -> tuple:
     code, _flags, values, _name = found
-    # What was asked for; the rest (shuffle's type size, deflate's level aside) is worked out by the library.
+    # The requested values; the library derives the rest (shuffle's type size, but not deflate's level).
     return code, values[:1] if code == h5py.h5z.FILTER_DEFLATE else ()
 
 
@@ -119,7 +119,7 @@ def _attributes(table: Table, names: Names, owner: h5py.Group | h5py.Dataset | h
 
 
 def _resolved(names: Names, values: Any) -> Any:
-    """The values, with each reference replaced by the name of what it refers to: addresses may differ."""
+    """The values, with each reference replaced by the name of its target, since addresses may differ."""
     if isinstance(values, h5py.Reference):
         return names.of(values) if values else "null"
     if isinstance(values, np.ndarray):
@@ -137,7 +137,7 @@ def _resolved(names: Names, values: Any) -> Any:
 
 
 def describe_type(found: h5t.TypeID) -> str:
-    """A type as it is on media."""
+    """A type as stored on media."""
     kind, size = found.get_class(), found.get_size()
     text = f"{CLASSES.get(kind, kind)}{size}"
     if kind == h5t.COMPOUND:

@@ -1,4 +1,4 @@
-"""A file as the netCDF4 library sees it."""
+"""A file as seen by the netCDF4 library."""
 
 import netCDF4
 

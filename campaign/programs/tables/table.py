@@ -1,4 +1,4 @@
-"""The table itself, and how values become text without losing a bit."""
+"""The table itself, and the lossless conversion of values to text."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class Table:
     bytes: int = 0
 
     def put(self, name: str, text: Any) -> None:
-        """Adds a row; a name may occur once."""
+        """Adds a row; each name may occur once."""
         if name in self.rows:
             raise ValueError(f"two rows are called {name}")
         self.rows[name] = str(text)
@@ -33,12 +33,12 @@ class Table:
 
 
 def type_name(dtype: np.dtype) -> str:
-    """A type with byte order, offsets and all."""
+    """A type with byte order and offsets."""
     return str(dtype.descr if dtype.names else dtype.str)
 
 
 def to_bytes(values: Any) -> bytes:
-    """Bytes that are the same only if the values are. Strings and sequences are written with their lengths."""
+    """Bytes that are equal only if the values are. Strings and sequences are written with their lengths."""
     array = np.asarray(values)
     if array.dtype.kind in "OUT":
         return b"".join(_framed(_object_bytes(item)) for item in array.reshape(-1).tolist())

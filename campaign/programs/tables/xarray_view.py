@@ -1,4 +1,4 @@
-"""A file as xarray sees it, with times, scales and fill values decoded."""
+"""A file as seen by xarray, with times, scales and fill values decoded."""
 
 import numpy as np
 import xarray
