@@ -1,4 +1,4 @@
-"""`python -m campaign`: runs everything in order, prints the table, writes the report, and exits with an error after a failure."""
+"""`python -m campaign`: runs all phases, prints the table, writes the report; exits with an error after a loss."""
 
 import json
 import os

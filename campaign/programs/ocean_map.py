@@ -16,7 +16,7 @@ STEP_DEGREES = 2.0
 def regular_grid(
     latitude: np.ndarray, longitude: np.ndarray, values: np.ndarray, rows: np.ndarray, columns: np.ndarray
 ) -> np.ndarray:
-    """Means of the points in each cell; NaN on land. A cell without points becomes sea or land like most neighbours."""
+    """Means of the points in each cell; NaN on land. An empty cell becomes sea or land like most neighbours."""
     sea = np.isfinite(values) & (values != 0)
     edges = (rows, columns)
     total = np.histogram2d(latitude[sea], longitude[sea], edges, weights=values[sea])[0]

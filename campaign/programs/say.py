@@ -1,4 +1,4 @@
-"""How a program reports its progress and result to the process that started it."""
+"""Reports a program's progress and result to the process that started it."""
 
 import json
 import sys

@@ -92,7 +92,7 @@ int main(int argc, char **argv) {
     CHECK(cenote_read(object, 0, back, bytes, &got, &error));
     if (got != bytes || memcmp(values, back, bytes) != 0) return 1;
 
-    /* By reference: no copy, if the range is in one piece of mapped memory. The bytes do not change while the view lives. */
+    /* By reference: no copy if the range is in one piece of mapped memory. It does not change while the view lives. */
     CHECK(cenote_view(object, 0, 4096, &view, &error));
     if (view != NULL) {
         size_t len;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A first session with the `cenote` command: a store with two tiers, a file in and out, records, and the place of the bytes.
+# A first session with the `cenote` command: a store with two tiers, a file in and out, records, and where bytes are.
 # Usage: examples/cli/first.sh DIRECTORY   (with `cenote` in PATH)
 set -euo pipefail
 mkdir -p "$1"

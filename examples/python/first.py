@@ -70,7 +70,7 @@ def main(directory: Path) -> None:
             sums = pool.starmap(total, [(directory / "store", obj.id)] * 2)
         assert sums == [values.sum()] * 2
 
-        # An error names its subject, its cause and the next step; it is also the exception that Python programs expect.
+        # An error names its subject, cause and next step; it is also the exception that Python programs expect.
         try:
             index[b"no such key"]
         except KeyError as error:

@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let got = object.read_at(0, &mut back)?;
     assert!(got == values.len() && back == values);
 
-    // By reference: no copy, if the range is in one piece of mapped memory. The bytes do not change while the view lives.
+    // By reference: no copy, if the range is in one piece of mapped memory. It does not change while the view lives.
     if let Some(view) = object.view(0, 4096)? {
         assert_eq!(&view[..], &values[..4096]);
         println!("4096 bytes read without a copy");

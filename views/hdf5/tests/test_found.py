@@ -1,4 +1,4 @@
-"""Cases that the random comparison found: programs do the same on Cenote as on native HDF5."""
+"""Cases found by the random comparison: programs do the same as on native HDF5."""
 
 import pathlib
 

@@ -26,7 +26,7 @@ const RAW_ENV: &str = "HDF5_EXTFILE_PREFIX";
 pub struct View {
     /// The extent ends where the first source is missing, instead of where the last one ends.
     pub first_missing: bool,
-    /// Number of consecutive missing numbered sources after which the search for more ends.
+    /// Number of consecutive numbered sources that may be missing before the search for more ends.
     pub gap: u64,
     /// Directory that is searched for sources.
     pub prefix: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! The stub: a small POSIX file at the path of an HDF5 file that lives in a store.
+//! The stub, a placeholder: a small POSIX file at the path of an HDF5 file that lives in a store.
 //!
 //! It begins with the HDF5 signature (netCDF looks at it before it opens a file), goes on as text for people, and names
 //! the file's id, its container and its state. The stub decides whether the file exists: removing or renaming it removes
@@ -223,8 +223,8 @@ fn parse_snapshot(bytes: &[u8]) -> Option<(String, String)> {
     Some((path::of_line(&field("path: ")?), field("snapshot: ")?))
 }
 
-/// Reads until the buffer or the file ends; returns true at the end of the file. A file of `size` bytes counts as read when
-/// these are read, without another call.
+/// Reads until the buffer or the file ends; returns true at the end of the file. A file of `size` bytes counts as
+/// read when these are read, without another call.
 fn read_most(file: &fs::File, bytes: &mut [u8], at: u64, size: u64) -> std::io::Result<(usize, bool)> {
     let mut done = 0;
     while done < bytes.len() {

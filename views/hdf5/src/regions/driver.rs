@@ -50,7 +50,7 @@ static CLASS: DriverClass<Open> = DriverClass {
 /// Content of a made-up file.
 pub struct Content {
     file: Weak<File>,
-    /// Heaps that HDF5 has written, by number.
+    /// What HDF5 has written: here heaps by number, in `own` everything outside the HDF5 file.
     pub heaps: HashMap<u64, Vec<u8>>,
     own: BTreeMap<u64, Vec<u8>>,
     own_end: u64,

@@ -1,4 +1,4 @@
-/* Usual operations of C programs; prints the results as JSON: versions, then one result per check. */
+/* Usual operations of C programs; prints results as JSON: versions, then one result per check. */
 #include <hdf5.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""Usual operations of netCDF4 programs; prints the results as JSON: versions, then one result per check."""
+"""Usual operations of netCDF4 programs; prints results as JSON: versions, then one result per check."""
 
 import json
 import pathlib

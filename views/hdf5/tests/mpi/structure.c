@@ -1,4 +1,4 @@
-/* Calls that change metadata, made by all ranks: each takes effect once, and no rank sees later calls of others. */
+/* Calls that change metadata, made by all ranks: each takes effect once, and no rank sees later ones of others. */
 #include "check.h"
 
 static hsize_t links_in(hid_t group)
