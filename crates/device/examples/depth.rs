@@ -1,4 +1,4 @@
-//! How many accesses are best kept under way, and by what: threads that block, or one thread with an `io_uring`.
+//! How many accesses to keep in flight, and by what: blocking threads, or one thread with an `io_uring`.
 //! `cargo run --release -p cenote-device --example depth -- DIRECTORY`.
 //!
 //! Direct I/O at random places of one file, in alternating rounds; medians of thousands of accesses a second, bandwidth,
@@ -37,7 +37,7 @@ impl Places {
     }
 }
 
-/// Accesses done by so many threads, each with one under way.
+/// Accesses done by `depth` threads, each with one access in flight.
 fn threads(fd: &std::fs::File, bytes: usize, depth: usize, is_write: bool) -> u64 {
     std::thread::scope(|scope| {
         let lane = |number: usize| {
@@ -61,7 +61,7 @@ fn threads(fd: &std::fs::File, bytes: usize, depth: usize, is_write: bool) -> u6
     })
 }
 
-/// Accesses done by one thread that keeps so many under way.
+/// Accesses done by one thread that keeps `depth` accesses in flight.
 fn ring(fd: &std::fs::File, bytes: usize, depth: usize, is_write: bool) -> u64 {
     let mut ring = IoUring::builder().setup_single_issuer().setup_coop_taskrun().build(16).expect("a ring");
     let mut buffers: Vec<AlignedBuf> = (0..depth).map(|_| AlignedBuf::new(bytes)).collect();
@@ -74,7 +74,7 @@ fn ring(fd: &std::fs::File, bytes: usize, depth: usize, is_write: bool) -> u64 {
         } else {
             opcode::Read::new(fd, base, bytes as u32).offset(at).build()
         };
-        // SAFETY: the buffers live until all accesses were waited for.
+        // SAFETY: the buffers live until all accesses have completed.
         unsafe { ring.submission().push(&entry.user_data(slot as u64)).expect("room") };
     };
     let (begin, mut done, mut under_way) = (Instant::now(), 0, depth);

@@ -20,7 +20,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// GB/s of `each` over all pieces, by so many threads.
+/// GB/s of `each` over all pieces, by `threads` threads.
 fn rate(threads: u64, each: &(impl Fn(u64) + Sync)) -> f64 {
     let begin = Instant::now();
     std::thread::scope(|scope| {
@@ -33,7 +33,7 @@ fn rate(threads: u64, each: &(impl Fn(u64) + Sync)) -> f64 {
     SPAN_BYTES as f64 / begin.elapsed().as_secs_f64() / 1e9
 }
 
-/// GB/s that fio says; NaN without it.
+/// GB/s that `fio` reports; NaN if it is not installed.
 fn fio(file: &Path, depth: u64, rw: &str) -> f64 {
     let output = Command::new("fio")
         .args(["--name=x", "--direct=1", "--bs=1m", "--ioengine=libaio", "--output-format=terse", "--overwrite=1"])
@@ -67,7 +67,7 @@ fn main() {
         let mut buffer = AlignedBuf::reused(PIECE_BYTES);
         device.read_at(n * PIECE_BYTES as u64, &mut buffer).expect("read");
     };
-    rate(1, &write); // blocks are written once before, as fio's are
+    rate(1, &write); // `fio` also writes blocks that were written before
     fio(&reference, 1, "write");
     for depth in [1, 4] {
         let mut results: [Vec<f64>; 5] = Default::default();

@@ -1,5 +1,5 @@
-//! Measures a tier in an object service: `cargo run --release -p cenote-device --example objects -- SPEC [MIB]`, with SPEC as
-//! `cenote init --tier` takes it. Makes the tier, writes and syncs, reads, and removes it.
+//! Measures a tier in an object service: `cargo run --release -p cenote-device --example objects -- SPEC [MIB]`. SPEC
+//! has the form that `cenote init --tier` takes. Creates the tier, writes and syncs, reads, and removes it.
 
 use std::time::Instant;
 

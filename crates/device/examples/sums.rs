@@ -15,7 +15,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Time that this thread ran, so that others on the machine disturb less.
+/// Processor time of this thread: other load on the machine disturbs it less than wall time.
 fn seconds() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,8 +1,9 @@
-//! Memory made present before anybody writes to it.
+//! Faults in memory before anybody writes to it (pre-faulting).
 //!
-//! A page of shared memory that nobody touched is zeroed when it is first used, and each process maps small pages one by
-//! one. Made ahead, in huge pages where the machine has them, it costs a writer neither. Knows nothing of what is free:
-//! it fills holes of the file from the begin on, as the allocator hands out memory.
+//! The kernel zeroes a page of shared memory at its first use, and each process maps small pages one by one. Memory
+//! that is faulted in ahead, in huge pages where the machine has them, spares writers both costs. This room does not
+//! know which space is free: it fills holes of the file from the start on, in the order in which the allocator hands
+//! out memory.
 
 use cenote_model::Result;
 use rustix::fs::SeekFrom;
@@ -14,17 +15,17 @@ use crate::{SegmentFile, SegmentMode};
 
 const HUGE: u64 = HUGE_BYTES as u64;
 
-/// Bytes of a segment's data that are in memory.
+/// Resident bytes of a segment's data.
 pub fn present_bytes(file: &SegmentFile) -> Result<u64> {
     let stat = rustix::fs::fstat(&*file.fd).map_err(|errno| fail("a memory segment", errno))?;
     Ok((stat.st_blocks as u64 * 512).min(file.len))
 }
 
-/// Makes up to `bytes_max` bytes present where the segment's data have their first hole; changes no byte. How many there
-/// are now that were not: 0 if there is no hole, or no memory for it.
+/// Faults in up to `bytes_max` bytes at the first hole of the segment's data; changes no byte. Returns how many bytes
+/// became present: 0 if there is no hole or no memory for it.
 ///
-/// `from`: offset in the data before which there is none, at first 0; it moves on, since what is present stays so and
-/// looking through it takes as long as it has pages.
+/// `from`: offset in the data before which there is no hole, at first 0. The call advances it: present pages stay
+/// present, and scanning them takes time proportional to their number.
 pub fn fill_first_hole(file: &SegmentFile, from: &mut u64, bytes_max: u64) -> Result<u64> {
     if file.mode != SegmentMode::Mapped || !file.data_offset.is_multiple_of(HUGE) {
         return Ok(0);
@@ -39,17 +40,17 @@ pub fn fill_first_hole(file: &SegmentFile, from: &mut u64, bytes_max: u64) -> Re
     let begin = hole / HUGE * HUGE;
     let len = (end - begin).min(bytes_max.next_multiple_of(HUGE)) as usize;
     let map = Mapping::new(&*file.fd, begin, len, true).map_err(|errno| fail("a memory segment", errno))?;
-    // One page of each stretch first: where none is present the kernel makes no huge one.
+    // Fault in one page of each stretch first: the kernel makes no huge page where no page is present.
     let whole = len / HUGE_BYTES * HUGE_BYTES;
     let firsts = (0..whole).step_by(HUGE_BYTES).try_for_each(|at| map.populate(at as u64, 1));
     let is_huge = firsts.is_ok() && map.collapse(0, whole);
     let rest = if is_huge { whole } else { 0 };
-    // What cannot be had now is had, or refused, when somebody writes there.
+    // An error here is harmless: the write itself gets this memory or fails.
     let _ = map.populate(rest as u64, len - rest);
     Ok(present_bytes(file)?.saturating_sub(before))
 }
 
-/// Offset in the file of the first hole at or after `from` in the data; their end if there is none.
+/// Offset in the file of the first hole at or after `from` in the data; the end of the data if there is none.
 fn first_hole(file: &SegmentFile, from: u64) -> Result<u64> {
     let end = file.data_offset + file.len;
     match rustix::fs::seek(&*file.fd, SeekFrom::Hole(file.data_offset + from)) {
@@ -59,9 +60,9 @@ fn first_hole(file: &SegmentFile, from: u64) -> Result<u64> {
     }
 }
 
-/// Makes huge pages of up to `bytes_max` bytes from offset `from` in the data on, as far as they are present; changes no
-/// byte. What was first written through the file is in small pages, which every process has to map one by one. `from` moves on
-/// past what was looked at, huge pages that could not be had included. False if the next hole, or the end, is reached.
+/// Makes huge pages of up to `bytes_max` present bytes from offset `from` in the data on; changes no byte. Bytes first
+/// written through the file lie in small pages, which every process maps one by one. Advances `from` past what was
+/// examined, including huge pages that the kernel refused. Returns false at the next hole or at the end.
 pub fn make_huge(file: &SegmentFile, from: &mut u64, bytes_max: u64) -> Result<bool> {
     if file.mode != SegmentMode::Mapped || !file.data_offset.is_multiple_of(HUGE) {
         return Ok(false);

@@ -8,14 +8,14 @@ use parking_lot::Mutex;
 
 use crate::map::HUGE_BYTES;
 
-/// What direct I/O wants of addresses, offsets and lengths.
+/// Alignment that direct I/O needs of addresses, offsets and lengths.
 pub const ALIGN_BYTES: usize = 4096;
-/// The largest single transfer through a buffer on the way.
+/// The largest single transfer through a bounce buffer.
 pub const BOUNCE_BYTES: usize = 1 << 20;
 /// Buffers of at least this size lie in huge pages.
 const HUGE_FROM_BYTES: usize = 1 << 20;
-/// Freed buffers kept for reuse take at most so many bytes: fresh memory costs a page fault each 4096 bytes, which is more
-/// than the copy into it.
+/// Upper bound of the bytes in freed buffers kept for reuse. Fresh memory costs a page fault every 4096 bytes, which is
+/// more than the copy into it.
 const POOLED_BYTES_MAX: usize = 32 << 20;
 
 static POOL: Mutex<Pool> = Mutex::new(Pool { buffers: Vec::new(), bytes: 0 });
@@ -27,17 +27,17 @@ struct Pool {
 
 /// Memory of a buffer, aligned, initialised, owned by whoever holds the value.
 ///
-/// From [`HUGE_FROM_BYTES`] on it lies in huge pages where the machine has them: a device is then told of one stretch
-/// instead of one for each 4096 bytes, which made direct I/O of 1 MiB a quarter quicker on a virtio disk.
+/// From [`HUGE_FROM_BYTES`] on it lies in huge pages where the machine has them: the device then gets one stretch
+/// instead of one for each 4096 bytes, which made direct I/O of 1 MiB a quarter faster on a virtio disk.
 #[derive(Debug)]
 struct Block {
     base: *mut u8,
     len: usize,
-    /// The mapping that it lies in; otherwise it is from the allocator.
+    /// The mapping that holds the block; without one, the block comes from the allocator.
     mapping: Option<(*mut u8, usize)>,
 }
 
-// SAFETY: it owns its bytes alone, like a `Box<[u8]>`.
+// SAFETY: the block is the only owner of its bytes, like a `Box<[u8]>`.
 unsafe impl Send for Block {}
 // SAFETY: as above; `&self` only reads.
 unsafe impl Sync for Block {}
@@ -62,21 +62,21 @@ impl Block {
     fn huge(len: usize) -> Option<Self> {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
         let len = len.next_multiple_of(HUGE_BYTES);
-        let whole = len + HUGE_BYTES; // somewhere in it is an aligned stretch; what lies around is never touched
-        // SAFETY: a new private mapping, of which nobody else knows; unmapped in `drop`.
+        let whole = len + HUGE_BYTES; // holds an aligned stretch of `len` bytes; the rest is never touched
+        // SAFETY: a new private mapping that nobody else knows; unmapped in `drop`.
         let at = unsafe {
             mmap_anonymous(std::ptr::null_mut(), whole, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         };
         let at = at.ok()?.cast::<u8>();
-        // SAFETY: the offset is below `HUGE_BYTES`, and `len` more lie behind it.
+        // SAFETY: the offset is below `HUGE_BYTES`, and `len` bytes follow it.
         let base = unsafe { at.add(at.align_offset(HUGE_BYTES)) };
         // SAFETY: within the mapping; the advice changes no byte.
-        let _ = unsafe { madvise(base.cast(), len, Advice::LinuxHugepage) }; // a wish
+        let _ = unsafe { madvise(base.cast(), len, Advice::LinuxHugepage) }; // best effort
         Some(Self { base, len, mapping: Some((at, whole)) })
     }
-    /// One from the pool that is large enough and not much too large.
+    /// A pooled block that is large enough and at most twice as large.
     fn reused(len: usize) -> Option<Self> {
-        // Never waited for: a forked child may find it locked for ever.
+        // `try_lock`, since a forked child may find the pool locked for ever.
         let mut pool = POOL.try_lock()?;
         let found = pool.buffers.iter().rposition(|block| (len..=2 * len).contains(&block.len))?;
         let block = pool.buffers.swap_remove(found);
@@ -88,7 +88,7 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         match self.mapping {
-            // SAFETY: mapped by `huge` with this length, and nobody has a part of it any more.
+            // SAFETY: mapped by `huge` with this length, and nobody refers to it any more.
             Some((at, whole)) => drop(unsafe { rustix::mm::munmap(at.cast(), whole) }),
             // SAFETY: allocated by `new` with the same layout.
             None => unsafe { dealloc(self.base, Self::layout(self.len)) },
@@ -109,7 +109,8 @@ impl AlignedBuf {
         let len = len.max(1).next_multiple_of(ALIGN_BYTES);
         Self { block: Some(Block::new(len)), len }
     }
-    /// The same with whatever bytes it had when this process used it last: quicker, for who overwrites it anyway.
+    /// Like [`AlignedBuf::new`], but with the bytes of its last use in this process: faster for callers that overwrite
+    /// them.
     pub fn reused(len: usize) -> Self {
         let len = len.max(1).next_multiple_of(ALIGN_BYTES);
         Self { block: Some(Block::reused(len).unwrap_or_else(|| Block::new(len))), len }
@@ -145,7 +146,7 @@ impl DerefMut for AlignedBuf {
     }
 }
 
-/// True if direct I/O takes the address, offset and length as they are.
+/// Returns true if direct I/O accepts the address, offset and length without a bounce buffer.
 pub fn is_aligned(bytes: &[u8], offset: u64) -> bool {
     (bytes.as_ptr() as usize).is_multiple_of(ALIGN_BYTES)
         && bytes.len().is_multiple_of(ALIGN_BYTES)

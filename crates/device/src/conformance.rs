@@ -1,4 +1,4 @@
-//! What every implementation and wrapper of a seam must do. Called from tests; panics where one does not.
+//! What every implementation and wrapper of a seam must do. Called from tests; panics on a violation.
 //!
 //! Randomised parts take a seed and name it when they fail.
 
@@ -25,8 +25,8 @@ fn random_bytes(rng: &mut SplitMix, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A device keeps what it is told, wherever and however long, and refuses what lies outside.
-/// Needs a capacity of at least 1 MiB; overwrites the first 8 MiB.
+/// A device keeps every write at any offset and length, and refuses ranges outside. Needs a capacity of
+/// at least 1 MiB; overwrites the first 8 MiB.
 pub fn device(device: &dyn Device, seed: u64) {
     shape(device);
     against_oracle(device, seed);
@@ -47,7 +47,7 @@ fn against_oracle(device: &dyn Device, seed: u64) {
     let mut rng = SplitMix::new(seed);
     let span = device.capacity_bytes().min(8 << 20);
     let mut oracle = vec![0; span as usize];
-    // From a known state, since a device may begin with any bytes.
+    // Start from a known state: a device may begin with any bytes.
     for (i, chunk) in oracle.chunks(1 << 20).enumerate() {
         device.write_at((i as u64) << 20, chunk).expect("write zeros");
     }
@@ -103,7 +103,7 @@ fn bounds(device: &dyn Device) {
     );
 }
 
-/// Threads that write neighbouring units do not disturb each other.
+/// Threads that write adjacent units do not disturb each other.
 fn neighbours_in_parallel(device: &dyn Device, seed: u64) {
     let unit = u64::from(device.unit_bytes());
     thread::scope(|scope| {
@@ -124,7 +124,7 @@ fn neighbours_in_parallel(device: &dyn Device, seed: u64) {
     });
 }
 
-/// What goes in through the device comes out through a segment's descriptor, and the other way round.
+/// Bytes written through the device are read through a segment's descriptor, and the other way round.
 fn segments(device: &dyn Device, seed: u64) {
     let Some(file) = device.segment(0).expect("segment 0") else { return };
     let read_only = file.read_only().expect("a read-only descriptor");
@@ -151,7 +151,7 @@ fn segments(device: &dyn Device, seed: u64) {
     assert!(viewer.write_at(0, &[1]).is_err(), "a read-only descriptor takes no writes");
 }
 
-/// A factory makes, finds again and removes a device. `spec` must be free to use.
+/// A factory creates, reopens and removes a device. `spec` must be free to use.
 pub fn devices(devices: &dyn Devices, spec: &DeviceSpec, seed: u64) {
     let (store, id) = (StoreId(u128::from(seed) << 64 | 0xce), DeviceId(5));
     if spec.kind.is_persistent() {
@@ -199,7 +199,7 @@ pub fn meta_dir(dir: &dyn MetaDir, seed: u64) {
 fn files(dir: &dyn MetaDir, rng: &mut SplitMix) {
     assert_eq!(dir.read_file("one").unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(dir.remove("one").unwrap_err().kind(), ErrorKind::NotFound);
-    // A long one may be read in parts.
+    // A long file may be read in parts.
     for len in [0, 10, 100_000, 5, (4 << 20) - 1, (9 << 20) + 5, 5] {
         let bytes = random_bytes(rng, len);
         dir.write_file("one", &bytes).expect("write_file");
@@ -260,7 +260,7 @@ fn logs(dir: &dyn MetaDir, rng: &mut SplitMix) {
     dir.remove("log").expect("remove");
 }
 
-/// A control table counts, by key hash, and says whether it survived.
+/// A control table counts by key hash and reports whether it survived.
 pub fn control(control: &dyn Control) {
     let store = StoreId(0x00c0_4701);
     assert!(!control.attach(store).expect("attach"), "a new table survived nothing");

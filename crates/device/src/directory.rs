@@ -1,4 +1,4 @@
-//! A tier in a directory: segment files made as they are needed, with direct I/O where the file system has it.
+//! A tier in a directory: segment files created on demand, with direct I/O where the file system has it.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,8 @@ use crate::{OpenedDevice, SegmentMode};
 const UNIT_BYTES: u32 = 4096;
 const DATA_OFFSET: u64 = 4096;
 const SEGMENT_BYTES: u64 = 256 << 20;
-/// Larger devices get larger segments rather than more: each open one takes a descriptor.
+/// Upper bound of segments: larger devices get larger segments rather than more, since each open segment takes
+/// a descriptor.
 const SEGMENTS_MAX: u64 = 2048;
 
 struct Folder {
@@ -50,7 +51,7 @@ impl Folder {
         check_owner(&dir, &subject)?;
         Ok(Self { dir, path: spec.path.clone(), name: spec.name.clone() })
     }
-    /// Names of segment files, and of half made ones.
+    /// Names of segment files, and of partly created ones.
     fn files(&self) -> Result<Vec<String>> {
         let refuse = |errno| fail(&self.subject(0), errno);
         let mut names = Vec::new();
@@ -64,7 +65,7 @@ impl Folder {
         }
         Ok(names)
     }
-    /// Deletes segments that this device wrote; refuses to touch anyone else's.
+    /// Deletes segments that this device wrote; fails if there are others.
     fn clear(&self, store: StoreId, id: DeviceId) -> Result<()> {
         let names = self.files()?;
         for name in names.iter().filter(|name| !name.starts_with('.')) {
@@ -153,7 +154,7 @@ pub(crate) fn open(store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool
     Segmented::new(shape, Box::new(place)).opened(&spec.path, create)
 }
 
-/// Makes the segments of a copied device another store's.
+/// Changes the store id in the segments of a copied device.
 pub(crate) fn change_store(spec: &DeviceSpec, from: StoreId, to: StoreId) -> Result<()> {
     let place = Folder::open_dir(spec, false)?;
     for name in place.files()?.iter().filter(|name| !name.starts_with('.')) {

@@ -1,4 +1,4 @@
-//! Wrappers whose I/O goes wrong on schedule, around any device or store directory.
+//! Wrappers that inject scheduled faults into the I/O of any device or store directory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use parking_lot::Mutex;
 use crate::mem::SplitMix;
 use crate::{Device, Devices, LogFile, MetaDir, OpenedDevice, SegmentFile};
 
-/// What goes wrong.
+/// A fault to inject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// Nothing is done and an error of this kind returned.
+    /// Does nothing and returns an error of this kind.
     Fail(ErrorKind),
-    /// It is done, and yet an error of this kind returned.
+    /// Does the call, and still returns an error of this kind.
     FailAfter(ErrorKind),
-    /// A write does only its first half and returns an `Io` error; another call fails.
+    /// Does only the first half of a write and returns an `Io` error; another call fails.
     Torn,
-    /// A write is not done, and success returned; another call is left alone.
+    /// Skips a write and returns success; another call is unaffected.
     Lost,
-    /// One bit of what is read or written is turned over, and success returned; a call without bytes is left alone.
+    /// Flips one bit of what is read or written and returns success; a call without bytes is unaffected.
     FlipBit,
 }
 
@@ -47,33 +47,33 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Call number `n` (from 0, counted over all wrappers) meets this fault.
+    /// Injects this fault into call number `n` (from 0, counted over all wrappers).
     pub fn at(&self, n: u64, fault: Fault) -> &Self {
         self.inner.at.lock().insert(n, fault);
         self
     }
-    /// Every call from number `n` on meets this fault.
+    /// Injects this fault into every call from number `n` on.
     pub fn from(&self, n: u64, fault: Fault) -> &Self {
         *self.inner.from.lock() = Some((n, fault));
         self
     }
-    /// So many calls of a thousand meet one of these faults, drawn from the seed.
+    /// Injects one of these faults into `permille` of a thousand calls, drawn from the seed.
     pub fn at_random(&self, seed: u64, permille: u64, faults: &[Fault]) -> &Self {
         let rate = Rate { rng: SplitMix::new(seed), permille, faults: faults.to_vec() };
         *self.inner.rate.lock() = (!faults.is_empty()).then_some(rate);
         self
     }
-    /// From now on all is well; counting goes on.
+    /// Stops injecting faults; counting goes on.
     pub fn heal(&self) {
         self.inner.at.lock().clear();
         *self.inner.from.lock() = None;
         *self.inner.rate.lock() = None;
     }
-    /// Calls so far.
+    /// Number of calls so far.
     pub fn count(&self) -> u64 {
         self.inner.count.load(Ordering::SeqCst)
     }
-    /// Faults so far.
+    /// Number of injected faults so far.
     pub fn hits(&self) -> u64 {
         self.inner.hit.load(Ordering::SeqCst)
     }
@@ -91,7 +91,7 @@ impl Faults {
         self.inner.hit.fetch_add(1, Ordering::SeqCst);
         Some((n, fault))
     }
-    /// A call without bytes.
+    /// A call that moves no bytes.
     fn plain<T>(&self, what: &str, act: impl FnOnce() -> Result<T>) -> Result<T> {
         match self.next() {
             Some((n, Fault::Fail(kind))) => Err(injected(what, n, kind)),
@@ -143,19 +143,19 @@ fn injected(what: &str, n: u64, kind: ErrorKind) -> Error {
     Error::new(kind, what).because(format!("injected fault at call {n}"))
 }
 
-/// A device, or a factory of devices, with faults. Calls counted: `read_at`, `write_at`, `sync`, `discard`, `segment`;
-/// of a factory also `open` and `remove`. What goes through a segment's descriptor is out of reach.
+/// A device, or a factory of devices, with faults. Counts calls of `read_at`, `write_at`, `sync`, `discard`,
+/// `segment`; of a factory also `open` and `remove`. I/O through a segment's descriptor gets no faults.
 pub struct Faulty<T> {
     inner: T,
     faults: Faults,
 }
 
 impl<T> Faulty<T> {
-    /// Wraps.
+    /// Wraps `inner`.
     pub fn new(inner: T, faults: &Faults) -> Self {
         Self { inner, faults: faults.clone() }
     }
-    /// What is wrapped.
+    /// The wrapped value.
     pub fn inner(&self) -> &T {
         &self.inner
     }
@@ -213,7 +213,7 @@ impl<T: MetaDir> MetaDir for Faulty<T> {
         let log = self.faults.plain("open log", || self.inner.open_log(name))?;
         Ok(Box::new(Faulty::new(log, &self.faults)))
     }
-    /// Atomic whatever happens: torn means not done.
+    /// Atomic in every case: a torn write is not done.
     fn write_file(&self, name: &str, bytes: &[u8]) -> Result<()> {
         match self.faults.next() {
             Some((n, Fault::Fail(kind))) => Err(injected("write file", n, kind)),

@@ -19,10 +19,11 @@ use crate::{OpenedDevice, SegmentMode};
 
 const UNIT_BYTES: u32 = 4096;
 const DATA_OFFSET: u64 = 4096;
-/// A path with anything but zeros in so many first bytes holds something: every file system's superblock is there.
+/// A path with anything but zeros in its first bytes, up to this many, is in use: every file system's superblock is
+/// there.
 const PROBE_BYTES: usize = 128 << 10;
 
-/// How long a block device may still be that of an engine that has just closed.
+/// How long an engine that has just closed may still have a block device.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
 
 struct OneFile {
@@ -31,8 +32,8 @@ struct OneFile {
     claim: Mutex<Option<Claim>>,
 }
 
-/// While the engine has a block device nobody mounts it, makes a file system on it, or takes it for another store. Not
-/// the descriptor that clients get: theirs may outlive the engine, and its successor must get the device.
+/// While the engine holds a block device, nobody mounts it, makes a file system on it, or takes it for another store.
+/// Not on the descriptor that clients get: theirs may outlive the engine, and the next engine must get the device.
 struct Claim {
     _in_child: Option<CloseInChild>, // before the descriptor: fields drop in order
     _fd: OwnedFd,
@@ -42,7 +43,7 @@ impl OneFile {
     fn of(spec: &DeviceSpec) -> Self {
         Self { path: spec.path.clone(), name: spec.name.clone(), claim: Mutex::new(None) }
     }
-    /// Takes a block device for this engine alone; nothing is to be done for files.
+    /// Claims a block device for this engine alone; does nothing for files.
     fn claim(&self, fd: &OwnedFd, patience: Duration) -> Result<()> {
         let refuse = |errno| fail(&self.subject(0), errno);
         let mut claim = self.claim.lock();
@@ -67,7 +68,7 @@ impl OneFile {
             }
         }
     }
-    /// `None` if there is nothing.
+    /// Opens the path; `None` if nothing exists there.
     fn open_path(&self, flags: OFlags) -> Result<Option<(OwnedFd, SegmentMode)>> {
         let subject = self.subject(0);
         let way = way_to(&self.path, &subject)?;
@@ -77,7 +78,7 @@ impl OneFile {
             Err(errno) => Err(fail(&subject, errno)),
         }
     }
-    /// The same where there must be something.
+    /// Like [`OneFile::open_path`], but an absent file is an error.
     fn open_there(&self, flags: OFlags) -> Result<(OwnedFd, SegmentMode)> {
         self.open_path(flags)?.ok_or_else(|| fail(&self.subject(0), Errno::NOENT))
     }
@@ -108,10 +109,10 @@ impl Place for OneFile {
                 }
             }
             FileType::RegularFile => {
-                // Zeros first: what an earlier device of the same store left must not be taken for a header.
+                // Truncate first: the leftovers of an earlier device of the same store must not be taken for a header.
                 let done = rustix::fs::ftruncate(&fd, 0).and_then(|()| reserve(&fd, bytes));
                 if let Err(errno) = done {
-                    let _ = rustix::fs::ftruncate(&fd, 0); // give back what was had of it
+                    let _ = rustix::fs::ftruncate(&fd, 0); // release the part that was reserved
                     return Err(refuse(errno));
                 }
             }
@@ -129,7 +130,7 @@ impl Place for OneFile {
     }
 }
 
-/// Leaves nothing readable between two offsets of a block device: it clears itself if it can, else zeros are written.
+/// Zeroes a range of a block device: the device clears itself if it can, else zeros are written.
 fn clear(fd: &OwnedFd, mut from: u64, to: u64) -> Result<(), Errno> {
     const AT_ONCE: u64 = 1 << 30;
     const WRITTEN: usize = 4 << 20;
@@ -164,7 +165,7 @@ pub(crate) fn sync_dir(path: &Path) -> Result<(), Errno> {
     rustix::fs::fsync(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?)
 }
 
-/// Fails if the file holds anything but zeros or what the same device left behind.
+/// Fails if the file holds anything but zeros or leftovers of the same device.
 pub(crate) fn check_unused(fd: &OwnedFd, subject: &str, header: &SegmentHeader) -> Result<()> {
     let mut first = AlignedBuf::new(PROBE_BYTES);
     let n = read_full(fd, &mut first).map_err(|errno| fail(subject, errno))?;
@@ -195,7 +196,7 @@ pub(crate) fn open(store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool
     Segmented::new(shape, Box::new(place)).opened(&spec.path, create)
 }
 
-/// Makes the file of a copied device another store's.
+/// Changes the store id in the file of a copied device.
 pub(crate) fn change_store(spec: &DeviceSpec, from: StoreId, to: StoreId) -> Result<()> {
     let place = OneFile::of(spec);
     let subject = place.subject(0);
@@ -211,7 +212,7 @@ pub(crate) fn remove(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<
     let header = read_header(&fd, &subject)?;
     header.check(&subject, store, id, DeviceKind::File, 0)?;
     let done = if kind_of(&fd).map_err(|errno| fail(&subject, errno))? == FileType::BlockDevice {
-        // The header last: what was interrupted can be repeated.
+        // The header last, so that an interrupted run can be repeated.
         clear(&fd, header.data_offset, header.data_offset + header.len)
             .and_then(|()| rustix::fs::fdatasync(&fd))
             .and_then(|()| rustix::io::pwrite(&fd, &AlignedBuf::new(4096), 0))

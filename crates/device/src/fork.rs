@@ -1,7 +1,7 @@
 //! What happens to descriptors and sessions when the process forks.
 //!
-//! A child inherits open files. For most that is harmless; a lock or a connection that a child keeps open would outlive
-//! its owner. Registered descriptors are replaced by `/dev/null` in every child, before anything else runs there.
+//! A child inherits open files. For most that is harmless, but a lock or a connection that a child keeps open would
+//! outlive its owner. In every child, `/dev/null` replaces registered descriptors before anything else runs there.
 #![allow(unsafe_code, reason = "pthread_atfork, and dup2 on descriptors that other code owns")]
 
 use std::os::fd::{AsFd, AsRawFd};
@@ -21,7 +21,8 @@ extern "C" fn in_child() {
     for slot in &TABLE {
         let fd = slot.swap(-1, Ordering::SeqCst);
         if fd >= 0 && null >= 0 {
-            // SAFETY: dup2 is async-signal-safe; the number stays taken, so its owner's later close hits our own copy.
+            // SAFETY: dup2 is async-signal-safe; the number stays taken, so its owner's later close affects only this
+            // process's copy.
             unsafe { libc::dup3(null, fd, libc::O_CLOEXEC) };
         }
     }
@@ -38,8 +39,8 @@ fn set_up() {
     });
 }
 
-/// How often this process's ancestors forked on the way to it, counted from the first call in any of them.
-/// A value remembered with a session tells a child that the session is its parent's.
+/// Number of forks between this process and the ancestor that first called this function. A value stored with a session
+/// tells a child that the session is its parent's.
 pub fn generation() -> u64 {
     set_up();
     GENERATION.load(Ordering::Relaxed)

@@ -1,11 +1,11 @@
-//! The first bytes of every segment file: what it is and whose. `docs/format.md` has the table.
+//! The first bytes of every segment file: its format and its owner. `docs/format.md` has the table.
 
 use cenote_codec::{u16_at, u32_at, u64_at, u128_at};
 use cenote_model::{DeviceId, DeviceKind, Error, ErrorKind, Result, StoreId};
 
 use crate::sums::sum_of;
 
-/// Bytes of a header on media; the rest up to the data is zero.
+/// Bytes of a header on media; zeros follow up to the data.
 pub const HEADER_BYTES: usize = 128;
 /// Version of the segment format.
 pub const SEGMENT_VERSION: u32 = 1;
@@ -15,30 +15,30 @@ const SUM_AT: usize = HEADER_BYTES - 4;
 /// A segment's header, decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SegmentHeader {
-    /// Whose segment it is.
+    /// Store of the segment.
     pub store: StoreId,
-    /// Of which device.
+    /// Device of the segment.
     pub device: DeviceId,
-    /// What that device is made of.
+    /// Kind of the device.
     pub kind: DeviceKind,
-    /// Its allocation unit.
+    /// Allocation unit of the device.
     pub unit_bytes: u32,
     /// Number of the segment, from 0.
     pub number: u64,
     /// Data bytes in each segment of the device but the last, which may have fewer.
     pub segment_bytes: u64,
-    /// Where the data begin in the file.
+    /// Offset of the data in the file.
     pub data_offset: u64,
     /// Data bytes in this segment.
     pub len: u64,
     /// Data bytes in the whole device.
     pub capacity_bytes: u64,
-    /// The boot in which it was made, for volatile devices; else zero.
+    /// Boot in which a volatile device was created; else zero.
     pub boot_id: [u8; 16],
 }
 
 impl SegmentHeader {
-    /// That of a persistent device whose bytes are all in one segment.
+    /// Header of a persistent device with a single segment.
     pub(crate) fn sole(
         store: StoreId,
         device: DeviceId,
@@ -80,7 +80,8 @@ impl SegmentHeader {
         out[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
         out
     }
-    /// Reads a header; `subject` is what an error is about. Whose it is remains to be [`SegmentHeader::check`]ed.
+    /// Decodes a header; `subject` names the segment in errors. Does not check the owner: see
+    /// [`SegmentHeader::check`].
     pub fn decode(bytes: &[u8; HEADER_BYTES], subject: &str) -> Result<Self> {
         let (u32_at, u64_at) = (|at| u32_at(bytes, at), |at| u64_at(bytes, at));
         let corrupt = |cause: &str| {
@@ -141,7 +142,7 @@ impl SegmentHeader {
     }
 }
 
-/// This boot's id; zero if the kernel does not tell.
+/// Id of this boot; zero if the kernel does not report one.
 pub fn boot_id() -> [u8; 16] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();

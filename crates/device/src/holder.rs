@@ -1,4 +1,4 @@
-//! Who holds an advisory lock (`flock`), and the lease that an engine takes of each device.
+//! The holder of an advisory lock (`flock`), and the lease that an engine takes of each device.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -11,21 +11,21 @@ use rustix::io::Errno;
 use crate::fork::CloseInChild;
 use crate::process::{program_of, started_of};
 
-/// How long a device may still be that of an engine that has just closed, or of a process that is being killed.
+/// How long an engine that has just closed, or a process that is being killed, may still hold a device.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A process that holds a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
-    /// Its program.
+    /// Program name.
     pub program: String,
     started: u64,
 }
 
 impl Holder {
-    /// True until the process has ended.
+    /// Returns true until the process has ended.
     pub fn is_alive(&self) -> bool {
         started_of(self.pid) == Some(self.started)
     }
@@ -37,7 +37,7 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// Who holds the lock on a file, if the system tells: `/proc/locks` names processes of the own PID namespace.
+/// The holder of the lock on a file, if the system reports it: `/proc/locks` lists processes of this PID namespace.
 pub fn holder_of(file: impl AsFd) -> Option<Holder> {
     let stat = rustix::fs::fstat(file).ok()?;
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
@@ -46,14 +46,14 @@ pub fn holder_of(file: impl AsFd) -> Option<Holder> {
     Some(Holder { pid, program, started: started_of(pid)? })
 }
 
-/// Who has the lock of the store in `dir`.
+/// The holder of the lock of the store in `dir`.
 pub fn holder_of_store(dir: &Path) -> Option<Holder> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     holder_of(rustix::fs::open(dir.join(crate::LOCK_FILE), flags, Mode::empty()).ok()?)
 }
 
-/// Lines look like `1: FLOCK  ADVISORY  WRITE 4711 08:01:131077 0 EOF`. Some file systems are named by another device there
-/// than `stat` gives: then the number of the file decides.
+/// Lines look like `1: FLOCK  ADVISORY  WRITE 4711 08:01:131077 0 EOF`. For some file systems the device there differs
+/// from that of `stat`: then the inode number decides.
 fn pid_in(locks: &str, inode: u64, device: (u32, u32)) -> Option<u32> {
     let mut by_number = None;
     for line in locks.lines() {
@@ -73,8 +73,8 @@ fn pid_in(locks: &str, inode: u64, device: (u32, u32)) -> Option<u32> {
     by_number
 }
 
-/// Held by the one engine that has a device, of whatever store directory: the same device under two directories (one is a
-/// copy of the other) never has two engines. Not on a descriptor that clients get, since theirs outlive the engine.
+/// Held by the one engine that has a device, from whatever store directory: two directories of the same device (one is
+/// a copy of the other) never have two engines. Not on a descriptor that clients get, since theirs outlive the engine.
 #[derive(Debug)]
 pub(crate) struct Lease {
     _in_child: Option<CloseInChild>, // before the descriptor: fields drop in order

@@ -1,7 +1,7 @@
-//! Which store directory the files in shared memory belong to, and what is left of stores that are gone.
+//! The store directory of files in shared memory, and leftovers of stores that are gone.
 //!
-//! Beside its segments a store notes the path of its directory. Whether that directory still holds the store is for
-//! the caller to say: this room does not know what makes one.
+//! A store notes the path of its directory beside its segments. The caller decides whether that directory still
+//! holds the store: this room does not know what makes a store.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -16,17 +16,17 @@ use crate::ClientFile;
 use crate::StoreDir;
 use crate::shared_memory::{PREFIX, find_store_dir, give_as, open_store_dir, store_of};
 
-/// Name of the file with the path.
+/// Name of the file that holds the path.
 const FILE: &str = "home";
 
-/// Shared memory of a store whose directory is gone, which no process uses.
+/// Shared memory that no process uses, of a store whose directory is gone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Orphan {
     /// The store.
     pub store: StoreId,
     /// Its files in shared memory.
     pub path: PathBuf,
-    /// Where the store was.
+    /// Former directory of the store.
     pub home: PathBuf,
     /// Memory that the files take.
     pub bytes: u64,
@@ -36,7 +36,7 @@ fn io(path: &Path, error: &std::io::Error) -> Error {
     Error::io(path.display().to_string(), error)
 }
 
-/// Notes beside the segments of a store where its directory is.
+/// Notes the path of a store's directory beside its segments.
 pub fn note_home(base: &Path, store: StoreId, dir: &Path) -> Result<()> {
     let dir = dir.canonicalize().map_err(|error| io(dir, &error))?;
     let (_, memory) = open_store_dir(base, store, None)?;
@@ -53,20 +53,20 @@ pub fn note_home(base: &Path, store: StoreId, dir: &Path) -> Result<()> {
     made.and_then(write).and_then(|()| std::fs::rename(&fresh, &file)).map_err(|error| io(&file, &error))
 }
 
-/// Makes a store's directory in shared memory, if it has none, for whom the store belongs to: root must not keep it
-/// from them.
+/// Creates a store's directory in shared memory, if it has none, with the owner and group of the store: root must
+/// not become the owner.
 pub fn make_memory_dir(base: &Path, store: StoreId, of: &StoreDir) -> Result<()> {
     open_store_dir(base, store, Some(of.owner_and_group())).map(drop)
 }
 
-/// Where the directory of a store was when an engine had it last; `None` if its memory is gone.
+/// Directory of a store when an engine last had it; `None` if the store's shared memory is gone.
 pub fn noted(base: &Path, store: StoreId) -> Option<PathBuf> {
     let (_, memory) = find_store_dir(base, store).ok()??;
     let home = std::fs::read(memory.join(FILE)).ok()?;
     Some(PathBuf::from(OsStr::from_bytes(&home)))
 }
 
-/// Deletes everything of a store in shared memory: the store is gone, or being deleted.
+/// Deletes all shared memory of a store that is gone or being deleted.
 pub fn remove_memory(base: &Path, store: StoreId) -> Result<()> {
     while let Some((_, path)) = find_store_dir(base, store)? {
         std::fs::remove_dir_all(&path).map_err(|error| io(&path, &error))?;
@@ -74,7 +74,7 @@ pub fn remove_memory(base: &Path, store: StoreId) -> Result<()> {
     Ok(())
 }
 
-/// This user's stores in shared memory whose directory `is_there` denies, and which no process uses.
+/// This user's stores in shared memory that no process uses and for whose directory `is_there` returns false.
 pub fn orphans(base: &Path, is_there: impl Fn(&Path, StoreId) -> bool) -> Result<Vec<Orphan>> {
     let me = rustix::process::geteuid().as_raw();
     let mut found = Vec::new();
@@ -83,7 +83,7 @@ pub fn orphans(base: &Path, is_there: impl Fn(&Path, StoreId) -> bool) -> Result
         let name = entry.file_name();
         let Some(store) = name.to_str().and_then(store_of) else { continue };
         let is_mine = entry.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == me);
-        // Without a note it is being made, or was made by an earlier version: nobody can say that it is not needed.
+        // Without a note the store is being created, or comes from an earlier version: it may still be needed.
         let Some(home) = std::fs::read(path.join(FILE)).ok().filter(|_| is_mine) else { continue };
         let home = PathBuf::from(OsStr::from_bytes(&home));
         if !is_there(&home, store) && !is_attached(&path) {
@@ -100,7 +100,7 @@ pub fn orphans(base: &Path, is_there: impl Fn(&Path, StoreId) -> bool) -> Result
     Ok(found)
 }
 
-/// True if a client's file names a process that lives.
+/// Returns true if a client's file names a live process.
 fn is_attached(path: &Path) -> bool {
     let files = std::fs::read_dir(path).into_iter().flatten().flatten();
     files.filter(|file| file.file_name().as_bytes().starts_with(b"client-")).any(|file| {
@@ -110,7 +110,7 @@ fn is_attached(path: &Path) -> bool {
     })
 }
 
-/// Stores below `base` of which any process that may be looked at maps a file.
+/// Stores below `base` of which a visible process maps a file.
 fn mapped_below(base: &Path) -> BTreeSet<PathBuf> {
     let prefix = base.join(PREFIX);
     let prefix = prefix.to_string_lossy().into_owned();

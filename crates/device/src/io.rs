@@ -9,27 +9,27 @@ use crate::aligned::{ALIGN_BYTES, AlignedBuf, BOUNCE_BYTES, is_aligned};
 use crate::map::{HUGE_BYTES, Mapping};
 use crate::{SegmentFile, SegmentMode};
 
-/// What to do with the rest of a 4096-byte unit that a write fills in part.
+/// How to fill the rest of a 4096-byte unit that a write covers in part.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rest {
     Keep,
     Zero,
 }
 
-/// A segment ready for I/O. Offsets count from the segment's data.
+/// A segment ready for I/O. Offsets count from the start of the segment's data.
 #[derive(Debug)]
 pub struct SegmentIo {
     file: SegmentFile,
     map: Option<Mapping>,
-    /// On tmpfs: pages that are there stay, and reading one makes it.
+    /// On tmpfs, present pages stay, and reading a missing page creates it.
     is_tmpfs: bool,
     writable: bool,
     subject: String,
 }
 
 impl SegmentIo {
-    /// Takes a descriptor that the device made or the socket brought. `writable` if the descriptor is.
-    /// `subject` is what errors are about, e.g. ``segment 3 of device `memory` ``.
+    /// Takes a descriptor from the device or the socket. `writable` if the descriptor is. `subject` names the segment
+    /// in errors, e.g. ``segment 3 of device `memory` ``.
     pub fn new(file: SegmentFile, writable: bool, subject: impl Into<String>) -> Result<Self> {
         const TMPFS_MAGIC: u64 = 0x0102_1994;
         let subject = subject.into();
@@ -48,7 +48,7 @@ impl SegmentIo {
                 Mapping::new(&*file.fd, file.data_offset, len, writable)
             };
             let map = map.map_err(|errno| fail(&subject, errno))?;
-            let _ = map.advise_huge(); // a wish
+            let _ = map.advise_huge(); // best effort
             Some(map)
         } else {
             None
@@ -56,8 +56,8 @@ impl SegmentIo {
         let is_tmpfs = map.is_some() && rustix::fs::fstatfs(&*file.fd).is_ok_and(|fs| fs.f_type as u64 == TMPFS_MAGIC);
         Ok(Self { file, map, is_tmpfs, writable, subject })
     }
-    /// The same for bytes that do not matter: a process that asked to survive it goes on with zeros if somebody cuts off
-    /// the file ([`crate::torn`]).
+    /// The same for bytes that do not matter: if another process truncates the file, a process that asked to survive
+    /// that ([`crate::torn`]) continues with zeros.
     pub(crate) fn watched(mut self) -> Self {
         self.map = self.map.map(Mapping::watched);
         self
@@ -71,26 +71,26 @@ impl SegmentIo {
     pub fn len(&self) -> u64 {
         self.file.len
     }
-    /// Never: empty segments are refused.
+    /// Always false: empty segments are refused.
     pub fn is_empty(&self) -> bool {
         self.file.len == 0
     }
-    /// How the bytes are reached.
+    /// Access mode of the segment.
     pub fn mode(&self) -> SegmentMode {
         self.file.mode
     }
-    /// The descriptor and where the data are.
+    /// The descriptor and the place of the data in it.
     pub fn file(&self) -> &SegmentFile {
         &self.file
     }
-    /// True if a range is memory that some process has touched. If it is not, writing it with [`SegmentIo::write_at`] is
-    /// about twice as quick as making it present and copying, since the kernel need not zero pages first.
+    /// Returns true if some process has touched the range's memory. For untouched memory [`SegmentIo::write_at`] is
+    /// about twice as fast as faulting it in and copying, since the kernel need not zero pages first.
     pub fn is_resident(&self, offset: u64, len: usize) -> bool {
         let map = self.map.as_ref().filter(|_| self.is_tmpfs);
         map.is_none_or(|map| map.is_resident(offset, len))
     }
-    /// Makes memory present, so that writing to it through the mapping neither faults nor meets a full file system
-    /// (which would be SIGBUS). To be called on newly leased space. Does nothing for files.
+    /// Faults in memory, so that writing to it through the mapping neither faults nor meets a full file system (which
+    /// would be SIGBUS). Call it on newly leased space. Does nothing for files.
     pub fn populate(&self, offset: u64, len: usize) -> Result<()> {
         /// Long calls hold the address space's lock; slices let other threads in.
         const SLICE_BYTES: usize = 2 * HUGE_BYTES;
@@ -107,11 +107,11 @@ impl SegmentIo {
             if whole {
                 n = huge as usize;
             }
-            // Stretches are made present whole: the first page speaks for the others.
+            // A stretch is faulted in whole: its first page stands for the others.
             let is_there = self.is_tmpfs && map.is_resident(at, if whole { 1 } else { n });
             if whole && !is_there {
-                // One page first: where none is present the kernel makes no huge one. Small pages that are there
-                // already stay as they are: copying them takes longer than it saves.
+                // Fault in one page first: the kernel makes no huge page where no page is present. Small pages that are
+                // present stay as they are: copying them costs more than it saves.
                 if !(map.populate(at, 1).is_ok() && map.collapse(at, n)) {
                     huge = u64::MAX;
                 }
@@ -126,7 +126,7 @@ impl SegmentIo {
                         .map_err(|errno| fail(&self.subject, errno))?;
                     done += n;
                 }
-                // What a touch would have answered with SIGBUS.
+                // A write would have raised SIGBUS.
                 Err(Errno::FAULT | Errno::NOMEM | Errno::NOSPC) => return Err(self.no_page()),
                 Err(errno) => return Err(fail(&self.subject, errno)),
             }
@@ -142,8 +142,8 @@ impl SegmentIo {
         };
         Error::new(ErrorKind::Full, self.subject.clone()).because(cause).try_next(next_step)
     }
-    /// To be called after bytes were written through the mapping and before anybody is told of them: on return they
-    /// survive power loss where that is the writer's business ([`SegmentMode::Persistent`]); elsewhere nothing is done.
+    /// Call it after writing through the mapping and before anybody learns of the bytes. On return they survive power
+    /// loss where that is the writer's task ([`SegmentMode::Persistent`]); in other modes this does nothing.
     #[inline]
     pub fn persist(&self, offset: u64, len: usize) {
         if self.file.mode == SegmentMode::Persistent
@@ -170,21 +170,21 @@ impl SegmentIo {
         }
         Ok(())
     }
-    /// Writes all of `bytes`, and nothing else. Parts of 4096-byte units at the ends are read first in
-    /// [`SegmentMode::Direct`]; no other write to those units may run meanwhile.
+    /// Writes exactly `bytes`. In [`SegmentMode::Direct`] partly covered 4096-byte units at the ends are read first; no
+    /// other write to those units may run meanwhile.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write(offset, bytes, Rest::Keep)
     }
-    /// Like [`SegmentIo::write_at`] at a multiple of 4096 when the rest of the last unit is the caller's too:
-    /// it may become zeros, which saves reading it.
+    /// Like [`SegmentIo::write_at`], for an offset that is a multiple of 4096 when the rest of the last unit also
+    /// belongs to the caller: the rest may become zeros, which saves reading it.
     pub fn write_padded(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write(offset, bytes, Rest::Zero)
     }
-    /// An error unless a range is inside.
+    /// Fails unless the range is inside the segment.
     pub(crate) fn check_inside(&self, offset: u64, len: usize) -> Result<()> {
         self.inside(offset, len)
     }
-    /// An error unless a range is inside and may be written.
+    /// Fails unless the range is inside the segment and writable.
     pub(crate) fn check_writable(&self, offset: u64, len: usize) -> Result<()> {
         self.inside(offset, len)?;
         if self.writable {
@@ -210,7 +210,7 @@ impl SegmentIo {
                 let last = span - ALIGN_BYTES;
                 match rest {
                     Rest::Zero => bounce[skip + n..span].fill(0),
-                    Rest::Keep if skip > 0 && last == 0 => {} // the first unit is the last one: read above
+                    Rest::Keep if skip > 0 && last == 0 => {} // the first unit is also the last: read above
                     Rest::Keep => self.pread(first + last as u64, &mut bounce[last..span])?,
                 }
             }
@@ -220,7 +220,7 @@ impl SegmentIo {
         }
         Ok(())
     }
-    /// What was written through this descriptor (and by anyone, for files) survives power loss on return.
+    /// Makes what was written through this descriptor (for files: by anyone) survive power loss.
     pub fn sync(&self) -> Result<()> {
         rustix::fs::fdatasync(&*self.file.fd).map_err(|errno| fail(&self.subject, errno))
     }
@@ -270,13 +270,13 @@ impl SegmentIo {
     }
 }
 
-/// The aligned window of at most [`BOUNCE_BYTES`] for a transfer at `at`: (file offset, bytes to skip, bytes of use).
+/// The aligned window of at most [`BOUNCE_BYTES`] for a transfer at `at`: (file offset, bytes to skip, payload bytes).
 fn window(at: u64, len: usize) -> (u64, usize, usize) {
     let skip = (at % ALIGN_BYTES as u64) as usize;
     (at - skip as u64, skip, len.min(BOUNCE_BYTES - skip))
 }
 
-/// The operating system's refusal of I/O on `subject`.
+/// The error for the operating system's refusal of I/O on `subject`.
 #[cold]
 pub(crate) fn fail(subject: &str, errno: Errno) -> Error {
     let error = Error::io(subject, &errno.into());
@@ -289,12 +289,12 @@ pub(crate) fn fail(subject: &str, errno: Errno) -> Error {
     }
 }
 
-/// Bytes of a file or block device: of the latter the inode does not tell.
+/// Bytes of a file or block device; a block device's inode does not hold its size.
 pub(crate) fn size_of(fd: impl AsFd) -> Result<u64, Errno> {
     use rustix::fs::{FileType, SeekFrom};
     let stat = rustix::fs::fstat(&fd)?;
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::BlockDevice => rustix::fs::seek(&fd, SeekFrom::End(0)), // nobody uses the position
+        FileType::BlockDevice => rustix::fs::seek(&fd, SeekFrom::End(0)), // nobody uses the file position
         _ => Ok(stat.st_size as u64),
     }
 }
@@ -318,7 +318,7 @@ pub(crate) fn open_direct(
         Err(Errno::INVAL) => {}
         Err(errno) => return Err(errno),
     }
-    let again = flags.difference(OFlags::EXCL); // the attempt above may have made it
+    let again = flags.difference(OFlags::EXCL); // the attempt above may have created it
     let fd = rustix::fs::openat(&dir, name, again | OFlags::CLOEXEC, mode)?;
     Ok((fd, SegmentMode::Buffered))
 }

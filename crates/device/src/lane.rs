@@ -1,7 +1,7 @@
-//! Direct I/O in pieces of which several are under way, so that copying and checking go on while the device works.
+//! Direct I/O in pieces, several in flight, so that copying and checking overlap with the device's work.
 //!
-//! Each thread has an `io_uring` of its own, made at first use. Where there is none to be had (old kernels, containers
-//! that forbid it), and for what is not direct I/O, the same is done piece after piece. Knows nothing of objects.
+//! Each thread has its own `io_uring`, created at first use. Without one (old kernels, containers that forbid it), and
+//! for I/O that is not direct, pieces are processed one after the other. Knows nothing of objects.
 #![allow(unsafe_code, reason = "the kernel reads and writes buffers on its own")]
 
 use std::cell::RefCell;
@@ -16,10 +16,10 @@ use crate::{SegmentIo, SegmentMode, fork};
 
 /// Bytes of a piece: whole checksum units, and enough to keep a device busy.
 pub const PIECE_BYTES: usize = 256 << 10;
-/// Pieces under way at once. With one piece being copied, the device has the rest.
+/// Pieces in flight at once. While one piece is copied, the device works on the others.
 const DEPTH: usize = 4;
 
-/// No ring could be made: this process does without.
+/// Set if no ring could be created: this process works without one.
 static UNAVAILABLE: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -28,22 +28,22 @@ thread_local! {
 
 struct Owned {
     ring: IoUring,
-    /// Of the process that made it: a forked child must not touch its parent's.
+    /// Fork generation of the process that created it: a forked child must not touch its parent's ring.
     generation: u64,
 }
 
 /// One piece in its buffer.
 #[derive(Clone, Copy)]
 struct Piece {
-    /// In the segment.
+    /// Offset in the segment.
     offset: u64,
     len: usize,
-    /// `len` rounded up to what direct I/O wants.
+    /// `len` rounded up to the alignment of direct I/O.
     span: usize,
 }
 
-/// Pieces under way, with the memory that they are read into or written from. Waits for all when it goes, also when
-/// somebody panics.
+/// Pieces in flight, with the memory that they are read into or written from. Waits for all of them when dropped, also
+/// on a panic.
 struct Flight<'a> {
     io: &'a SegmentIo,
     ring: Option<IoUring>,
@@ -63,14 +63,14 @@ impl<'a> Flight<'a> {
         let base = buffer.as_mut_ptr();
         Some(Self { io, ring: Some(ring), _buffer: buffer, base, pieces: [None; DEPTH], results: [0; DEPTH] })
     }
-    /// The memory of a slot whose piece is not under way.
+    /// The memory of a slot whose piece is not in flight.
     fn memory(&mut self, slot: usize) -> &mut [u8] {
         assert!(slot < DEPTH && self.results[slot] != UNDER_WAY, "the kernel is done with the memory");
-        // SAFETY: within the buffer, which lives as long as `self`. Not a slice of the whole, of which the kernel may
-        // have other parts; this one it has not, and `&mut self` keeps it so while the slice lives.
+        // SAFETY: within the buffer, which lives as long as `self`. Not a slice of the whole buffer, since the kernel
+        // may hold other parts of it; it does not hold this part, and `&mut self` keeps it so while the slice lives.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(slot * PIECE_BYTES), PIECE_BYTES) }
     }
-    /// Starts a piece. If the kernel does not take it, `land` does it.
+    /// Starts a piece. If the kernel does not accept it, `land` does the I/O.
     fn start(&mut self, slot: usize, piece: Piece, is_write: bool) {
         let fd = Fd(self.io.file().fd.as_raw_fd());
         let at = self.io.file().data_offset + piece.offset;
@@ -83,8 +83,8 @@ impl<'a> Flight<'a> {
         } else {
             opcode::Read::new(fd, base, piece.span as u32).offset(at).build()
         };
-        // SAFETY: the descriptor and the buffer live in `self`, which waits for the piece before either goes; `memory`
-        // is not asked for this slot before that.
+        // SAFETY: `self` owns the descriptor and the buffer and waits for the piece before either is dropped; `memory`
+        // is not called for this slot before that.
         if unsafe { ring.submission().push(&entry.user_data(slot as u64)) }.is_err() {
             return;
         }
@@ -93,7 +93,7 @@ impl<'a> Flight<'a> {
                 Ok(1) => break,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 _ => {
-                    // The entry stays in the ring and must not be taken later: give the ring up.
+                    // The entry stays in the ring and must not be submitted later: drop the ring.
                     self.wait_all();
                     self.ring = None;
                     return;
@@ -102,14 +102,14 @@ impl<'a> Flight<'a> {
         }
         self.results[slot] = UNDER_WAY;
     }
-    /// Takes in what is done; waits until `slot` is.
+    /// Collects completions; waits until `slot` has completed.
     fn wait(&mut self, slot: usize) {
         while self.results[slot] == UNDER_WAY {
             let Some(ring) = &mut self.ring else { return };
             let done: Option<cqueue::Entry> = ring.completion().next();
             match done {
                 Some(done) => self.results[done.user_data() as usize % DEPTH] = done.result().max(-1),
-                // Errors here say nothing about the pieces: they go on, and so must the wait.
+                // An error here says nothing about the pieces: they stay in flight, so the wait goes on.
                 None => drop(ring.submit_and_wait(1)),
             }
         }
@@ -117,8 +117,8 @@ impl<'a> Flight<'a> {
     fn wait_all(&mut self) {
         (0..DEPTH).for_each(|slot| self.wait(slot));
     }
-    /// Waits for the piece of a slot. What went wrong, or was done in part, is done again in the usual way, which knows
-    /// how to say what is wrong.
+    /// Waits for the piece of a slot. A failed or partial piece is repeated with blocking I/O, which reports the cause
+    /// of an error.
     fn land(&mut self, slot: usize, is_write: bool) -> Result<Option<Piece>> {
         self.wait(slot);
         let Some(piece) = self.pieces[slot].take() else { return Ok(None) };
@@ -136,7 +136,7 @@ impl<'a> Flight<'a> {
     }
 }
 
-/// Stands for a result that has not come; the kernel's are at least -4095.
+/// Stands for a pending result; the kernel's results are at least -4095.
 const UNDER_WAY: i32 = i32::MIN;
 
 impl Drop for Flight<'_> {
@@ -169,7 +169,7 @@ fn take_ring() -> Option<IoUring> {
 
 #[cold]
 fn no_ring(error: &std::io::Error) {
-    // Too little memory may pass; everything else does not.
+    // A lack of memory may pass; any other error is permanent.
     if error.kind() != std::io::ErrorKind::OutOfMemory {
         UNAVAILABLE.store(true, Ordering::Relaxed);
     }
@@ -183,14 +183,14 @@ fn piece_at(io: &SegmentIo, offset: u64, len: usize, from: usize) -> Piece {
     Piece { offset, len: n, span: if fits { padded } else { n } }
 }
 
-/// Room for several pieces under way, if there are several and they can be.
+/// A flight for several pieces, if there are several and a ring is available.
 fn flight_for(io: &SegmentIo, offset: u64, len: usize) -> Option<Flight<'_>> {
     let is_worth_it = len > PIECE_BYTES && offset.is_multiple_of(ALIGN_BYTES as u64);
     is_worth_it.then(|| Flight::new(io)).flatten()
 }
 
-/// Writes `len` bytes from `offset`, a multiple of 4096, on; the rest of the last 4096 is the caller's too and becomes
-/// zeros. `fill` is asked for the bytes piece after piece: the memory to fill, and where in the `len` bytes it begins.
+/// Writes `len` bytes from `offset`, a multiple of 4096. The rest of the last 4096 bytes also belongs to the caller and
+/// becomes zeros. Calls `fill` for each piece with the memory to fill and the piece's offset in the `len` bytes.
 pub fn write_filled(io: &SegmentIo, offset: u64, len: usize, mut fill: impl FnMut(&mut [u8], usize)) -> Result<()> {
     let mut flight = flight_for(io, offset, len);
     let Some(flight) = &mut flight else {
@@ -214,8 +214,8 @@ pub fn write_filled(io: &SegmentIo, offset: u64, len: usize, mut fill: impl FnMu
     (0..DEPTH).try_for_each(|slot| flight.land(slot, true).map(drop))
 }
 
-/// Reads `len` bytes from `offset`, a multiple of 4096, on and gives them piece after piece to `take`, with where in
-/// the `len` bytes each begins.
+/// Reads `len` bytes from `offset`, a multiple of 4096, and passes each piece to `take` with its offset in the `len`
+/// bytes.
 pub fn read_taken(
     io: &SegmentIo,
     offset: u64,

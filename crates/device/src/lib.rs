@@ -1,9 +1,9 @@
-//! What the engine and the client need of the world: devices to keep bytes on, a directory for metadata, a clock,
-//! and the table in shared memory through which readers and the engine agree without messages.
+//! The world as the engine and the client see it: devices that keep bytes, a directory for metadata, a clock, and
+//! the table in shared memory through which readers and the engine agree without messages.
 //!
-//! This room must not know what an object, an extent map or a journal record is: it keeps bytes where it is told,
-//! says whether they survived, and never invents them. Every trait here has a conformance suite that the real
-//! implementation, the one in memory and each wrapper pass.
+//! This room must not know what an object, an extent map or a journal record is: it keeps bytes at the given
+//! offsets, reports whether they survived, and never invents them. Every trait here has a conformance suite that
+//! the real implementation, the one in memory and each wrapper pass.
 
 pub mod ahead;
 pub mod aligned;

@@ -10,10 +10,10 @@ use rustix::io::Errno;
 use crate::fork::CloseInChild;
 use crate::store_dir::{Purpose, StoreDir};
 
-/// Name of the file that is locked, in the store's directory.
+/// Name of the lock file in the store's directory.
 pub const LOCK_FILE: &str = "lock";
 
-/// Held by the one process whose engine has the store. Released when dropped or when the process dies, however it dies.
+/// Held by the one process whose engine has the store. Released on drop or when the process dies, in whatever way.
 /// Forked children do not hold it.
 #[derive(Debug)]
 pub struct StoreLock {
@@ -38,8 +38,9 @@ impl StoreLock {
     }
 }
 
-/// Held by the one process that starts a daemon for a store, so that others wait for that one instead of starting theirs.
-/// Advice only: who cannot have it may start one all the same, and [`StoreLock`] decides.
+/// Held by the one process that starts a daemon for a store, so that other processes wait for that daemon instead of
+/// starting theirs. Advisory: a process that does not get it may start a daemon all the same, and [`StoreLock`]
+/// decides.
 #[derive(Debug)]
 pub struct StartLock {
     _in_child: Option<CloseInChild>, // before the descriptor: fields drop in order
@@ -47,7 +48,7 @@ pub struct StartLock {
 }
 
 impl StartLock {
-    /// Takes it; `Ok(None)` if another one is at it. It is the directory itself that is locked: no file is made.
+    /// Takes the lock; `Ok(None)` if another process holds it. Locks the directory itself and creates no file.
     pub fn acquire(dir: &Path) -> Result<Option<Self>> {
         let fail = |errno: Errno| Error::io(format!("directory {}", dir.display()), &errno.into());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -68,7 +69,7 @@ impl Drop for StartLock {
 
 impl Drop for StoreLock {
     fn drop(&mut self) {
-        // Closing would do but for a child forked a moment ago that has not yet let go of its copy.
+        // Closing alone would not do: a child forked a moment ago may still hold its copy.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }

@@ -1,8 +1,8 @@
-//! How fast a device is: latency and bandwidth by size of access and by how many go on at once.
+//! Device profiles: latency and bandwidth by access size and by number of concurrent accesses.
 //!
-//! It is measured in a free range of the device, which is overwritten, within a budget of time: what matters most comes
-//! first, and a slow device gets fewer points. Memory is measured as clients use it, through its mapping; everything
-//! else through the device. This room must not know where the range comes from or what becomes of the figures.
+//! The measurement overwrites a free range of the device within a time budget: the most important points come first,
+//! and a slow device gets fewer points. Memory is measured as clients use it, through its mapping; everything else
+//! through the device. This room must not know where the range comes from or who uses the figures.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,28 +13,28 @@ use crate::{Clock, Device, SegmentIo};
 
 /// Sizes of accesses, in bytes.
 pub const SIZES: [u32; 4] = [4 << 10, 64 << 10, 1 << 20, 4 << 20];
-/// How many accesses go on at once.
+/// Numbers of concurrent accesses.
 pub const PARALLEL: [u16; 4] = [1, 2, 4, 8];
-/// Accesses by which a percentile still says something; beyond, the time would do others more good.
+/// Accesses that suffice for a percentile; more would only take time from others.
 const ACCESSES_MAX: usize = 2000;
 
-/// What is to be measured.
+/// What to measure.
 pub struct Probe<'a> {
     /// The device.
     pub device: &'a dyn Device,
-    /// What it is made of: memory is reached through its mapping.
+    /// Kind of the device: memory is reached through its mapping.
     pub kind: DeviceKind,
     /// A range that nobody else uses, in one segment.
     pub offset: u64,
-    /// Its bytes. Less than 4096 cannot be measured.
+    /// Bytes of the range. Less than 4096 cannot be measured.
     pub len: u64,
-    /// About as long as it may take. An access that was begun is not broken off.
+    /// Approximate duration. An access that has begun is not interrupted.
     pub budget_ns: u64,
-    /// Time.
+    /// The clock.
     pub clock: &'a dyn Clock,
-    /// Brings on media what was written; part of what writing takes on persistent devices.
+    /// Makes written bytes durable; counts as part of a write on persistent devices.
     pub sync: &'a (dyn Fn() -> Result<()> + Sync),
-    /// True if it is to be broken off.
+    /// Returns true to stop the measurement.
     pub stop: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -42,13 +42,13 @@ pub struct Probe<'a> {
 struct Accesses<'a> {
     probe: &'a Probe<'a>,
     io: Option<SegmentIo>,
-    /// Begin of the range in the segment.
+    /// Start of the range in the segment.
     inside: u64,
-    /// So many bytes of the range hold something, so that reading them is reading.
+    /// Bytes of the range that were written, so that a read really reads.
     filled: u64,
 }
 
-/// The smallest and middle accesses one at a time give the line; then sizes, then parallelism.
+/// The smallest and middle accesses one at a time, for the latency and bandwidth line; then sizes, then parallelism.
 fn order() -> Vec<(u32, u16)> {
     let mut order = vec![(SIZES[0], 1), (SIZES[2], 1), (SIZES[3], 1), (SIZES[1], 1), (SIZES[2], 4), (SIZES[0], 4)];
     for parallel in [4, 8, 2] {
@@ -61,7 +61,7 @@ fn order() -> Vec<(u32, u16)> {
     order
 }
 
-/// Measures. `None` if it was told to stop, or could not measure anything.
+/// Measures. `None` if `stop` ended it or no point could be measured.
 pub fn measure(probe: &Probe<'_>) -> Result<Option<Profile>> {
     let mut accesses = Accesses::new(probe)?;
     let begin = probe.clock.now_ns();
@@ -74,7 +74,7 @@ pub fn measure(probe: &Probe<'_>) -> Result<Option<Profile>> {
             if (probe.stop)() {
                 return Ok(None);
             }
-            // The first two sizes are measured whatever it takes: without them nothing is known.
+            // The first two sizes are measured in any case: without them nothing is known.
             let rest = 2 * (order.len() - number) as u64 - u64::from(is_write);
             if points.len() >= 4 && left() == 0 || accesses.filled / u64::from(*size) < u64::from(*parallel) {
                 continue;
@@ -96,7 +96,7 @@ impl<'a> Accesses<'a> {
             .filter(|segment| segment.mode.is_mapped())
             .map(|segment| SegmentIo::new(segment, true, "the range to be measured"))
             .transpose()?
-            .map(SegmentIo::watched); // a daemon must not die of a file that a client cuts off meanwhile
+            .map(SegmentIo::watched); // a client that truncates the file meanwhile must not kill a daemon
         Ok(Self { probe, io, inside: probe.offset % segment_bytes, filled: 0 })
     }
     fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
@@ -118,7 +118,7 @@ impl<'a> Accesses<'a> {
             None => self.probe.device.read_at(self.probe.offset + at, bytes),
         }
     }
-    /// Writes as much of the range as the time allows, and at least what the line is drawn through.
+    /// Writes as much of the range as the time allows, and at least the accesses that the line is fitted to.
     fn fill(&mut self, budget_ns: u64) -> Result<()> {
         let begin = self.probe.clock.now_ns();
         let mut buffer = AlignedBuf::new(SIZES[2] as usize);
@@ -139,14 +139,14 @@ impl<'a> Accesses<'a> {
             }
         }
     }
-    /// One point: accesses at random places until the time is over, at least one for each thread.
+    /// One point: accesses at random offsets until the time is over, at least one for each thread.
     fn point(&self, is_write: bool, size: u32, parallel: u16, budget_ns: u64) -> Result<Option<ProfilePoint>> {
         let clock = self.probe.clock;
         let begin = clock.now_ns();
         let failed = AtomicBool::new(false);
         let lane = |number: u16| -> Result<Vec<u64>> {
             let mut buffer = AlignedBuf::reused(size as usize);
-            // Each thread has places of its own: accesses that go on at once never overlap.
+            // Each thread has its own offsets: concurrent accesses never overlap.
             let places = self.filled / u64::from(size) / u64::from(parallel);
             let mut state = u64::from(number) + 1;
             let mut times = Vec::new();
@@ -186,7 +186,7 @@ impl<'a> Accesses<'a> {
     }
 }
 
-/// Runs a lane on each of so many threads; all times.
+/// Runs `lane` on `parallel` threads; returns all times.
 fn together(parallel: u16, lane: &(dyn Fn(u16) -> Result<Vec<u64>> + Sync)) -> Result<Vec<u64>> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..parallel).map(|number| scope.spawn(move || lane(number))).collect();

@@ -1,8 +1,10 @@
-//! Small files in a store's directory in shared memory at which the processes of one machine meet: to lock them, or to map them.
+//! Small files in a store's directory in shared memory through which processes of one machine meet: to lock them, or to
+//! map them.
 //!
-//! Such a file is made when the first process needs it and goes with the last one. Whoever has it open holds a lock on its very last byte, which
-//! nobody else may lock: *presence*. The kernel takes it back when the process dies, however it dies. Who finds that nobody is present
-//! may remove the file. What the files are for, this room must not know.
+//! The first process that needs such a file creates it, and the last one removes it. Whoever has it open holds a lock
+//! on its very last byte, which nobody else may lock: *presence*. The kernel releases it when the process dies, in
+//! whatever way. A process that finds nobody present may remove the file. This room must not know what the files are
+//! for.
 #![allow(unsafe_code, reason = "locks of byte ranges are structures that fcntl takes by address")]
 
 use std::io;
@@ -16,52 +18,53 @@ use rustix::fs::{Gid, Mode, OFlags, Uid};
 
 use crate::shared_memory::find_store_dir;
 
-/// The last byte that the kernel knows: that of presence. No file has it.
+/// The last byte that the kernel can lock, for presence. No file reaches it.
 const PRESENCE: i64 = i64::MAX;
-/// Pause of who wants to come while somebody who is alone works on the file.
+/// Pause between attempts to enter while a process that is alone works on the file.
 const AGAIN: Duration = Duration::from_micros(200);
 /// The last byte that can be locked for other purposes.
 const LAST: i64 = i64::MAX - 1;
 
-/// Who has a lock.
+/// Owner of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holder {
-    /// This process, as POSIX has it: not its children; all goes when the process closes any descriptor of the file.
+    /// This process, with POSIX semantics: its children do not hold the lock, and all its locks go when it closes any
+    /// descriptor of the file.
     Process,
-    /// Whoever has the descriptor, or a copy of it.
+    /// The open file description: whoever has the descriptor or a copy of it.
     Description,
 }
 
-/// What a lock keeps others from.
+/// What a lock excludes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockKind {
-    /// From having it alone.
+    /// Excludes exclusive holders.
     Shared,
-    /// From having it at all.
+    /// Excludes all other holders.
     Exclusive,
 }
 
-/// A lock that is in the way.
+/// A conflicting lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Blocking {
     /// Its kind.
     pub kind: LockKind,
     /// Its first byte.
     pub start: u64,
-    /// Its length; 0: to the end, however far that is.
+    /// Its length; 0 means to the end, at any offset.
     pub len: u64,
-    /// The process, if it is one that has it.
+    /// The process, if a process owns the lock.
     pub pid: Option<u32>,
 }
 
-/// An open file at which processes meet. Dropping it leaves, and removes the file if nobody is left.
+/// An open file at which processes meet. Dropping it leaves the meeting, and removes the file if nobody is left.
 #[derive(Debug)]
 pub struct MeetingFile {
     path: PathBuf,
     fd: Option<OwnedFd>,
 }
 
-/// The directory of such files of one sort, made if it is not there: its owner is the store's.
+/// The directory of such files of one sort, created if absent with the store's owner.
 pub fn meeting_dir(base: &Path, store: StoreId, sort: &str) -> io::Result<PathBuf> {
     let found = find_store_dir(base, store).map_err(io::Error::other)?;
     let (_, above) = found.ok_or(io::ErrorKind::NotFound)?;
@@ -80,7 +83,7 @@ pub fn meeting_dir(base: &Path, store: StoreId, sort: &str) -> io::Result<PathBu
     Ok(path)
 }
 
-/// Root gives what it makes to whom the directory belongs.
+/// If root creates the file, the directory's owner becomes its owner.
 fn give(fd: &OwnedFd, dir: &Path) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         let owner = std::fs::metadata(dir)?;
@@ -92,7 +95,7 @@ fn give(fd: &OwnedFd, dir: &Path) -> io::Result<()> {
 }
 
 impl MeetingFile {
-    /// Opens the file, making it if it is not there. Descriptors are at least `lowest` where that can be.
+    /// Opens the file, creating it if absent. Descriptors are at least `lowest` if possible.
     pub fn open(path: &Path, lowest: i32) -> io::Result<Self> {
         loop {
             if let Some(found) = Self::enter(path, OFlags::CREATE, lowest)? {
@@ -100,14 +103,14 @@ impl MeetingFile {
             }
         }
     }
-    /// The same if it is there already.
+    /// Like [`MeetingFile::open`], but does not create the file.
     pub fn find(path: &Path, lowest: i32) -> io::Result<Option<Self>> {
         match Self::enter(path, OFlags::empty(), lowest) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             found => found,
         }
     }
-    /// None: it was just being removed.
+    /// `None` if the file was just being removed.
     fn enter(path: &Path, create: OFlags, lowest: i32) -> io::Result<Option<Self>> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -127,25 +130,26 @@ impl MeetingFile {
         let fd = raised(fd, lowest);
         if !set(&fd, Holder::Description, Some(LockKind::Shared), PRESENCE, PRESENCE, false)? {
             std::thread::sleep(AGAIN);
-            return Ok(None); // somebody is removing it
+            return Ok(None); // another process is removing it
         }
         if rustix::fs::fstat(&fd)?.st_nlink == 0 {
             return Ok(None);
         }
         Ok(Some(Self { path: path.to_owned(), fd: Some(fd) }))
     }
-    /// What another program that this process was before had open ([`std::os::fd::AsFd`]); `path` is where it is.
+    /// Takes over a descriptor that was open before this process executed another program ([`std::os::fd::AsFd`]);
+    /// `path` is the file's path.
     pub fn adopt(fd: OwnedFd, path: &Path) -> Self {
         Self { path: path.to_owned(), fd: Some(fd) }
     }
-    /// Locks bytes `[start, start + len)` (`len` 0: all from `start` on), or unlocks them (`None`). `waits`: until it can be had, or a signal comes
-    /// (`EINTR`); else `EAGAIN` if it cannot be had now.
+    /// Locks bytes `[start, start + len)` (`len` 0: all from `start` on), or unlocks them (`None`). With `waits`,
+    /// blocks until the lock is free or a signal arrives (`EINTR`); without, a lock that is not free returns `EAGAIN`.
     pub fn lock(&self, holder: Holder, kind: Option<LockKind>, start: u64, len: u64, waits: bool) -> io::Result<()> {
         let (first, last) = range(start, len)?;
         let is_had = set(self.as_fd(), holder, kind, first, last, waits)?;
         if is_had { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EAGAIN)) }
     }
-    /// What is in the way of such a lock, if anything is.
+    /// The lock that conflicts with the given one, if any.
     pub fn blocking(&self, holder: Holder, kind: LockKind, start: u64, len: u64) -> io::Result<Option<Blocking>> {
         let (first, last) = range(start, len)?;
         let mut lock = structure(Some(kind), first, last);
@@ -180,23 +184,23 @@ impl MeetingFile {
             Err(io::Error::last_os_error())
         }
     }
-    /// Runs `done` if nobody else is here, and keeps others from coming meanwhile; then removes the file if `done` says so.
-    /// Whether nobody was.
+    /// Runs `done` if no other process is present, and keeps others out meanwhile; then removes the file if `done`
+    /// returns true. Returns whether no other process was present.
     pub fn alone(&self, done: impl FnOnce() -> bool) -> io::Result<bool> {
         if !set(self.as_fd(), Holder::Description, Some(LockKind::Exclusive), PRESENCE, PRESENCE, false)? {
             return Ok(false);
         }
         if done() {
-            let _ = std::fs::remove_file(&self.path); // whoever waits to come sees that it is no more
+            let _ = std::fs::remove_file(&self.path); // whoever waits to enter sees that the file is gone
         }
         set(self.as_fd(), Holder::Description, Some(LockKind::Shared), PRESENCE, PRESENCE, false)?;
         Ok(true)
     }
-    /// Where it is.
+    /// The file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
-    /// Leaves, and keeps the file for whoever comes.
+    /// Leaves the meeting and keeps the file for later processes.
     pub fn leave(mut self) {
         drop(self.fd.take());
     }
@@ -211,7 +215,7 @@ impl AsFd for MeetingFile {
 
 impl Drop for MeetingFile {
     fn drop(&mut self) {
-        // A forked child may have this very description: only one opened anew tells whether that is still there.
+        // A forked child may hold this very description: only a newly opened one shows whether that child is present.
         if self.fd.take().is_some() {
             let _ = remove_if_unused(&self.path);
         }
@@ -227,7 +231,7 @@ pub fn remove_if_unused(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The same for all in a directory: those of processes that died.
+/// Like [`remove_if_unused`], for all files in a directory: those of dead processes.
 pub fn remove_unused(dir: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(dir)? {
         remove_if_unused(&entry?.path())?;
@@ -252,12 +256,12 @@ fn structure(kind: Option<LockKind>, first: i64, last: i64) -> libc::flock {
         Some(LockKind::Shared) => libc::F_RDLCK,
         Some(LockKind::Exclusive) => libc::F_WRLCK,
     };
-    // A range to the kernel's last byte has no length that fits: 0 says so.
+    // The length of a range to the kernel's last byte does not fit: 0 stands for it.
     let len = if last == i64::MAX { 0 } else { last - first + 1 };
     libc::flock { l_type: kind as i16, l_whence: libc::SEEK_SET as i16, l_start: first, l_len: len, l_pid: 0 }
 }
 
-/// False: it cannot be had now.
+/// Returns false if the lock is not free now.
 fn set(fd: impl AsFd, holder: Holder, kind: Option<LockKind>, first: i64, last: i64, waits: bool) -> io::Result<bool> {
     let lock = structure(kind, first, last);
     let command = match (holder, waits) {
@@ -277,7 +281,7 @@ fn set(fd: impl AsFd, holder: Holder, kind: Option<LockKind>, first: i64, last: 
     }
 }
 
-/// The same file under a number that programs do not come across; the one it has if there is none.
+/// Moves the file to a descriptor number that programs do not use; keeps its number if none is free.
 fn raised(fd: OwnedFd, lowest: i32) -> OwnedFd {
     if lowest <= fd.as_raw_fd() {
         return fd;
@@ -314,7 +318,7 @@ mod tests {
         drop(other);
         assert!(!path.exists());
         assert!(MeetingFile::find(&path, 0).unwrap().is_none());
-        // Who died left it behind.
+        // A dead process left it behind.
         MeetingFile::open(&path, 0).unwrap().leave();
         let stays = MeetingFile::open(&dir.join("g"), 0).unwrap();
         remove_unused(&dir).unwrap();
@@ -342,7 +346,7 @@ mod tests {
         );
         one.lock_whole(Some(LockKind::Exclusive), false).unwrap();
         assert_eq!(other.lock_whole(Some(LockKind::Shared), false).unwrap_err().raw_os_error(), Some(libc::EAGAIN));
-        // Nobody can take presence for a range, and a range that goes too far is one.
+        // Nobody can lock the presence byte as part of a range; a range that goes too far is an example.
         other.lock(held, Some(LockKind::Exclusive), i64::MAX as u64, 0, false).unwrap();
         assert!(MeetingFile::open(one.path(), 0).is_ok());
         assert_eq!(one.lock(held, None, 2, u64::MAX, false).unwrap_err().raw_os_error(), Some(libc::EOVERFLOW));

@@ -14,10 +14,10 @@ use crate::map::Mapping;
 use crate::store_dir::{Purpose, StoreDir};
 use crate::{LogFile, MetaDir};
 
-/// Files under construction begin with this; what a crash leaves of them is deleted at the next open.
+/// Prefix of files under construction; the next open deletes those that a crash left.
 const TEMPORARY: &str = ".new-";
 
-/// Refuses what is not a plain file name of ours.
+/// Refuses names other than the plain file names that this store writes.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > 200 || name.starts_with('.') || name.contains(['/', '\0']) {
         return Err(Error::new(ErrorKind::InvalidInput, format!("file name `{name}`")).because("not a plain name"));
@@ -25,15 +25,15 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A directory as the place of a store's metadata. Files in it that it did not make (socket, lock) are listed as well.
+/// A directory on a file system that holds a store's metadata. Also lists files that it did not create (socket, lock).
 #[derive(Debug)]
 pub struct FsMetaDir {
     dir: StoreDir,
 }
 
 impl FsMetaDir {
-    /// Opens an existing directory and deletes what unfinished `write_file` and `create_log` calls left.
-    /// The caller holds the [`crate::StoreLock`].
+    /// Opens an existing directory and deletes the leftovers of unfinished `write_file` and `create_log` calls. The
+    /// caller holds the [`crate::StoreLock`].
     pub fn open(path: &Path) -> Result<Self> {
         let this = Self { dir: StoreDir::open(path)? };
         for name in this.names()? {
@@ -43,8 +43,7 @@ impl FsMetaDir {
         }
         Ok(this)
     }
-    /// Opens an existing directory to read files in it, whoever owns it and whoever holds the lock: leaves what it
-    /// finds as it is.
+    /// Opens an existing directory to read files in it, whoever owns it and whoever holds the lock. Changes nothing.
     pub fn open_to_look(path: &Path) -> Result<Self> {
         Ok(Self { dir: StoreDir::look(path)? })
     }
@@ -76,7 +75,7 @@ impl FsMetaDir {
         check_name(name)?;
         self.dir.file(name, purpose)?.ok_or_else(|| self.fail(name, Errno::NOENT))
     }
-    /// Makes a temporary file, lets `fill` write it, syncs it and gives it its name.
+    /// Creates a temporary file, lets `fill` write it, syncs it and renames it to `name`.
     fn install(&self, name: &str, replace: bool, fill: impl FnOnce(&mut File) -> Result<(), Errno>) -> Result<File> {
         check_name(name)?;
         let temporary = format!("{TEMPORARY}{name}");
@@ -115,7 +114,7 @@ impl FsMetaDir {
     }
 }
 
-/// Gives a file all its blocks, so that writing through a mapping cannot meet a full disk (which would be SIGBUS).
+/// Allocates all blocks of a file, so that writing through a mapping cannot meet a full disk (which would be SIGBUS).
 fn reserve(file: impl AsFd, len: u64) -> Result<(), Errno> {
     match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
         Err(Errno::OPNOTSUPP) => {
@@ -131,11 +130,11 @@ fn reserve(file: impl AsFd, len: u64) -> Result<(), Errno> {
     }
 }
 
-/// From so many bytes on a file is read by two threads.
+/// Size from which two threads read a file.
 const READ_BY_TWO: usize = 4 << 20;
 
-/// All bytes of a file. Most of the time goes to memory that the system clears, which two processors do faster: an
-/// opening waits for a checkpoint.
+/// All bytes of a file. Most of the time goes into clearing fresh memory, which two processors do faster; the opening
+/// of a store waits for its checkpoint.
 fn read_whole(mut file: &File) -> std::io::Result<Vec<u8>> {
     let len = usize::try_from(file.metadata()?.len()).unwrap_or(0);
     let mut bytes = vec![0; if len < READ_BY_TWO { 0 } else { len }];
@@ -150,7 +149,7 @@ fn read_whole(mut file: &File) -> std::io::Result<Vec<u8>> {
         })?;
         file.seek(SeekFrom::Start(len as u64))?;
     }
-    // All of a short one, and what a long one has got since.
+    // All of a short file, and what was appended to a long one meanwhile.
     file.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
@@ -210,9 +209,9 @@ impl FsLog {
 }
 
 impl FsLog {
-    /// The first stretch of the `len` bytes at `offset` that may hold something: where it begins and ends in them.
-    /// What is only reserved is zeros: reading that through the mapping would make a page of each 4096 of them, and the
-    /// system, reading ahead, many more. Never looked at for short reads, which are of records that are there.
+    /// The first part of the `len` bytes at `offset` that may hold data, as begin and end relative to `offset`. Space
+    /// that is only reserved is zeros: reading it through the mapping would create a page for each 4096 bytes, and
+    /// readahead many more. Short reads skip this check, since they read records that exist.
     fn written(&self, offset: u64, len: usize) -> (usize, usize) {
         const SHORT: usize = 16 << 10;
         if len <= SHORT {
@@ -221,7 +220,7 @@ impl FsLog {
         let first = self.data_from(offset).unwrap_or(u64::MAX);
         let end = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(first)).unwrap_or(u64::MAX);
         let within = |at: u64| usize::try_from(at.saturating_sub(offset)).map_or(len, |at| at.min(len));
-        // Whatever the file system says, each stretch has an end further on.
+        // Each part must end behind its begin, whatever the file system reports.
         (within(first), if end > first { within(end) } else { len })
     }
 }
@@ -253,7 +252,7 @@ impl LogFile for FsLog {
             .map_err(|errno| Error::io(format!("log {}", self.path.display()), &errno.into()))
     }
     fn data_from(&self, offset: u64) -> Option<u64> {
-        // Space that was reserved and never written is a hole to the file system, and takes no reading.
+        // To the file system, space that is reserved and never written is a hole: finding it needs no read.
         match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
             Ok(at) => Some(at),
             Err(Errno::NXIO) => None,

@@ -1,5 +1,5 @@
-//! Compression of checksum units, and the byte shuffle before it. Knows bytes alone: what is worth compressing is decided
-//! elsewhere, and whether it came back right is told by the checksums of the plain bytes.
+//! Compression of checksum units, and the byte shuffle before it. Knows only bytes: other rooms decide what is worth
+//! compressing, and the checksums of the plain bytes tell whether it was restored correctly.
 
 use cenote_model::{Codec, Error, ErrorKind, Packed, Result};
 
@@ -11,25 +11,25 @@ const ZSTD_LEVEL: i32 = 1;
 /// How a unit is compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Method {
-    /// By what.
+    /// Compression algorithm.
     pub codec: Codec,
-    /// Power of two of the element whose bytes are shuffled first; 0 if none are.
+    /// Base-two logarithm of the element size for the byte shuffle; 0 for no shuffle.
     pub stride_shift: u8,
 }
 
-/// Compresses and decompresses, with memory of its own that it keeps: one for each thread.
+/// Compresses and decompresses with buffers that it keeps: one for each thread.
 #[derive(Default)]
 pub struct Packer {
     shuffled: Vec<u8>,
-    /// LZ4 wants room for bytes that become more.
+    /// LZ4 needs space for output that is longer than its input.
     roomy: Vec<u8>,
     zstd_in: Option<zstd::bulk::Compressor<'static>>,
     zstd_out: Option<zstd::bulk::Decompressor<'static>>,
 }
 
 impl Packer {
-    /// Compresses `plain`, at most one checksum unit, into `out`; the bytes that it takes. `None` if they are no fewer, or
-    /// more than `out` has room for.
+    /// Compresses `plain`, at most one checksum unit, into `out`; returns the compressed length. `None` if that is not
+    /// shorter, or if it does not fit `out`.
     pub fn pack(&mut self, method: Method, plain: &[u8], out: &mut [u8]) -> Option<usize> {
         let room = out.len().min(plain.len().saturating_sub(1));
         let out = &mut out[..room];
@@ -57,8 +57,8 @@ impl Packer {
         }
     }
 
-    /// Decompresses what [`Packer::pack`] made; `plain` has exactly the bytes that there were. Of bytes that were damaged
-    /// something else may come out, or an error; nothing outside of `plain` is touched.
+    /// Decompresses what [`Packer::pack`] produced; `plain` has exactly the original length. Damaged input yields other
+    /// bytes or an error; nothing outside of `plain` is touched.
     pub fn unpack(&mut self, method: Method, stored: &[u8], plain: &mut [u8]) -> Result<()> {
         let into = if method.stride_shift == 0 {
             &mut *plain
@@ -88,7 +88,8 @@ impl Packer {
         Ok(())
     }
 
-    /// Decompresses unit `unit` of a run from `stored`, the bytes that it takes on its device, into `plain`, all of its bytes.
+    /// Decompresses unit `unit` of a run from `stored`, its bytes on the device, into `plain`, which has its full plain
+    /// length.
     ///
     /// # Panics
     /// If there is no such unit.
@@ -109,7 +110,7 @@ fn damaged(why: &str) -> Error {
     Error::new(ErrorKind::Corrupt, "compressed bytes").because(format!("they cannot be decompressed: {why}"))
 }
 
-/// Puts bytes together that have the same place in their element of 2^`shift` bytes; what is left over stays at the end.
+/// Groups bytes that have the same position in their element of 2^`shift` bytes; the remainder stays at the end.
 fn shuffle(shift: u8, plain: &[u8], out: &mut [u8]) {
     match shift {
         1 => lanes::<2>(plain, out),
@@ -126,7 +127,7 @@ fn unshuffle(shift: u8, shuffled: &[u8], plain: &mut [u8]) {
     }
 }
 
-/// Elements taken at once: what they are spread over, or gathered from, stays in registers.
+/// Elements processed at once, so that they stay in registers.
 const BLOCK: usize = 16;
 
 fn lanes<const N: usize>(plain: &[u8], out: &mut [u8]) {
@@ -177,12 +178,12 @@ fn elements<const N: usize>(shuffled: &[u8], plain: &mut [u8]) {
     }
 }
 
-/// All ways to compress, plain codecs first.
+/// All compression methods, plain codecs first.
 pub fn methods() -> impl Iterator<Item = Method> {
     Codec::ALL.into_iter().flat_map(|codec| (0..=3).map(move |stride_shift| Method { codec, stride_shift }))
 }
 
-/// Most bytes that [`Packer`] takes at once.
+/// Upper bound of the bytes that [`Packer`] takes at once.
 pub const PACKED_AT_ONCE: usize = SUM_UNIT_BYTES;
 
 #[cfg(test)]

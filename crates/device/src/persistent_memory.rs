@@ -2,10 +2,10 @@
 //!
 //! There a mapping is the memory itself, and a write is on media once its cache lines are written back: clients do that
 //! after each copy, so that the engine has nothing to sync for them. The engine itself writes through the descriptor,
-//! which keeps the cache out of it and turns a file that was cut short into an error rather than a signal, and syncs.
+//! which bypasses the cache and turns a truncated file into an error rather than a signal, and then syncs.
 //!
-//! On any other file system the same file works as well: its mapping is the page cache, and the device's `sync` brings
-//! it on media. [`crate::Device::note`] says which of both it is.
+//! The same file also works on any other file system: there its mapping is the page cache, and the device's `sync`
+//! makes it durable. [`crate::Device::note`] reports which of the two applies.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use crate::store_dir::{check_owner, way_to};
 use crate::{OpenedDevice, SegmentMode, write_back};
 
 const UNIT_BYTES: u32 = 512;
-/// Data begin where a huge page does, so that DAX can map it by huge pages.
+/// Data begin at a huge page boundary, so that DAX can map huge pages.
 const DATA_OFFSET: u64 = 2 << 20;
 
 struct OneFile {
@@ -35,7 +35,7 @@ impl OneFile {
     fn of(spec: &DeviceSpec) -> Self {
         Self { path: spec.path.clone(), name: spec.name.clone() }
     }
-    /// `None` if there is nothing.
+    /// `None` if there is no file.
     fn open_path(&self, flags: OFlags) -> Result<Option<OwnedFd>> {
         let subject = self.subject(0);
         let flags = OFlags::RDWR | OFlags::CLOEXEC | flags | way_to(&self.path, &subject)?;
@@ -45,11 +45,11 @@ impl OneFile {
             Err(errno) => Err(fail(&subject, errno)),
         }
     }
-    /// The same where there must be something.
+    /// Like [`OneFile::open_path`], but an absent file is an error.
     fn open_there(&self, flags: OFlags) -> Result<OwnedFd> {
         self.open_path(flags)?.ok_or_else(|| fail(&self.subject(0), Errno::NOENT))
     }
-    /// An error unless it is a regular file.
+    /// Fails unless it is a regular file.
     fn check_kind(&self, fd: &OwnedFd) -> Result<()> {
         let subject = self.subject(0);
         let next_step = match kind_of(fd).map_err(|errno| fail(&subject, errno))? {
@@ -63,7 +63,7 @@ impl OneFile {
     }
 }
 
-/// How an open file is reached: as memory where it is.
+/// Access mode of an open file: mapped persistent memory where the file system has it.
 fn mode_of(fd: &OwnedFd) -> SegmentMode {
     const PAGE_BYTES: usize = 4096;
     if write_back::is_available() && Mapping::persistent(fd, 0, PAGE_BYTES).is_ok() {
@@ -89,10 +89,10 @@ impl Place for OneFile {
         let fd = self.open_there(OFlags::CREATE)?;
         self.check_kind(&fd)?;
         check_unused(&fd, &subject, header)?;
-        // Zeros first: what an earlier device of the same store left must not be taken for a header.
+        // Truncate first: the leftovers of an earlier device of the same store must not be taken for a header.
         let bytes = header.data_offset + header.len;
         if let Err(errno) = rustix::fs::ftruncate(&fd, 0).and_then(|()| reserve(&fd, bytes)) {
-            let _ = rustix::fs::ftruncate(&fd, 0); // give back what was had of it
+            let _ = rustix::fs::ftruncate(&fd, 0); // release the part that was reserved
             return Err(refuse(errno));
         }
         write_header(&fd, header).and_then(|()| rustix::fs::fsync(&fd)).map_err(refuse)?;
@@ -124,7 +124,7 @@ pub(crate) fn open(store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool
     Segmented::new(shape, Box::new(place)).opened(&spec.path, create)
 }
 
-/// Makes the file of a copied device another store's.
+/// Changes the store id in the file of a copied device.
 pub(crate) fn change_store(spec: &DeviceSpec, from: StoreId, to: StoreId) -> Result<()> {
     let place = OneFile::of(spec);
     let subject = place.subject(0);

@@ -1,10 +1,10 @@
-//! Which processes live.
+//! Live processes and their names.
 
-/// When a process was started, in the kernel's ticks since boot; `None` if there is none of that pid, or only its
-/// remains. Together with the pid this names a process for good, as pids alone do not.
+/// Start time of a process, in the kernel's ticks since boot; `None` if there is no process of that pid, or only a
+/// zombie. Together with the pid it identifies a process for good, which a pid alone does not.
 pub fn started_of(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything; fields are counted from its end.
+    // The name, in parentheses, may contain anything; fields are counted from its end.
     let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
     let state = fields.next()?;
     if matches!(state, "Z" | "X" | "x") {
@@ -13,8 +13,8 @@ pub fn started_of(pid: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// What people call the program of a process: the name of its file, and for an interpreter that of its script.
-/// At most 64 characters, none of which does anything to a terminal.
+/// The common name of a process's program: the name of its file, and for an interpreter that of its script. At most 64
+/// characters, without terminal control characters.
 pub fn program_of(pid: u32) -> Option<String> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
@@ -32,8 +32,8 @@ pub fn program_of(pid: u32) -> Option<String> {
     Some(said.chars().filter(|c| !c.is_control()).take(64).collect())
 }
 
-/// Held for reading by tests that start programs, for writing by those that count who has a file open: a child has all of this
-/// process's descriptors until it comes to its program.
+/// Read-locked by tests that start programs, write-locked by tests that count who has a file open: until its exec, a
+/// child has all descriptors of this process.
 #[cfg(test)]
 pub(crate) static STARTING: std::sync::RwLock<()> = std::sync::RwLock::new(());
 
@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(program_of(u32::MAX), None);
         let _starting = STARTING.read().unwrap();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        // The child may not have come to its program yet.
+        // The child may not have reached its exec yet.
         let name = (0..1000).find_map(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
             program_of(child.id()).filter(|name| !name.starts_with("cenote_device"))

@@ -1,4 +1,4 @@
-//! What the devices of this machine have in common: segments, each a file with a header, opened when first needed.
+//! Common part of this machine's devices: segments, each a file with a header, opened at first use.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,13 +17,13 @@ use crate::holder::Lease;
 use crate::io::{SegmentIo, fail};
 use crate::{Device, OpenedDevice, SegmentFile, SegmentMode};
 
-/// Where a device's segments are.
+/// The place of a device's segments.
 pub(crate) trait Place: Send + Sync {
-    /// What errors about a segment are about: tier and path.
+    /// The subject of errors about a segment: tier and path.
     fn subject(&self, number: u64) -> String;
-    /// Opens the file of a segment; `None` if it is not there.
+    /// Opens the file of a segment; `None` if there is none.
     fn open(&self, number: u64) -> Result<Option<(OwnedFd, SegmentMode)>>;
-    /// Makes the file of a segment, with room for its data and its header in place, at once.
+    /// Creates the file of a segment atomically, with space for its data and its header in place.
     fn make(&self, header: &SegmentHeader) -> Result<(OwnedFd, SegmentMode)>;
 }
 
@@ -31,7 +31,7 @@ struct Segment {
     io: SegmentIo,
     /// Written to since the last sync.
     dirty: AtomicBool,
-    /// Its descriptor was given out, so that it may be written to unseen.
+    /// Its descriptor was given out, so clients may write to it unnoticed.
     shared: AtomicBool,
 }
 
@@ -49,10 +49,10 @@ impl Segmented {
     pub(crate) fn new(shape: SegmentHeader, place: Box<dyn Place>) -> Self {
         Self { shape, place, segments: RwLock::default(), making: Mutex::new(()), _lease: None }
     }
-    /// A device whose content survives: its first segment is made, or must be the one that was made. `path`: the file
-    /// or directory that it is, which this engine has for itself alone from now on.
+    /// Opens a persistent device: its first segment is created, or must be the existing one. `path`: the device's file
+    /// or directory, which this engine holds exclusively from now on.
     pub(crate) fn opened(self, path: &Path, create: bool) -> Result<OpenedDevice> {
-        // Refuses what is not this device's, before it is anybody's.
+        // Refuse a foreign device before taking its lease.
         if create {
             self.make(0)?;
         } else {
@@ -64,13 +64,13 @@ impl Segmented {
     pub(crate) fn count(&self) -> u64 {
         self.shape.capacity_bytes.div_ceil(self.shape.segment_bytes)
     }
-    /// The header that segment `number` is to have.
+    /// The header of segment `number`.
     pub(crate) fn header(&self, number: u64) -> SegmentHeader {
         let begin = number * self.shape.segment_bytes;
         let len = self.shape.segment_bytes.min(self.shape.capacity_bytes - begin);
         SegmentHeader { number, len, ..self.shape.clone() }
     }
-    /// Makes segment `number`, which must not be there.
+    /// Creates segment `number`, which must not exist.
     pub(crate) fn make(&self, number: u64) -> Result<()> {
         let header = self.header(number);
         let (fd, mode) = self.place.make(&header)?;
@@ -86,7 +86,7 @@ impl Segmented {
     fn known(&self, number: u64) -> Option<Arc<Segment>> {
         self.segments.read().get(&number).cloned()
     }
-    /// The segment, opened and checked; `None` if its file is not there.
+    /// The segment, opened and checked; `None` if there is no file.
     fn find(&self, number: u64) -> Result<Option<Arc<Segment>>> {
         if let Some(segment) = self.known(number) {
             return Ok(Some(segment));
@@ -109,7 +109,7 @@ impl Segmented {
         }
         self.install(number, &found, fd, mode).map(Some)
     }
-    /// Opens segment `number` and checks its header, if its file is there.
+    /// Opens segment `number` and checks its header, if the file exists.
     pub(crate) fn check(&self, number: u64) -> Result<()> {
         self.find(number).map(drop)
     }
@@ -174,7 +174,7 @@ impl Device for Segmented {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.parts(offset, bytes.len(), |number, inner, range| {
             let segment = self.find_or_make(number)?;
-            // Marked before and after: a sync that runs meanwhile may clear the mark before the bytes are there.
+            // Set before and after: a concurrent sync may clear the flag before the bytes are written.
             segment.dirty.store(true, Ordering::SeqCst);
             let outcome = segment.io.write_at(inner, &bytes[range]);
             segment.dirty.store(true, Ordering::SeqCst);
@@ -188,7 +188,7 @@ impl Device for Segmented {
         let segments: Vec<_> = self.segments.read().values().cloned().collect();
         for segment in segments {
             let dirty = segment.dirty.swap(false, Ordering::SeqCst);
-            // Who maps persistent memory writes back on its own, before the engine hears of it.
+            // Clients that map persistent memory write it back themselves, before the engine hears of the bytes.
             let unseen = segment.shared.load(Ordering::SeqCst) && segment.io.mode() != SegmentMode::Persistent;
             if dirty || unseen {
                 segment.io.sync().inspect_err(|_| segment.dirty.store(true, Ordering::SeqCst))?;
@@ -199,7 +199,7 @@ impl Device for Segmented {
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.inside(offset, len)?;
         if self.shape.kind != DeviceKind::SharedMemory {
-            return Ok(()); // their space stays reserved, so that acknowledged room is there
+            return Ok(()); // keep the space reserved, so that acknowledged space exists
         }
         let end = offset + len;
         let mut at = offset;
@@ -253,7 +253,7 @@ pub(crate) fn read_header(fd: impl AsFd, subject: &str) -> Result<SegmentHeader>
     SegmentHeader::decode(block[..HEADER_BYTES].try_into().expect("the range is as long"), subject)
 }
 
-/// Reads from the file's begin until the buffer is full or the file ends.
+/// Reads from the start of the file until the buffer is full or the file ends.
 pub(crate) fn read_full(fd: impl AsFd, buf: &mut [u8]) -> Result<usize, Errno> {
     let mut done = 0;
     while done < buf.len() {
@@ -267,7 +267,7 @@ pub(crate) fn read_full(fd: impl AsFd, buf: &mut [u8]) -> Result<usize, Errno> {
     Ok(done)
 }
 
-/// Writes a header into the first 4096 bytes of a file, the rest of them zero.
+/// Writes a header into the first 4096 bytes of a file and zeros behind it.
 pub(crate) fn write_header(fd: impl AsFd, header: &SegmentHeader) -> Result<(), Errno> {
     let mut block = AlignedBuf::reused(ALIGN_BYTES);
     block[..ALIGN_BYTES].fill(0);
@@ -276,10 +276,10 @@ pub(crate) fn write_header(fd: impl AsFd, header: &SegmentHeader) -> Result<(), 
     if n == ALIGN_BYTES { Ok(()) } else { Err(Errno::NOSPC) }
 }
 
-/// Gives a file of persistent data all its blocks, so that later writes cannot meet a full file system; on file systems
-/// that cannot, only its size.
+/// Allocates all blocks of a file of persistent data, so that later writes cannot meet a full file system; on file
+/// systems that cannot do so, sets only its size.
 pub(crate) fn reserve(fd: impl AsFd, bytes: u64) -> Result<(), Errno> {
-    // Asked first, since trying would fill the file system before it failed, and others write there too.
+    // Check first: an attempt would fill the file system before it fails, and others write there too.
     let stat = rustix::fs::fstatvfs(&fd)?;
     if stat.f_blocks > 0 && bytes > stat.f_bavail.saturating_mul(stat.f_frsize) {
         return Err(Errno::NOSPC);
@@ -290,7 +290,7 @@ pub(crate) fn reserve(fd: impl AsFd, bytes: u64) -> Result<(), Errno> {
     }
 }
 
-/// The capacity that a device is made with: what was asked for in whole units.
+/// The capacity of a new device: the requested capacity, rounded down to whole units.
 pub(crate) fn whole_units(subject: &str, capacity_bytes: u64, unit_bytes: u32) -> Result<u64> {
     let capacity = capacity_bytes - capacity_bytes % u64::from(unit_bytes);
     if (u64::from(unit_bytes)..1 << 60).contains(&capacity) {
@@ -301,7 +301,7 @@ pub(crate) fn whole_units(subject: &str, capacity_bytes: u64, unit_bytes: u32) -
         .try_next(format!("choose at least {unit_bytes} bytes and less than 2^60")))
 }
 
-/// Makes a segment file another store's. One that is so already is left as it is.
+/// Changes the store id in a segment file. Leaves it as it is if it has the new id already.
 pub(crate) fn change_store(fd: impl AsFd, subject: &str, from: StoreId, to: StoreId) -> Result<()> {
     let header = read_header(&fd, subject)?;
     if header.store == to {

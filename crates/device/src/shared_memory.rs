@@ -16,11 +16,11 @@ use crate::store_dir::{give, is_trusted};
 use crate::{OpenedDevice, SegmentMode};
 
 const UNIT_BYTES: u32 = 512;
-/// Data begin where a huge page does.
+/// Data begin at a huge page boundary.
 const DATA_OFFSET: u64 = 2 << 20;
 const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
-/// What the names of all stores' directories in shared memory begin with.
+/// Prefix of the names of all stores' directories in shared memory.
 pub(crate) const PREFIX: &str = "cenote-";
 
 /// The store that a directory in shared memory is named after.
@@ -31,8 +31,8 @@ pub(crate) fn store_of(name: &str) -> Option<StoreId> {
 
 /// The directory in shared memory that belongs to a store, if it has one.
 ///
-/// Everybody may make names in shared memory, so the first name may be another user's: then the store's has a second
-/// one behind a dot. Which is meant is told by whom it belongs to.
+/// Everybody may create names in shared memory, so another user may have taken the first name: then the store has a
+/// second name, with a suffix after a dot. The owner tells which directory is the store's.
 pub(crate) fn find_store_dir(base: &Path, store: StoreId) -> Result<Option<(OwnedFd, PathBuf)>> {
     let first = format!("{PREFIX}{store}");
     let path = base.join(&first);
@@ -51,8 +51,7 @@ pub(crate) fn find_store_dir(base: &Path, store: StoreId) -> Result<Option<(Owne
     Ok(None)
 }
 
-/// Opens a directory, if it is one and belongs to somebody who is trusted. What is another user's is as if it were
-/// not there.
+/// Opens a directory, if it is one and its owner is trusted. A directory of another user counts as absent.
 fn enter(path: &Path) -> Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fail = |errno| fail(&path.display().to_string(), errno);
@@ -80,7 +79,7 @@ fn enter(path: &Path) -> Result<Option<OwnedFd>> {
     Ok(Some(dir))
 }
 
-/// Opens that directory, making it if it is not there, for the store's `owner` (a user and a group) if it is not this
+/// Opens that directory, creating it if absent, for the store's `owner` (user and group) if that is not this
 /// process's.
 pub(crate) fn open_store_dir(base: &Path, store: StoreId, owner: Option<(u32, u32)>) -> Result<(OwnedFd, PathBuf)> {
     let mut path = base.join(format!("{PREFIX}{store}"));
@@ -94,7 +93,7 @@ pub(crate) fn open_store_dir(base: &Path, store: StoreId, owner: Option<(u32, u3
                     give(&made, user, group).map_err(|errno| fail(&path.display().to_string(), errno))?;
                 }
             }
-            // Another user's, or just made by another process of ours.
+            // Another user's, or just created by another process of this user.
             Err(Errno::EXIST) => {
                 let random = std::hash::RandomState::new().build_hasher().finish();
                 path = base.join(format!("{PREFIX}{store}.{random:016x}"));
@@ -105,7 +104,7 @@ pub(crate) fn open_store_dir(base: &Path, store: StoreId, owner: Option<(u32, u3
     Err(Error::new(ErrorKind::Busy, path.display().to_string()).because("others take every name in shared memory"))
 }
 
-/// What root makes in a directory belongs to whom the directory does.
+/// Root gives what it creates in a directory to the directory's owner.
 pub(crate) fn give_as(made: impl AsFd, dir: impl AsFd) -> Result<(), Errno> {
     let stat = rustix::fs::fstat(dir)?;
     give(made, stat.st_uid, stat.st_gid)
@@ -126,7 +125,7 @@ impl Memory {
     fn file_name(&self, number: u64) -> String {
         format!("dev-{}-seg-{number}", self.device.0)
     }
-    /// Deletes the segments of this device, whole or half made.
+    /// Deletes the segments of this device, complete or not.
     fn clear(&self) -> Result<()> {
         let (ours, half) = (format!("dev-{}-seg-", self.device.0), format!(".new-dev-{}-seg-", self.device.0));
         let entries = rustix::fs::Dir::read_from(&self.dir).map_err(|errno| fail(&self.subject(0), errno))?;
@@ -140,7 +139,7 @@ impl Memory {
         }
         Ok(())
     }
-    /// Tmpfs promises nothing; at least refuse what cannot fit now.
+    /// Tmpfs guarantees no space; at least refuse what cannot fit now.
     fn check_room(&self, bytes: u64) -> Result<()> {
         let stat = rustix::fs::fstatvfs(&self.dir).map_err(|errno| fail(&self.subject(0), errno))?;
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
@@ -207,7 +206,7 @@ pub(crate) fn open(base: &Path, store: StoreId, id: DeviceId, spec: &DeviceSpec,
     };
     let device = Segmented::new(shape, Box::new(place));
     if !survived {
-        // All at once and the first one last: one that is there says that all are.
+        // Create all at once and the first one last: its existence shows that all exist.
         for number in (0..device.count()).rev() {
             device.make(number)?;
         }
@@ -215,7 +214,7 @@ pub(crate) fn open(base: &Path, store: StoreId, id: DeviceId, spec: &DeviceSpec,
     Ok(OpenedDevice { device: Arc::new(device), survived })
 }
 
-/// True if every segment is there, from this boot.
+/// Returns true if every segment exists and is of this boot.
 fn survives(place: &Memory, store: StoreId, id: DeviceId, capacity: u64, boot_id: [u8; 16]) -> Result<bool> {
     for number in 0..capacity.div_ceil(SEGMENT_BYTES_MAX) {
         let Some((fd, _)) = place.open(number)? else { return Ok(false) };
@@ -232,6 +231,6 @@ fn survives(place: &Memory, store: StoreId, id: DeviceId, capacity: u64, boot_id
 pub(crate) fn remove(base: &Path, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
     let Some((dir, path)) = find_store_dir(base, store)? else { return Ok(()) };
     Memory { dir, path: path.clone(), device: id, name: spec.name.clone() }.clear()?;
-    let _ = rustix::fs::rmdir(path); // the last one out; fails while anything is left
+    let _ = rustix::fs::rmdir(path); // fails while other files are left
     Ok(())
 }

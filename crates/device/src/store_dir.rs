@@ -1,10 +1,10 @@
-//! A store's directory, opened once, and what is in it by that descriptor: no link is followed, and nothing of a
-//! stranger's is taken.
+//! A store's directory, opened once; its files are opened through that descriptor. Links are not followed, and files
+//! of untrusted users are refused.
 //!
-//! Whoever may write to a directory decides what its names lead to. So a directory of another user is opened only if
-//! that user is trusted ([`TRUST_VARIABLE`]), and a file in it only if it is a plain file of the directory's owner,
-//! of this process's user or of root. What this process makes in a directory of a user whom it trusts is given to
-//! that user.
+//! Whoever may write to a directory decides what its names refer to. So a directory of another user is opened only
+//! if that user is trusted ([`TRUST_VARIABLE`]), and a file in it only if it is a plain file of the directory's
+//! owner, of this process's user or of root. A file that this process creates in the directory of a user whom it
+//! trusts becomes that user's.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,10 +15,11 @@ use cenote_model::{Error, ErrorKind, Result};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
 
-/// Numeric users, separated by commas, whose store directories this process opens as if they were its own user's.
+/// Variable with numeric user ids, separated by commas, whose store directories this process opens like its own
+/// user's.
 pub const TRUST_VARIABLE: &str = "CENOTE_TRUST_OWNER";
 
-/// True for this process's user, for root, and for users whom [`TRUST_VARIABLE`] names.
+/// Returns true for this process's user, for root, and for users in [`TRUST_VARIABLE`].
 pub fn is_trusted(uid: u32) -> bool {
     let named = |text: &str| text.split(',').any(|word| word.trim().parse() == Ok(uid));
     uid == 0 || uid == me() || std::env::var(TRUST_VARIABLE).is_ok_and(|text| named(&text))
@@ -28,7 +29,7 @@ fn me() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The error about something of a user who is not trusted.
+/// The error for something that belongs to an untrusted user.
 #[cold]
 pub fn not_trusted(subject: impl Into<String>, owner: u32) -> Error {
     Error::new(ErrorKind::PermissionDenied, subject)
@@ -39,8 +40,8 @@ pub fn not_trusted(subject: impl Into<String>, owner: u32) -> Error {
         ))
 }
 
-/// How to open what a tier's path names: links at its end are followed only if a trusted user made them. Whoever may
-/// write to the directory above decides what the name leads to, and what is there may be another user's.
+/// Flags for opening a tier's path: a link at its end is followed only if a trusted user made it. Whoever may write
+/// to the parent directory decides what the name refers to, and the target may be another user's.
 pub(crate) fn way_to(path: &Path, subject: &str) -> Result<OFlags> {
     match rustix::fs::lstat(path) {
         Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::Symlink => Ok(OFlags::NOFOLLOW),
@@ -48,18 +49,18 @@ pub(crate) fn way_to(path: &Path, subject: &str) -> Result<OFlags> {
         Ok(link) => Err(Error::new(ErrorKind::PermissionDenied, subject)
             .because(format!("its path is a symbolic link that user {} made", link.st_uid))
             .try_next("look where it leads, and name that place, or another one")),
-        Err(_) => Ok(OFlags::NOFOLLOW), // whoever opens it is told what is wrong
+        Err(_) => Ok(OFlags::NOFOLLOW), // the open that follows reports the error
     }
 }
 
-/// An error if what was opened as a tier's belongs to somebody who is not trusted.
+/// Fails if an opened tier file belongs to an untrusted user.
 pub(crate) fn check_owner(opened: impl AsFd, subject: &str) -> Result<()> {
     let stat = rustix::fs::fstat(opened).map_err(|errno| Error::io(subject, &errno.into()))?;
     if is_trusted(stat.st_uid) { Ok(()) } else { Err(not_trusted(subject, stat.st_uid)) }
 }
 
-/// Makes a directory for one user alone, whatever the umask; `mode` if others are to reach what is in it.
-/// One that is there already stays as it is.
+/// Creates a directory for one user alone, whatever the umask; `mode` if others are to reach its files. An existing
+/// directory stays as it is.
 pub fn make_private_dir(path: &Path, mode: Mode) -> std::io::Result<()> {
     if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
         std::fs::create_dir_all(above)?;
@@ -75,7 +76,7 @@ pub fn make_private_dir(path: &Path, mode: Mode) -> std::io::Result<()> {
     }
 }
 
-/// Where this user keeps settings of Cenote's.
+/// The directory of this user's Cenote settings.
 pub fn settings_dir() -> Result<PathBuf> {
     let named = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
     let base = named.or_else(|| Some(std::env::home_dir()?.join(".config"))).ok_or_else(|| {
@@ -86,7 +87,7 @@ pub fn settings_dir() -> Result<PathBuf> {
     Ok(base.join("cenote"))
 }
 
-/// Root gives what it made to whom the directory belongs.
+/// Root gives what it created to the directory's owner.
 pub(crate) fn give(made: impl AsFd, owner: u32, group: u32) -> Result<(), Errno> {
     if owner == 0 || me() != 0 {
         return Ok(());
@@ -101,7 +102,7 @@ pub enum Purpose {
     Read,
     /// To read and write it.
     Write,
-    /// To add to its end.
+    /// To append.
     Append,
 }
 
@@ -115,7 +116,7 @@ pub struct StoreDir {
 }
 
 impl StoreDir {
-    /// Opens it to work with it: it must belong to this user, root, or somebody trusted.
+    /// Opens it for use: it must belong to this user, root, or a trusted user.
     pub fn open(path: &Path) -> Result<Self> {
         let this = Self::look(path)?;
         if !is_trusted(this.owner) {
@@ -124,7 +125,7 @@ impl StoreDir {
         this.shut_out_strangers();
         Ok(this)
     }
-    /// Opens it to read what is in it, whoever it belongs to.
+    /// Opens it to read its files, whoever owns it.
     pub fn look(path: &Path) -> Result<Self> {
         let fail = |errno: Errno| {
             Error::io(format!("store directory {}", path.display()), &errno.into())
@@ -132,7 +133,7 @@ impl StoreDir {
         };
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = match rustix::fs::open(path, flags | OFlags::RDONLY, Mode::empty()) {
-            // Names in it may still be reached.
+            // Its names may still be reachable.
             Err(Errno::ACCESS) => rustix::fs::open(path, flags | OFlags::PATH, Mode::empty()),
             opened => opened,
         };
@@ -140,7 +141,8 @@ impl StoreDir {
         let stat = rustix::fs::fstat(&fd).map_err(fail)?;
         Ok(Self { fd, path: path.to_owned(), owner: stat.st_uid, group: stat.st_gid })
     }
-    /// Earlier versions made directories as the umask said. Where everybody may write, anybody may put names.
+    /// Earlier versions created directories with the umask. In a directory that everybody may write to, anybody may
+    /// create names.
     fn shut_out_strangers(&self) {
         let Ok(stat) = rustix::fs::fstat(&self.fd) else { return };
         let mode = Mode::from_raw_mode(stat.st_mode);
@@ -156,18 +158,18 @@ impl StoreDir {
     fn subject(&self) -> String {
         format!("store directory {}", self.path.display())
     }
-    /// Who it belongs to.
+    /// Owner of the directory.
     pub fn owner(&self) -> u32 {
         self.owner
     }
     pub(crate) fn owner_and_group(&self) -> (u32, u32) {
         (self.owner, self.group)
     }
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
-    /// The refusal of something done to a file in it.
+    /// The error for a failed operation on one of its files.
     #[cold]
     pub(crate) fn fail(&self, name: &str, errno: Errno) -> Error {
         let error = Error::io(self.path.join(name).display().to_string(), &errno.into());
@@ -197,7 +199,7 @@ impl StoreDir {
             Purpose::Write => OFlags::RDWR,
             Purpose::Append => OFlags::WRONLY | OFlags::APPEND,
         };
-        // Not waiting for the other end of a pipe that somebody put there.
+        // Non-blocking, so as not to wait for the other end of a pipe that somebody put there.
         let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         match rustix::fs::openat(&self.fd, name, flags, Mode::empty()) {
             Ok(fd) => self.check(name, &fd, purpose).map(|()| Some(File::from(fd))),
@@ -206,7 +208,7 @@ impl StoreDir {
             Err(errno) => Err(self.fail(name, errno)),
         }
     }
-    /// The same, making it if it is not there.
+    /// Like [`StoreDir::file`], but creates the file if it is absent.
     pub fn file_or_new(&self, name: &str, purpose: Purpose, mode: Mode) -> Result<File> {
         for _ in 0..100 {
             if let Some(found) = self.file(name, purpose)? {
@@ -221,7 +223,7 @@ impl StoreDir {
         }
         Err(self.refuse(name, "it comes and goes"))
     }
-    /// Makes a file that is not there.
+    /// Creates a file that must not exist.
     pub(crate) fn create(&self, name: &str, more: OFlags, mode: Mode) -> Result<File, Errno> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(&self.fd, name, flags | more, Mode::RUSR | Mode::WUSR)?;
@@ -241,7 +243,7 @@ impl StoreDir {
                 self.refuse(name, format!("it belongs to user {}, the directory to {}", stat.st_uid, self.owner))
             );
         }
-        // Its owner could have given another file a second name here.
+        // Its owner could have made a hard link here to another file.
         if purpose != Purpose::Read && self.owner != me() && self.owner != 0 && stat.st_nlink > 1 {
             return Err(self.refuse(name, "it has another name elsewhere"));
         }
@@ -255,7 +257,7 @@ impl StoreDir {
         let read = file.take(BYTES_MAX).read_to_string(&mut text);
         read.map(|_| Some(text)).map_err(|error| Error::io(self.path.join(name).display().to_string(), &error))
     }
-    /// Puts a small file in the place of whatever has the name.
+    /// Writes a small file, replacing whatever has the name.
     pub fn write_text(&self, name: &str, text: &str, mode: Mode) -> Result<()> {
         let fresh = format!(".new-{name}");
         let _ = rustix::fs::unlinkat(&self.fd, &fresh, AtFlags::empty());
@@ -268,7 +270,7 @@ impl StoreDir {
             self.fail(name, errno)
         })
     }
-    /// Makes a small file that is not there, for good. False: there is one already.
+    /// Creates a small file durably. Returns false if it exists already.
     pub fn write_new(&self, name: &str, text: &str) -> Result<bool> {
         let fresh = format!(".new-{name}-{}", std::process::id());
         let made = self.create(&fresh, OFlags::empty(), Mode::RUSR | Mode::WUSR).and_then(|mut file| {
@@ -285,14 +287,14 @@ impl StoreDir {
             }
         }
     }
-    /// Removes a name, if it is there.
+    /// Removes a name, if it exists.
     pub fn remove(&self, name: &str) -> Result<()> {
         match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(self.fail(name, errno)),
         }
     }
-    /// A log to add to. One of more than `bytes_max` is set aside first, as `before`, in place of the one before it.
+    /// Opens a log for appending. A log above `bytes_max` is renamed to `before` first, replacing the previous one.
     pub fn log(&self, name: &str, before: &str, bytes_max: u64) -> Result<File> {
         let mode = Mode::RUSR | Mode::WUSR;
         let log = self.file_or_new(name, Purpose::Append, mode)?;

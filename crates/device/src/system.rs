@@ -6,7 +6,7 @@ use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, S
 
 use crate::{Devices, OpenedDevice, directory, file, object, persistent_memory, shared_memory};
 
-/// Where shared memory is, unless `CENOTE_SHM_DIR` says otherwise.
+/// Directory of shared memory, unless `CENOTE_SHM_DIR` names another one.
 const SHM_DIR: &str = "/dev/shm";
 
 /// The base directory of shared memory files: `CENOTE_SHM_DIR` or `/dev/shm`.
@@ -14,13 +14,14 @@ pub fn shm_base() -> PathBuf {
     std::env::var_os("CENOTE_SHM_DIR").filter(|dir| !dir.is_empty()).map_or_else(|| SHM_DIR.into(), PathBuf::from)
 }
 
-/// Opens shared memory, files and directories of this machine.
+/// Opens the real devices: shared memory, files and directories of this machine, and object
+/// services.
 #[derive(Clone, Debug)]
 pub struct SystemDevices {
     shm_base: PathBuf,
-    /// Whom the store belongs to, if that is known.
+    /// Owner of the store, if known.
     owner: Option<u32>,
-    /// Where the store notes what it has claimed in object services.
+    /// Notes of the store's claims in object services.
     notes: Option<object::ClaimNotes>,
 }
 
@@ -31,16 +32,16 @@ impl Default for SystemDevices {
 }
 
 impl SystemDevices {
-    /// With shared memory files below another directory (a tmpfs, or for tests any).
+    /// Puts shared memory files below another directory (a tmpfs; for tests any directory).
     pub fn with_shm_base(path: impl Into<PathBuf>) -> Self {
         Self { shm_base: path.into(), owner: None, notes: None }
     }
-    /// For a store that belongs to this user: whose secrets are for its tiers depends on it.
+    /// Sets the owner of the store: which secrets may serve its tiers depends on the owner.
     #[must_use]
     pub fn of_owner(self, owner: u32) -> Self {
         Self { owner: Some(owner), ..self }
     }
-    /// Tiers in object services are claimed for the store's directory.
+    /// Claims tiers in object services for the store's directory.
     #[must_use]
     pub fn noting(self, notes: object::ClaimNotes) -> Self {
         Self { notes: Some(notes), ..self }
@@ -49,7 +50,7 @@ impl SystemDevices {
     pub fn store_dir(&self, store: StoreId) -> Option<PathBuf> {
         shared_memory::find_store_dir(&self.shm_base, store).ok()?.map(|(_, path)| path)
     }
-    /// Makes the files of a persistent device, which are a copy, those of another store.
+    /// Changes the store id in the files of a copied persistent device.
     pub fn change_store(&self, spec: &DeviceSpec, from: StoreId, to: StoreId) -> Result<()> {
         match spec.kind {
             DeviceKind::PersistentMemory => persistent_memory::change_store(spec, from, to),

@@ -1,4 +1,4 @@
-//! A wrapper that makes devices slow: so much bandwidth, so much delay.
+//! A wrapper that limits the bandwidth of devices and adds latency.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,26 +8,26 @@ use parking_lot::Mutex;
 
 use crate::{Device, Devices, OpenedDevice, SegmentFile};
 
-/// How slow.
+/// Bandwidth limit and added latency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Throttle {
     /// Bytes per second, reads and writes together; 0 for no limit.
     pub bytes_per_s: u64,
-    /// Each read, write and sync takes so much longer.
+    /// Added to each read, write and sync.
     pub latency: Duration,
 }
 
-/// A device, or a factory of devices, slowed down. Its segments are not shareable, since what goes through a
-/// descriptor could not be slowed down.
+/// A throttled device, or factory of devices. Its segments are not shareable, since I/O through a descriptor
+/// could not be throttled.
 pub struct Throttled<T> {
     inner: T,
     throttle: Throttle,
-    /// When the bytes asked for so far will have passed.
+    /// When the bytes requested so far will have passed.
     busy_until: Mutex<Instant>,
 }
 
 impl<T> Throttled<T> {
-    /// Wraps.
+    /// Wraps `inner`.
     pub fn new(inner: T, throttle: Throttle) -> Self {
         Self { inner, throttle, busy_until: Mutex::new(Instant::now()) }
     }

@@ -1,18 +1,18 @@
-//! What becomes of a mapping when another process makes its file shorter.
+//! Mappings whose file another process truncates.
 //!
-//! Touching a page that the file has no more is SIGBUS, which ends a process. A daemon must not end because one of its
-//! clients cut off the file that the two share: there, the pages that are gone are replaced by empty ones of the daemon's
-//! own, and the mapping is known to be *torn*. A library must not take a signal from the program it is loaded into, so
-//! only processes that ask for this have it.
+//! Touching a page behind the end of the file raises SIGBUS, which kills a process. A client that truncates a file
+//! shared with the daemon must not kill the daemon: the missing pages are replaced by empty ones of the daemon's own,
+//! and the mapping is marked *torn*. A library must not take a signal from the program that loads it, so only processes
+//! that ask for this get it.
 #![allow(unsafe_code, reason = "a signal handler, and what it may call")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const PAGE: usize = 4096;
-/// Mappings watched at a time: far more than a daemon has clients. Those beyond are not watched.
+/// Upper bound of watched mappings: far more than a daemon has clients. Mappings beyond it are not watched.
 const WATCHED_MAX: usize = 4096;
 
-/// A mapping that is watched. A handler can neither lock nor allocate: hence a table of atomics.
+/// A watched mapping. A signal handler can neither lock nor allocate: hence a table of atomics.
 struct Entry {
     /// 0: free. 1: being changed.
     base: AtomicUsize,
@@ -25,12 +25,12 @@ static TABLE: [Entry; WATCHED_MAX] =
         WATCHED_MAX];
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// From now on this process survives files that others cut off, as far as mappings watched from now on are concerned.
+/// Lets this process survive truncated files from now on, for mappings that are watched from now on.
 pub fn survive() {
     if INSTALLED.swap(true, Ordering::SeqCst) {
         return;
     }
-    // SAFETY: `sigaction` is plain data, for which zeros are valid; the handler keeps the rules for handlers.
+    // SAFETY: `sigaction` is plain data, for which zeros are valid; the handler is async-signal-safe.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_bus as *const () as usize;
@@ -39,12 +39,12 @@ pub fn survive() {
     }
 }
 
-/// A place in the table, given back when dropped.
+/// A slot in the table, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Watch(usize);
 
 impl Watch {
-    /// Watches a mapping that is to live as long as this, if this process asked for it.
+    /// Watches a mapping, which must live as long as this value, if this process called [`survive`].
     pub fn new(base: *mut u8, len: usize) -> Option<Self> {
         if !INSTALLED.load(Ordering::Relaxed) {
             return None;
@@ -68,11 +68,11 @@ impl Drop for Watch {
     }
 }
 
-/// The handler: puts empty pages where the touched one and all behind it were. What is none of ours ends the process, as
-/// without a handler.
+/// The handler: maps empty pages over the touched page and all behind it. A fault outside of watched mappings kills the
+/// process, as without a handler.
 extern "C" fn on_bus(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel gives a valid `siginfo_t`; `mmap` and `signal` are system calls, and `errno` is kept. The pages
-    // replaced belong to a mapping that lives, since somebody just touched it.
+    // SAFETY: the kernel passes a valid `siginfo_t`; `mmap` and `signal` are system calls, and `errno` is preserved.
+    // The replaced pages belong to a live mapping, since somebody just touched it.
     unsafe {
         let errno = *libc::__errno_location();
         let at = (*info).si_addr() as usize;
@@ -90,7 +90,7 @@ extern "C" fn on_bus(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut li
             fresh != libc::MAP_FAILED
         });
         if !replaced {
-            libc::signal(signal, libc::SIG_DFL); // the access is tried again, and ends the process
+            libc::signal(signal, libc::SIG_DFL); // the access is retried and kills the process
         }
         *libc::__errno_location() = errno;
     }

@@ -1,9 +1,9 @@
-//! Bringing what was stored to persistent memory from the processor's caches to it.
+//! Write-back of stores to persistent memory from the processor's caches.
 //!
-//! A store ends in a cache; power loss takes it from there. What has reached the memory controller survives. `clwb`
-//! writes a line back and keeps it, `clflushopt` drops it, `clflush` drops it and waits; a fence ends the waiting for
-//! the first two. The processor says at run time which of them it has. Where it is none that is known here, no device
-//! is taken for persistent memory, and `fdatasync` does it all.
+//! A store ends in a cache, whose content power loss destroys; what has reached the memory controller survives.
+//! `clwb` writes a line back and keeps it, `clflushopt` evicts it, `clflush` evicts it and waits; the first two need
+//! a fence to wait. The processor reports at run time which of them it has. If it has none known here, no device
+//! counts as persistent memory, and `fdatasync` does all the work.
 #![allow(unsafe_code, reason = "instructions on cache lines")]
 
 use std::sync::LazyLock;
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::map::Mapping;
 
-/// Bytes that are written back at once.
+/// Bytes of a cache line, the unit of write-back.
 pub const LINE_BYTES: usize = 64;
 
-/// How a line is written back.
+/// The instruction that writes a line back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Means {
     WriteBack,
@@ -22,17 +22,17 @@ enum Means {
     Flush,
 }
 
-/// Bytes that this process has brought to persistent memory.
+/// Bytes that this process has written back.
 static WRITTEN_BACK: AtomicU64 = AtomicU64::new(0);
 
 static MEANS: LazyLock<Option<Means>> = LazyLock::new(machine::best);
 
-/// True if this processor can.
+/// Returns true if this processor can write lines back.
 pub fn is_available() -> bool {
     MEANS.is_some()
 }
 
-/// The instruction in use, for people.
+/// The name of the instruction in use.
 pub fn word() -> &'static str {
     match *MEANS {
         Some(Means::WriteBack) => "clwb",
@@ -42,19 +42,19 @@ pub fn word() -> &'static str {
     }
 }
 
-/// Brings `len` bytes at `offset` of a mapping of persistent memory to it. On return they survive power loss, and no
-/// later store does before them. Nothing is done for ranges that are not inside.
+/// Writes back `len` bytes at `offset` of a mapping of persistent memory. On return they survive power loss, and no
+/// later store becomes durable before them. Does nothing for ranges that are not inside.
 pub fn persist(map: &Mapping, offset: u64, len: usize) {
     if let (Some(from), Some(means)) = (map.at(offset, len).filter(|_| len > 0), *MEANS) {
         let first = from as usize & !(LINE_BYTES - 1);
-        // SAFETY: the lines that the range touches; it lies in the mapping, which begins and ends between lines, and
-        // which lives while it is borrowed. Writing back changes no bytes. `MEANS` is what this processor has.
+        // SAFETY: the lines that the range touches; it lies in the mapping, which begins and ends at line boundaries
+        // and lives while borrowed. Writing back changes no bytes. This processor has `MEANS`.
         unsafe { machine::write_back(first, from as usize + len, means) };
         WRITTEN_BACK.fetch_add(len as u64, Ordering::Relaxed);
     }
 }
 
-/// Bytes that this process has brought to persistent memory so far. No emulation loses what was not: this shows it.
+/// Bytes that this process has written back so far. No emulation loses the other bytes: this count shows the work.
 pub fn written_back() -> u64 {
     WRITTEN_BACK.load(Ordering::Relaxed)
 }
@@ -66,7 +66,7 @@ mod machine {
 
     use super::{LINE_BYTES, Means};
 
-    /// The best that this processor has; `clflush` is part of x86-64.
+    /// The best instruction that this processor has; `clflush` is part of x86-64.
     #[allow(clippy::unnecessary_wraps, reason = "other architectures have none")]
     pub fn best() -> Option<Means> {
         const LEAF: u32 = 7;
@@ -79,10 +79,10 @@ mod machine {
     }
 
     /// # Safety
-    /// All lines from `first`, where one begins, to `end` must be mapped, and the processor have `means`.
+    /// All lines from `first`, a line boundary, to `end` must be mapped, and the processor must have `means`.
     pub unsafe fn write_back(first: usize, end: usize, means: Means) {
         for line in (first..end).step_by(LINE_BYTES) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             unsafe {
                 match means {
                     Means::WriteBack => asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),
@@ -91,7 +91,7 @@ mod machine {
                 }
             }
         }
-        // SAFETY: an instruction of every x86-64.
+        // SAFETY: every x86-64 has this instruction.
         unsafe { _mm_sfence() };
     }
 }

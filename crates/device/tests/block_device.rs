@@ -10,7 +10,7 @@ const STORE: StoreId = StoreId(0xb10c);
 const DEVICE: DeviceId = DeviceId(2);
 const BYTES: u64 = 24 << 20;
 
-/// A loop device over a file of its own, or why there is none.
+/// A loop device over a file of its own.
 struct Loop {
     dir: PathBuf,
     file: PathBuf,
@@ -59,7 +59,7 @@ impl Loop {
     fn word(&self) -> &str {
         self.node.to_str().expect("a plain path")
     }
-    /// Makes the device what its file has become.
+    /// Resizes the device to the new size of its file.
     fn resize(&self, bytes: u64) {
         std::fs::OpenOptions::new().write(true).open(&self.file).unwrap().set_len(bytes).unwrap();
         assert!(run("losetup", &["--set-capacity", self.word()]).status.success());
@@ -73,7 +73,7 @@ impl Drop for Loop {
     }
 }
 
-/// The device, unless this machine has none for us, which is said.
+/// The device; without one on this machine, prints that the test is skipped.
 fn looped(name: &str, sector_bytes: u32) -> Option<Loop> {
     Loop::new(name, BYTES, sector_bytes).map_err(|why| println!("skipped: no loop device ({})", why.trim())).ok()
 }
@@ -124,7 +124,7 @@ fn what_does_not_fit_is_refused() {
     devices.open(STORE, DEVICE, &spec, false).expect("it has grown again");
 }
 
-/// A device that shrinks while it is open gives errors, never bytes that were not there.
+/// A device that shrinks while it is open returns errors, never bytes that were not there.
 #[test]
 fn a_device_that_shrinks_under_way() {
     let Some(looped) = looped("shrinks", 512) else { return };
@@ -144,7 +144,7 @@ fn a_device_that_shrinks_under_way() {
 fn what_is_in_use_is_refused() {
     let Some(looped) = looped("mounted", 512) else { return };
     let devices = SystemDevices::default();
-    // As if it had been the store's before somebody mounted it: its first bytes say nothing.
+    // The store had the device before somebody mounted it: its first bytes say nothing.
     let spec = looped.spec(16 << 20);
     let mount_at = looped.dir.join("mount");
     std::fs::create_dir_all(&mount_at).unwrap();
@@ -166,7 +166,7 @@ fn what_is_in_use_is_refused() {
         println!("skipped in part: no mkfs.ext4 or mount");
     }
     let opened = devices.open(STORE, DEVICE, &spec, true).expect("free");
-    // Clients' descriptors do not keep the engine that comes next from it.
+    // Clients' descriptors do not keep the device from the next engine.
     let segment = opened.device.segment(0).expect("a segment");
     let made = run("mkfs.ext4", &["-q", "-F", looped.word()]);
     assert!(!made.status.success(), "nobody formats a device that an engine has");
@@ -197,7 +197,7 @@ fn nothing_is_readable_of_what_was_destroyed() {
     assert!(is_readable(), "{other}");
     devices.remove(STORE, DEVICE, &spec).unwrap();
     assert!(!is_readable());
-    // What was there is no store's any more: another one takes it.
+    // The old content no longer belongs to a store: another store takes the device.
     drop(devices.open(StoreId(1), DEVICE, &spec, true).unwrap());
 }
 

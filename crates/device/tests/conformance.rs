@@ -6,7 +6,7 @@ use cenote_device::mem::{MemControl, MemDevices, MemMetaDir};
 use cenote_device::{FsMetaDir, StoreLock, SystemDevices, conformance};
 use cenote_model::{DeviceKind, DeviceSpec};
 
-/// A directory of its own, deleted in the end.
+/// A directory of its own, deleted on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {

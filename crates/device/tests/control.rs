@@ -1,4 +1,4 @@
-//! The control table among threads and processes.
+//! The control table shared by threads and processes.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -80,7 +80,7 @@ fn damage_is_an_error_and_loss_is_not() {
 fn slots_of_this_process_count_and_are_adopted() {
     let base = Base::new("slots");
     let (control, _) = attached(&base);
-    control.instance_raise(); // as at the end of an opening: no engine has clients before that
+    control.instance_raise(); // as at the end of an opening: before that, no engine has clients
     let (client, _alive) = control.client_create(std::process::id(), &ClientRoom::default()).unwrap();
     assert_eq!(control.slots_min(), u64::MAX);
     let pins: Vec<_> = (0..64).map(|i| client.slots().announce(100 + i).unwrap()).collect();
@@ -101,7 +101,7 @@ fn slots_of_this_process_count_and_are_adopted() {
     assert_eq!(std::fs::read_dir(&base.0).unwrap().count(), 0, "nothing is left behind");
 }
 
-/// Not a test of its own: the child of the next one.
+/// Not a test of its own: the child process of the next test.
 #[test]
 fn child_that_announces_and_waits_for_its_death() {
     let Some(path) = std::env::var_os("CENOTE_TEST_CLIENT_FILE") else { return };
@@ -117,7 +117,7 @@ fn slots_of_a_dead_process_do_not_count() {
     let (control, _) = attached(&base);
     control.instance_raise(); // as at the end of an opening
     let path = base.0.join(format!("cenote-{STORE}")).join("client-1");
-    // As of a process in another container: nobody here knows its number. It has the lock, and its death lets go of it.
+    // Like a process in another container, whose pid is unknown here. It holds the lock, and its death releases it.
     let (client, alive) = control.client_create(0, &ClientRoom { ring_bytes: 4096, ..ClientRoom::default() }).unwrap();
     assert_eq!(client.number(), 1);
     assert!(client.is_held());
@@ -146,7 +146,7 @@ fn slots_of_a_dead_process_do_not_count() {
     assert!(!client.is_held());
 }
 
-/// The argument in `control/mod.rs`, tried: readers check that what they copy was not used again under them.
+/// Tests the argument in `control/mod.rs`: readers check that the memory they copy was not reused meanwhile.
 #[test]
 fn readers_never_see_reused_space() {
     const RUNS: usize = 4;
@@ -164,7 +164,8 @@ fn readers_never_see_reused_space() {
             scope.spawn(move || {
                 let _alive = alive;
                 while !stop.load(Ordering::Relaxed) {
-                    // A cached map and its word, as a lookup gives them (word first: an older word only misses).
+                    // A cached map and its word, as a lookup returns them (word first: an older word only causes a
+                    // miss).
                     let word = view.word(9);
                     let cached = map.load(Ordering::SeqCst);
                     for _ in 0..10 {
@@ -208,7 +209,7 @@ fn readers_never_see_reused_space() {
     });
 }
 
-/// Of the test of counters.
+/// For the test of counters.
 const THREADS: u64 = 8;
 const READS: u64 = 10_000;
 
@@ -245,10 +246,10 @@ fn what_clients_count_is_seen_and_stays_when_they_leave() {
     let half = THREADS * READS / 2;
     assert_eq!(reads, [(Some(DeviceId(1)), half, bytes), (Some(DeviceId(201)), half, bytes)]);
     let timed: u64 = mine.latencies.iter().map(|(_, _, histogram)| histogram.count()).sum();
-    // Each slot begins with one that is timed.
+    // The first read of each slot is timed.
     let fewest = THREADS * READS / u64::from(READS_SAMPLED_IN);
     assert!((fewest..=fewest + 64).contains(&timed), "{timed} of {}", THREADS * READS);
-    // More tiers than rows: the last of them are counted together.
+    // More tiers than rows: the last tiers are counted together.
     let (many, _alive) = control.client_create(std::process::id(), &ClientRoom::default()).unwrap();
     for device in 1..=20 {
         many.counters().read(0, DeviceId(device), 1);

@@ -20,7 +20,7 @@ impl Scratch {
     fn devices(&self) -> SystemDevices {
         SystemDevices::with_shm_base(&self.0)
     }
-    /// One device of each kind: its settings, and the file that its first segment is in.
+    /// One device of each kind: its settings, and the file of its first segment.
     fn all(&self) -> [(DeviceSpec, PathBuf); 4] {
         let memory = self.0.join(format!("cenote-{STORE}")).join("dev-2-seg-0");
         [
@@ -49,7 +49,7 @@ fn spec(kind: DeviceKind, path: &Path) -> DeviceSpec {
     }
 }
 
-/// An error of that kind which names the tier and the path and says what to do.
+/// Checks that the error has this kind, names the tier and the path, and says what to do.
 fn expect(error: &Error, kind: ErrorKind, path: &Path) {
     assert_eq!(error.kind(), kind, "{error}");
     let text = error.to_string();
@@ -91,7 +91,7 @@ fn files_cut_short() {
         for len in [100_000, 4096, 100, 0] {
             let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
             file.set_len(len).unwrap();
-            // Of a memory device only the header is read at once; the rest is noticed when it is mapped.
+            // Opening a memory device reads only its header; mapping it detects the rest.
             let opened = devices.open(STORE, DEVICE, &spec, false);
             let error = opened.and_then(|opened| opened.device.segment(0)).expect_err("cut short");
             assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
@@ -106,7 +106,7 @@ fn what_belongs_to_others_is_not_touched() {
     let devices = scratch.devices();
     for (spec, path) in scratch.all() {
         if spec.kind == DeviceKind::SharedMemory {
-            continue; // its path names the store
+            continue; // its path contains the store's name
         }
         devices.open(STORE, DEVICE, &spec, true).unwrap().device.write_at(0, b"mine").unwrap();
         let before = std::fs::read(&path).unwrap();
@@ -160,7 +160,7 @@ fn more_than_there_is() {
         };
         spec.capacity_bytes = 10 << 40;
         if spec.kind == DeviceKind::Directory {
-            continue; // takes its space as it goes
+            continue; // allocates its space on demand
         }
         let error = devices.open(STORE, DEVICE, &spec, true).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Full, "{error}");
@@ -189,7 +189,7 @@ fn a_segment_that_is_lost_is_not_taken_for_an_empty_device() {
     }
 }
 
-/// `flock` alone is inherited; the registry of descriptors keeps it out of children.
+/// A child inherits a `flock`; the registry of descriptors prevents that.
 #[test]
 fn a_fork_does_not_keep_the_lock() {
     let scratch = Scratch::new("fork");
@@ -201,7 +201,7 @@ fn a_fork_does_not_keep_the_lock() {
     };
     let begin = Instant::now();
     while holds_it() && begin.elapsed() < Duration::from_secs(10) {
-        std::thread::sleep(Duration::from_millis(1)); // the child has yet to run
+        std::thread::sleep(Duration::from_millis(1)); // the child has not run yet
     }
     let kept = holds_it();
     drop(lock);

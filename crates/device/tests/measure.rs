@@ -1,4 +1,4 @@
-//! Profiles of devices whose speed is known, and bounds of what measuring takes.
+//! Profiles of devices with known speed, and bounds of the time that measuring takes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn run(device: &dyn Device, kind: DeviceKind, budget: Duration, stop: bool) -> R
     })
 }
 
-/// A device in memory that is made slow has the speed that it was given.
+/// A throttled device in memory has the speed that it was given.
 #[test]
 fn a_known_speed_is_found() {
     for (latency_us, bytes_per_s) in [(2000, 200_000_000), (300, 50_000_000)] {
@@ -60,7 +60,7 @@ fn a_known_speed_is_found() {
     }
 }
 
-/// However slow a device is, it has a line, and measuring it comes to an end.
+/// However slow a device is, it gets a line, and its measurement ends.
 #[test]
 fn a_slow_device_gets_fewer_points() {
     let throttle = Throttle { bytes_per_s: 10_000_000, latency: Duration::from_millis(20) };
@@ -95,7 +95,7 @@ fn memory_and_files_of_this_machine() {
             assert!(begin.elapsed() < Duration::from_secs(5));
             profile
         };
-        // One access that a busy disk holds up for 0.4 s leaves no time for the other points.
+        // One access that a busy disk delays by 0.4 s leaves no time for the other points.
         let mut profile = measured();
         for _ in 0..4 {
             if profile.points.len() <= 8 {

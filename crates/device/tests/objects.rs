@@ -1,5 +1,5 @@
-//! Tiers in object services, on one in this process: what they keep, what they delete, and what they say when the
-//! service, the network or a stranger makes trouble.
+//! Tiers in an in-process object service: what they keep, what they delete, and what they report when the service, the
+//! network or a third party fails or interferes.
 
 mod packs;
 
@@ -83,7 +83,7 @@ fn suite_with_a_service_that_stumbles() {
             1 => Some(Trouble::AnswerLost),
             _ => None,
         };
-        // Never so many in a row that all patience is used up.
+        // Few failures in a row, so that retries suffice.
         in_a_row = if trouble.is_some() && in_a_row < 4 { in_a_row + 1 } else { 0 };
         if let Some(trouble) = trouble.filter(|_| in_a_row > 0) {
             service.trouble_at(call, trouble);
@@ -120,7 +120,7 @@ fn overwritten_and_discarded_space_comes_back() {
         device.sync().unwrap();
     }
     assert!(packs(&service).len() <= 5, "{:?}", packs(&service));
-    // A quarter of everything stays: packs are put together.
+    // A quarter of everything stays: packs are combined.
     for at in (0..200_000).step_by(16_384) {
         device.discard(at, 12_288).unwrap();
     }
@@ -197,7 +197,7 @@ fn a_pack_that_somebody_changed_is_never_believed() {
                     2 => bytes.clear(),
                     3 => bytes.fill(0),
                     _ => {
-                        // Half of them in the header and the table.
+                        // Half of the flips hit the header and the table.
                         let within = if kind % 2 == 0 { 200 } else { bytes.len() as u64 };
                         bytes[rng.below(within) as usize] ^= 1 << rng.below(8);
                     }
@@ -368,7 +368,7 @@ fn a_pack_whose_answers_were_all_lost_is_there_for_the_next_sync() {
     assert!(device.sync().is_err(), "nobody knows that it arrived");
     service.trouble_always(None);
     device.sync().unwrap();
-    // One that is under way for so long that it arrives after all tries were given up.
+    // A request in flight for so long that it arrives after all tries were abandoned.
     device.write_at(8192, &[6; 8192]).unwrap();
     service.trouble_always(Some(Trouble::Late));
     assert!(device.sync().is_err());
@@ -394,7 +394,7 @@ fn a_request_of_a_dead_process_that_arrives_late_is_no_loss() {
     let device = reopen(&service).unwrap();
     device.write_at(8192, &[3; 4096]).unwrap();
     service.land(100);
-    // It may have taken the number of the pack that is to be sent: then who waits is told so.
+    // It may have taken the number of the next pack: then the waiting caller gets an error.
     if let Err(error) = device.sync() {
         let (cause, next) = (error.cause(), error.next_step());
         assert!(cause.contains("arrived late") && next.contains("open the store again"), "{error}");
@@ -419,7 +419,7 @@ fn notes_in(meta: &MemMetaDir, dir: &str) -> ClaimNotes {
     ClaimNotes::new(Arc::new(meta.clone()), dir)
 }
 
-/// A copy of a directory as it is.
+/// A copy of a directory in its current state.
 fn copy_of(meta: &MemMetaDir) -> MemMetaDir {
     let copy = MemMetaDir::default();
     for name in meta.list().unwrap() {
@@ -441,7 +441,7 @@ fn suite_with_claims() {
     assert_eq!(meta.list().unwrap(), Vec::<String>::new());
 }
 
-/// Of a store and a copy of its directory one has the tier, and the other one is told.
+/// Of a store and a copy of its directory, one has the tier, and the other gets an error.
 #[test]
 fn a_copy_of_a_store_does_not_get_its_tier() {
     for kind in [DeviceKind::S3, DeviceKind::Swift] {
@@ -460,7 +460,7 @@ fn copied(spec: &DeviceSpec) {
     let before = copy_of(&meta);
     drop(device);
     let device = open(&first).unwrap();
-    // The copy is of another opening than the last one.
+    // The copy comes from an earlier opening than the last one.
     let copy = notes_in(&before, "/copy");
     let error = open(&copy).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Exists);
@@ -471,7 +471,7 @@ fn copied(spec: &DeviceSpec) {
     assert!(noting(&service, &copy).remove(STORE, ID, spec).is_err(), "nor does it delete what is there");
     device.write_at(100, b"still the first's").unwrap();
     device.sync().unwrap();
-    // Somebody says that the first one is gone, and it is not.
+    // A take-over although the first directory still exists.
     copy.take_over(ID).unwrap();
     let taken = open(&copy).unwrap();
     assert_eq!(read(&taken, 100, 17).unwrap(), b"still the first's");
@@ -495,7 +495,8 @@ fn copied(spec: &DeviceSpec) {
     assert_eq!(open(&copy).err().unwrap().kind(), ErrorKind::Exists, "once, and not for ever");
 }
 
-/// A copy that cannot be told from the store, as of a disk, opens the tier: then the other one has it no more, within seconds.
+/// A copy that cannot be told from the store, such as one of a disk, opens the tier: then the other one loses it,
+/// within seconds.
 #[test]
 fn of_two_that_know_the_same_the_later_one_has_the_tier() {
     let service = FakeService::default();
@@ -547,7 +548,7 @@ fn an_opening_that_dies_leaves_the_tier_to_its_store() {
     }
 }
 
-/// A tier of a store that claimed nothing yet: of an earlier version, or whose owner's object somebody deleted.
+/// A tier without any claim: from an earlier version, or with the owner's object deleted.
 #[test]
 fn a_tier_without_a_claim_is_claimed_when_it_is_opened() {
     let service = FakeService::default();
@@ -561,7 +562,7 @@ fn a_tier_without_a_claim_is_claimed_when_it_is_opened() {
     assert_eq!(read(&open(&meta).unwrap(), 0, 4).unwrap(), b"kept");
     assert_eq!(service.keys().iter().filter(|key| key.contains("/claims/claim-")).count(), 1);
     assert_eq!(open(&MemMetaDir::default()).err().unwrap().kind(), ErrorKind::Exists);
-    // A damaged claim is nobody's, and is taken over like another's; who stored it knows its number.
+    // A damaged claim belongs to nobody and needs a take-over like a foreign one; who stored it knows its number.
     let damage = || {
         let claim = service.keys().into_iter().find(|key| key.contains("/claims/")).unwrap();
         service.meddle(&claim, |_| Some(b"noise".to_vec()));
@@ -573,7 +574,7 @@ fn a_tier_without_a_claim_is_claimed_when_it_is_opened() {
     damage();
     notes_in(&other, "/s").take_over(ID).unwrap();
     assert_eq!(read(&open(&other).unwrap(), 0, 4).unwrap(), b"kept");
-    // So is a note.
+    // The same holds for a note.
     for name in other.list().unwrap() {
         other.write_file(&name, b"noise").unwrap();
     }
@@ -582,7 +583,7 @@ fn a_tier_without_a_claim_is_claimed_when_it_is_opened() {
     assert_eq!(read(&open(&other).unwrap(), 0, 4).unwrap(), b"kept");
 }
 
-/// Somebody had the tier and has not found yet that he has it no more: what he still writes is not taken for the other one's.
+/// A former holder that has not noticed the loss of the tier yet: its later writes are not taken for the new holder's.
 #[test]
 fn what_comes_too_late_counts_for_nothing() {
     let service = FakeService::default();
@@ -597,11 +598,11 @@ fn what_comes_too_late_counts_for_nothing() {
     let taken = open();
     taken.write_at(100, b"the copy's").unwrap();
     taken.sync().unwrap();
-    // However often it was opened since.
+    // However often the tier was opened since.
     drop(taken);
     drop(open());
     let taken = open();
-    // Within the seconds in which nobody looks.
+    // Within the seconds without a check of the claims.
     device.write_at(0, b"the first's!!!").unwrap();
     device.sync().unwrap();
     drop((device, taken));
@@ -614,7 +615,7 @@ fn what_comes_too_late_counts_for_nothing() {
     drop(taken);
     let taken = open();
     assert_eq!(read(&taken, 0, 14).unwrap(), b"both have that");
-    // Where nothing is left, no number is given out again that counts for nothing.
+    // Even an empty tier never reuses a number that is ignored.
     taken.discard(0, 1 << 20).unwrap();
     taken.tidy().unwrap();
     assert_eq!(packs(&service), Vec::<String>::new());
@@ -628,7 +629,7 @@ fn what_comes_too_late_counts_for_nothing() {
     }
 }
 
-/// Two directories that know the same, or that are both to take the tier, claim it in the same moment.
+/// Two directories that know the same, or that both take the tier over, claim it at the same moment.
 #[test]
 fn of_two_who_claim_at_once_one_has_the_tier() {
     for (round, overwrites) in (0..60).map(|round| (round, round % 3 == 2)) {
@@ -666,7 +667,7 @@ fn of_two_who_claim_at_once_one_has_the_tier() {
     }
 }
 
-/// An opening of a store that is where it was is two requests longer; who is refused leaves all as it was.
+/// A claim costs an opening at the same directory two more requests; a refused opening leaves everything unchanged.
 #[test]
 fn a_claim_costs_two_requests_and_a_refused_one_leaves_nothing() {
     for kind in [DeviceKind::S3, DeviceKind::Swift] {
@@ -701,12 +702,12 @@ fn a_claim_costs_two_requests_and_a_refused_one_leaves_nothing() {
     }
 }
 
-/// The request for a claim is under way for so long that its process is gone, and the next one has the tier.
+/// The request for a claim is in flight until its process is gone and the next one has the tier.
 #[test]
 fn a_claim_that_arrives_late_is_its_own_directorys() {
     for kind in [DeviceKind::S3, DeviceKind::Swift] {
         let spec = spec(kind, 1 << 20, "64KiB");
-        // 0: before the next opening; 1: while it is there; 2: never before the end.
+        // 0: before the next opening; 1: while it is open; 2: never before the end.
         for lands in 0..3 {
             for call in 0..12 {
                 let service = FakeService::default();

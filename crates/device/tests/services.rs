@@ -1,5 +1,5 @@
-//! Tiers in real services: OpenStack Swift by its own interface and by that of S3, and moto's S3. Each test is skipped, and
-//! says so, where a service is not installed.
+//! Tiers in real services: OpenStack Swift by its own interface and by that of S3, and moto's S3. Each test is skipped,
+//! and says so, where a service is not installed.
 
 mod servers;
 
@@ -22,7 +22,7 @@ const SERVICES: [(&str, DeviceKind); 3] =
 const STORE: StoreId = StoreId(0x05e7_f1ce);
 const ID: DeviceId = DeviceId(1);
 
-/// A tier and the file with its credentials, which goes with it.
+/// A tier and the file with its credentials, which is deleted with it.
 struct Tier {
     spec: DeviceSpec,
     file: PathBuf,
@@ -30,7 +30,7 @@ struct Tier {
 }
 
 impl Tier {
-    /// `None` if the service is not there.
+    /// `None` if the service is not available.
     fn of(name: &str, kind: DeviceKind, test: &str) -> Option<Self> {
         let service = servers::service(name)?;
         let file = std::env::temp_dir().join(format!("cenote-secrets-{}-{name}-{test}", std::process::id()));
@@ -51,7 +51,7 @@ impl Tier {
         tier.write_secrets("");
         Some(tier)
     }
-    /// As they should be, with something behind each secret.
+    /// Writes the right secrets, each with `behind` appended.
     fn write_secrets(&self, behind: &str) {
         let mut text = "[cold]\n".to_owned();
         for (name, value) in self.service.iter().filter(|(name, _)| *name != "endpoint") {
@@ -118,7 +118,7 @@ fn a_service_keeps_objects() {
 fn long_lists_are_whole() {
     each("lists", |tier| {
         let remote = tier.remote();
-        // S3 gives 1,000 at a time, Swift 10,000.
+        // S3 lists 1,000 at a time, Swift 10,000.
         let prefix = format!("lists-{}/", tier.spec.name);
         let count = if tier.spec.kind == DeviceKind::S3 { 1_100 } else { 100 };
         std::thread::scope(|scope| {
@@ -153,7 +153,7 @@ fn credentials_may_be_renewed_while_the_tier_is_open() {
         device.sync().unwrap();
         tier.write_secrets("-expired");
         if let Some(cache) = tier.service.get("cache") {
-            // Every token of Swift is gone with its cache.
+            // Flushing the cache drops every token of Swift.
             let mut cache = TcpStream::connect(format!("127.0.0.1:{cache}")).unwrap();
             cache.write_all(b"flush_all\r\n").unwrap();
             cache.read_exact(&mut [0; 4]).unwrap();
@@ -229,7 +229,7 @@ fn a_bucket_that_is_not_there_is_named() {
     });
 }
 
-/// A Keystone of one user, which hands out tokens of Swift's own.
+/// A Keystone with one user, which hands out Swift's own tokens.
 fn keystone(swift: BTreeMap<String, String>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v3", listener.local_addr().unwrap());
@@ -304,10 +304,10 @@ fn swift_behind_keystone() {
     SystemDevices::default().remove(STORE, ID, &spec).unwrap();
 }
 
-/// An answer that begins, and never ends.
+/// An answer that begins and never ends.
 const STALLS: &str = "HTTP/1.1 200 OK\r\nContent-Length: 98\r\n\r\nx";
 
-/// Needs no server: what is at the other end does not answer, or answers with an error, or with nonsense.
+/// Needs no server: the other end does not answer, or answers with an error, or with nonsense.
 #[test]
 fn services_that_do_not_answer_do_not_hang_anybody() {
     let secrets = std::env::temp_dir().join(format!("cenote-secrets-{}-none", std::process::id()));
@@ -381,7 +381,7 @@ fn options_that_are_no_good_are_refused_before_anything_is_asked() {
     }
 }
 
-/// Of a store and a copy of its directory one has the tier.
+/// Of a store and a copy of its directory, one has the tier.
 #[test]
 fn a_copy_of_a_store_does_not_get_its_tier() {
     each("claims", |tier| {

@@ -32,7 +32,7 @@ fn is_root() -> bool {
     is_root
 }
 
-/// Every way in which files of a store's directory are opened.
+/// All functions that open files of a store's directory.
 fn ways(dir: &Path, name: &str) -> Vec<(&'static str, Result<()>)> {
     let mode = Mode::RUSR | Mode::WUSR;
     let open = || StoreDir::open(dir);
@@ -88,7 +88,7 @@ fn nothing_planted_in_a_store_directory_is_opened() {
                 assert!(error.to_string().contains(said), "{what} as {name}, {way}: {error}");
                 assert!(error.subject().contains(name), "{what} as {name}, {way}: {error}");
             }
-            // What is put in the place of a name replaces the link, and nothing else.
+            // Writing the name replaces the link, and nothing else.
             if what != "a directory" {
                 StoreDir::open(&dir).unwrap().write_text(name, "ours", Mode::RUSR | Mode::WUSR).unwrap();
                 assert_eq!(std::fs::read_to_string(dir.join(name)).unwrap(), "ours");
@@ -141,7 +141,7 @@ fn modes_do_not_follow_the_umask() {
     }
     let memory = SystemDevices::with_shm_base(&scratch.0).store_dir(StoreId(8)).unwrap();
     assert_eq!((mode(&memory), mode(&memory.join("control"))), (0o700, 0o600));
-    // Directories of earlier versions are shut when they are opened.
+    // Opening a directory of an earlier version closes it to others.
     std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).unwrap();
     StoreDir::open(&dir).unwrap();
     assert_eq!(mode(&dir), 0o775);
@@ -200,7 +200,7 @@ fn nobody_is_locked_out_of_shared_memory() {
     }
 }
 
-/// What a tier's path names may be somebody else's doing, where they may write to the directory above.
+/// A tier's path may lead to another user's work if others may write to the parent directory.
 #[test]
 fn tiers_do_not_follow_strangers() {
     if !is_root() {

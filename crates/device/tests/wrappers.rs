@@ -1,4 +1,5 @@
-//! The wrappers pass the suites while nothing is wrong, and do wrong when told.
+//! The wrappers pass the suites without faults, and inject the faults that a
+//! test asks for.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

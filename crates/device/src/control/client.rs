@@ -1,4 +1,4 @@
-//! The client's side: the table to look at, and its own file.
+//! The client's side: a read-only view of the table, and the client's own file.
 #![allow(unsafe_code, reason = "prefetching")]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,13 +15,13 @@ use crate::io::fail;
 use crate::map::Mapping;
 use crate::process::started_of;
 
-/// An atomic word of a mapping whose size was checked when it was made.
+/// An atomic word of a mapping; the caller checked the mapping's size when it was created.
 #[inline]
 pub(super) fn word_at(map: &Mapping, offset: u64) -> &AtomicU64 {
     map.word(offset).expect("offsets are constants or masked, sizes were checked")
 }
 
-/// Maps `bytes` of a file (or all of it, if 0) and gives its header.
+/// Maps `bytes` of a file (or the whole file, if 0) and returns its header.
 pub(super) fn map_with_header(
     fd: impl AsFd,
     bytes: u64,
@@ -55,16 +55,16 @@ impl ControlView {
         let header = ControlHeader::decode(&header, subject)?;
         Ok(Self { map: Arc::new(map), store: header.store })
     }
-    /// The store that the table belongs to.
+    /// The store of the table.
     pub fn store(&self) -> StoreId {
         self.store
     }
-    /// Differs from the value that was remembered: another engine has the store, attach anew.
+    /// The instance word. If it differs from the remembered value, another engine has the store: attach anew.
     #[inline]
     pub fn instance(&self) -> u64 {
         word_at(&self.map, INSTANCE_AT).load(Ordering::SeqCst)
     }
-    /// To be announced by a reader.
+    /// The reader epoch, which a reader announces.
     #[inline]
     pub fn epoch(&self) -> u64 {
         word_at(&self.map, EPOCH_AT).load(Ordering::SeqCst)
@@ -74,11 +74,11 @@ impl ControlView {
     pub fn word(&self, hash: u64) -> u64 {
         word_at(&self.map, WORDS_AT + (hash % WORDS) * 8).load(Ordering::SeqCst)
     }
-    /// Fetches the version word into the cache ahead of its use.
+    /// Prefetches the version word into the cache.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: prefetching has no effect but on caches; the address is in the mapping anyway.
+        // SAFETY: prefetching affects only caches; the address is in the mapping anyway.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let at = self.map.as_ptr().add((WORDS_AT + (hash % WORDS) * 8) as usize);
@@ -89,7 +89,8 @@ impl ControlView {
     }
 }
 
-/// A client's own file: its reader slots, its counters, room for two rings and for a log of what it launched. Cheap to clone.
+/// A client's own file: its reader slots, its counters, and space for two rings and a redo log of launched changes.
+/// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ClientFile {
     pub(super) map: Arc<Mapping>,
@@ -100,12 +101,12 @@ pub struct ClientFile {
 }
 
 impl ClientFile {
-    /// Maps the file from the descriptor that the engine's process made or sent.
+    /// Maps the file from the descriptor that the engine's process created or sent.
     pub fn map(fd: OwnedFd) -> Result<Self> {
         Self::map_with(fd, None)
     }
-    /// The same in the client's process, with the lock on the file that says that it lives: held until nothing of
-    /// this process maps the file any more, or the process dies.
+    /// Like [`ClientFile::map`] in the client's process, with the lock on the file that proves the client alive. The
+    /// lock is held until no mapping of the file is left in this process, or the process dies.
     pub fn map_held(fd: OwnedFd, lock: OwnedFd) -> Result<Self> {
         Self::map_with(fd, Some(lock))
     }
@@ -124,9 +125,9 @@ impl ClientFile {
         let counters = ClientCounters::new(Arc::clone(&map));
         Ok(Self { map, fd: Arc::new(fd), header, slots, counters })
     }
-    /// True as long as its client lives and may look at slots, wherever that runs: told by the lock that it holds,
-    /// since numbers of processes mean something else in each container. Not to be asked of what
-    /// [`ClientFile::map_held`] gave with the same lock.
+    /// Returns true while the file's client lives and may read slots, in whichever container it runs. The lock that the
+    /// client holds decides, since process ids differ between containers. Do not ask this of a value that
+    /// [`ClientFile::map_held`] returned with the same lock.
     pub fn is_held(&self) -> bool {
         if !self.header.is_locked {
             return started_of(self.header.pid) == Some(self.header.started);
@@ -136,18 +137,18 @@ impl ClientFile {
                 let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
                 false
             }
-            Err(_) => true, // when in doubt it lives
+            Err(_) => true, // in doubt, the client counts as alive
         }
     }
-    /// Its number, unique among the live clients of the store.
+    /// The client's number, unique among the live clients of the store.
     pub fn number(&self) -> u64 {
         self.header.number
     }
-    /// The process that it belongs to.
+    /// The client's process.
     pub fn pid(&self) -> u32 {
         self.header.pid
     }
-    /// Its descriptor, open for reading and writing.
+    /// The file's descriptor, open for reading and writing.
     pub fn fd(&self) -> &Arc<OwnedFd> {
         &self.fd
     }
@@ -156,23 +157,23 @@ impl ClientFile {
     pub fn slots(&self) -> &ReaderSlots {
         &self.slots
     }
-    /// What the client counts.
+    /// The client's counters.
     #[inline]
     pub fn counters(&self) -> &ClientCounters {
         &self.counters
     }
-    /// The mapping, which keeps rings made over [`ClientFile::rings`] alive.
+    /// The mapping. Keep it while rings made over [`ClientFile::rings`] are in use.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.map
     }
-    /// Where the rings' memory begins, requests first, and the bytes of each; `None` if there are none.
+    /// Start and length of the memory of each ring, requests first; `None` if there are none.
     pub fn rings(&self) -> Option<[(*mut u8, usize); 2]> {
         let len = self.header.ring_bytes as usize;
         let requests = self.map.at(RINGS_AT, len)?;
         let responses = self.map.at(RINGS_AT + len as u64, len)?;
         (len > 0).then_some([(requests, len), (responses, len)])
     }
-    /// Where the memory of the log of launched changes begins, and its bytes; `None` if there is none.
+    /// Start and length of the memory of the redo log of launched changes; `None` if there is none.
     pub fn log(&self) -> Option<(*mut u8, usize)> {
         let len = self.header.log_bytes as usize;
         let memory = self.map.at(self.header.log_at(), len)?;

@@ -1,8 +1,8 @@
-//! What a client counts of its own reads and writes, in its file: the engine looks at it without asking.
+//! A client's counts of its own reads and writes, in its file: the engine reads them without asking.
 //!
-//! Nothing on the data path is locked or contended: while a thread reads it has a reader slot to itself, and so that
-//! slot's counters. Few operations are timed; those counts are shared by the client's threads.
-//! The numbers are the client's word: a hostile one can make them anything, so they are only ever shown.
+//! Nothing on the data path locks or contends: a reading thread has a reader slot to itself, and with it that slot's
+//! counters. Few operations are timed; all threads of the client share the counts of those. The numbers are the
+//! client's word: a hostile client can make them anything, so they are only ever shown.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,20 +15,20 @@ use super::layout::{
 };
 use crate::map::Mapping;
 
-/// One read of a thread in so many is timed, and told of to policies for all of them.
+/// Sampling period: one of this many reads of a thread is timed, and reported to policies on behalf of all of them.
 pub const READS_SAMPLED_IN: u32 = 64;
-/// One message with writes in so many is timed, from its first write to the answer.
+/// Sampling period: one of this many messages with writes is timed, from its first write to the answer.
 pub const WRITES_TIMED_IN: u32 = 16;
-/// Set to 0 in the environment of a process, nothing is counted in it.
+/// Environment variable that turns counting off in a process when set to 0.
 const VARIABLE: &str = "CENOTE_TELEMETRY";
 
-/// True unless `CENOTE_TELEMETRY=0` is in this process's environment. Read once.
+/// Returns true unless this process's environment has `CENOTE_TELEMETRY=0`. Read once.
 pub fn is_counting() -> bool {
     static COUNTING: OnceLock<bool> = OnceLock::new();
     *COUNTING.get_or_init(|| std::env::var_os(VARIABLE).is_none_or(|value| value != "0"))
 }
 
-/// Row for tiers that found no row of their own.
+/// Row of the tiers that have no row of their own.
 const OTHERS: usize = COUNTER_ROWS - 1;
 
 /// The counters of one client. Cheap to clone.
@@ -37,14 +37,14 @@ pub struct ClientCounters {
     map: Arc<Mapping>,
 }
 
-/// What a client counted, and who it is.
+/// Counts of one client, and who it is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ClientCounts {
-    /// Number of its session; 0 for all clients that left.
+    /// Number of the client's session; 0 for all clients that left.
     pub session: u64,
-    /// Its process.
+    /// The client's process.
     pub pid: u32,
-    /// Name of its program.
+    /// Name of the client's program.
     pub program: String,
     /// Tier (none: unknown), reads, bytes.
     pub reads: Vec<(Option<DeviceId>, u64, u64)>,
@@ -53,7 +53,7 @@ pub struct ClientCounts {
 }
 
 impl ClientCounts {
-    /// Adds another client's counts to these.
+    /// Adds another client's counts.
     pub fn add(&mut self, other: &Self) {
         for (tier, reads, bytes) in &other.reads {
             if let Some(known) = self.reads.iter_mut().find(|known| known.0 == *tier) {
@@ -81,15 +81,15 @@ impl ClientCounters {
     fn word(&self, offset: u64) -> &AtomicU64 {
         self.map.word(offset).expect("offsets are bounded, the size was checked")
     }
-    /// Says whose the file is.
+    /// Records the session that owns the file.
     pub fn set_session(&self, session: u64) {
         self.word(COUNTERS_AT).store(session, Ordering::Relaxed);
     }
-    /// Whose the file is; 0 if nobody said.
+    /// The session that owns the file; 0 if none was recorded.
     pub fn session(&self) -> u64 {
         self.word(COUNTERS_AT).load(Ordering::Relaxed)
     }
-    /// The row in which a tier is counted. A row is a tier's for good once it was given.
+    /// The row in which a tier is counted. A tier keeps its row for good.
     #[inline]
     fn row(&self, device: DeviceId) -> usize {
         let first = device.0 as usize % OTHERS;
@@ -111,7 +111,8 @@ impl ClientCounters {
         }
         OTHERS
     }
-    /// Begins a read of the thread that holds reader slot `slot`; true if it stands for [`READS_SAMPLED_IN`] of them.
+    /// Begins a read of the thread that holds reader slot `slot`; true if this read stands for [`READS_SAMPLED_IN`]
+    /// reads.
     #[inline]
     pub fn is_sampled(&self, slot: usize) -> bool {
         let word = self.word(SLOTS_AT + (slot % READER_SLOTS) as u64 * SLOT_STRIDE + 8);
@@ -119,7 +120,7 @@ impl ClientCounters {
         word.store(begun.wrapping_add(1), Ordering::Relaxed);
         begun.is_multiple_of(u64::from(READS_SAMPLED_IN))
     }
-    /// Counts bytes that the thread which holds reader slot `slot` read from a tier.
+    /// Counts bytes read from a tier by the thread that holds reader slot `slot`.
     #[inline]
     pub fn read(&self, slot: usize, device: DeviceId, bytes: u64) {
         let at = row_at(slot % READER_SLOTS, self.row(device));
@@ -128,14 +129,14 @@ impl ClientCounters {
         reads.store(reads.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         sum.store(sum.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
     }
-    /// Counts how long something took: [`Timed::Get`] or [`Timed::Put`].
+    /// Counts the duration of a [`Timed::Get`] or [`Timed::Put`].
     pub fn took(&self, what: Timed, device: DeviceId, ns: u64) {
         let Some(at) = histogram_at(what, self.row(device)) else { return };
         self.word(at).fetch_add(ns, Ordering::Relaxed);
         let bucket = at + HISTOGRAM_BUCKETS_AT + histogram_bucket(ns) as u64 * 8;
         self.word(bucket).fetch_add(1, Ordering::Relaxed);
     }
-    /// What was counted so far.
+    /// The counts so far.
     pub fn counts(&self) -> ClientCounts {
         let load = |offset: u64| self.word(offset).load(Ordering::Relaxed);
         let mut counts = ClientCounts { session: self.session(), ..ClientCounts::default() };
@@ -144,7 +145,7 @@ impl ClientCounters {
             if name == 0 && row != OTHERS {
                 continue;
             }
-            // What a hostile client calls a row is no device of the store, or another one: only its own numbers suffer.
+            // A hostile client can name any device in a row, or none of the store: it falsifies only its own numbers.
             let tier = (name > 0).then(|| DeviceId((name - 1) as u16));
             let (mut reads, mut bytes) = (0u64, 0u64);
             for slot in 0..READER_SLOTS {
@@ -167,13 +168,13 @@ impl ClientCounters {
     }
 }
 
-/// Where the counters of a row are, for a slot.
+/// Offset of a row's counters for a slot.
 #[inline]
 fn row_at(slot: usize, row: usize) -> u64 {
     SLOT_COUNTERS_AT + slot as u64 * SLOT_COUNTERS_STRIDE + row as u64 * 16
 }
 
-/// Where the histogram of a row is.
+/// Offset of a row's histogram.
 fn histogram_at(what: Timed, row: usize) -> Option<u64> {
     let which = match what {
         Timed::Get => 0,

@@ -1,4 +1,4 @@
-//! The engine's side: the table to write, and the files of all clients.
+//! The engine's side: the writable table, and the files of all clients.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,7 +25,7 @@ use crate::{Control, shm_base};
 
 const FILE: &str = "control";
 const CLIENT_PREFIX: &str = "client-";
-/// How long it may take until the slots of a process that died in the middle of a read stop counting.
+/// Upper bound of the time until the slots of a process that died during a read stop counting.
 const LIVENESS_EVERY: Duration = Duration::from_millis(50);
 
 struct Table {
@@ -34,13 +34,13 @@ struct Table {
     dir: OwnedFd,
     path: PathBuf,
     store: StoreId,
-    /// Nobody else has an engine of this store, from whatever directory.
+    /// Guarantees that no other engine has this store, from whatever directory.
     lease: Mutex<Option<Lease>>,
 }
 
 struct Client {
     file: ClientFile,
-    /// The session, by the file's name: what is in the file its client can change.
+    /// The session, from the file's name: the client can change the file's content.
     session: u64,
     program: String,
     checked: Mutex<Instant>,
@@ -53,10 +53,10 @@ impl Client {
     }
 }
 
-/// What the file of a client is to have room for, and for whom.
+/// The parts that a new client's file has space for, and its session.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientRoom {
-    /// The session; 0: none, so that nothing in the file is needed once the process is dead.
+    /// The session; 0 means none: nothing in the file is needed once the process is dead.
     pub session: u64,
     /// Bytes of each of two rings; 0 for none.
     pub ring_bytes: u64,
@@ -70,7 +70,7 @@ pub struct SharedControl {
     table: OnceLock<Table>,
     clients: RwLock<BTreeMap<u64, Client>>,
     next_client: AtomicU64,
-    /// What the clients counted that left.
+    /// Summed counts of the clients that left.
     departed: Mutex<ClientCounts>,
 }
 
@@ -81,7 +81,7 @@ impl Default for SharedControl {
 }
 
 impl SharedControl {
-    /// A table below the given directory for shared memory files; nothing is made before [`Control::attach`].
+    /// A table below the given directory for shared memory files; creates nothing before [`Control::attach`].
     pub fn new(base: impl Into<PathBuf>) -> Self {
         Self {
             base: base.into(),
@@ -94,7 +94,8 @@ impl SharedControl {
     fn table(&self) -> &Table {
         self.table.get().expect("the engine attaches the control table before it uses it")
     }
-    /// The engine is closed: another one may have the store, though this table is still mapped here.
+    /// Releases the store after the engine has closed: another engine may take it, though this table is still mapped
+    /// here.
     pub fn let_go(&self) {
         if let Some(table) = self.table.get() {
             drop(table.lease.lock().take());
@@ -106,9 +107,9 @@ impl SharedControl {
         rustix::fs::openat(&table.dir, FILE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| fail(&table.path.join(FILE).display().to_string(), errno))
     }
-    /// Makes the file of a new client of process `pid` (0: it cannot be seen from here). Its slots count in
-    /// [`Control::slots_min`] from now on, as long as the lock is held that is the second part of the answer: it is for the
-    /// client's process ([`ClientFile::map_held`]), and to be dropped in this one.
+    /// Creates the file of a new client of process `pid` (0: not visible from here). Its slots count in
+    /// [`Control::slots_min`] from now on, as long as the lock is held that is the second part of the result. The lock
+    /// is for the client's process ([`ClientFile::map_held`]); drop it in this one.
     pub fn client_create(&self, pid: u32, room: &ClientRoom) -> Result<(ClientFile, OwnedFd)> {
         let table = self.table();
         let subject = format!("client file of process {pid}");
@@ -119,7 +120,7 @@ impl SharedControl {
         let header = ClientHeader { store, boot_id, number, pid, started, ring_bytes, log_bytes, is_locked };
         let name = file_name(number, room.session);
         let fd = make_file(&table.dir, &name, header.file_bytes(), &header.encode()).map_err(|e| fail(&subject, e))?;
-        // Rings and slots must not meet a full tmpfs later: that would be SIGBUS in both processes.
+        // A full tmpfs later would raise SIGBUS in both processes: reserve the space of rings and slots now.
         let reserved = rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, header.file_bytes());
         if let Err(errno) = reserved
             && errno != Errno::OPNOTSUPP
@@ -127,7 +128,7 @@ impl SharedControl {
             let _ = rustix::fs::unlinkat(&table.dir, &name, AtFlags::empty());
             return Err(fail(&subject, errno));
         }
-        // An open description of its own: its last holder's end is the lock's.
+        // An open file description of its own: the lock ends with its last holder.
         let lock = rustix::fs::openat(&table.dir, &name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .and_then(|lock| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map(|()| lock))
             .map_err(|errno| fail(&subject, errno))?;
@@ -136,7 +137,7 @@ impl SharedControl {
         self.clients.write().insert(number, Client::new(file.clone(), room.session));
         Ok((file, lock))
     }
-    /// Forgets a client that is done or dead: its slots no longer count.
+    /// Forgets a client that left or died: its slots no longer count.
     pub fn client_remove(&self, number: u64) {
         let removed = self.clients.write().remove(&number);
         if let Some(client) = removed {
@@ -144,11 +145,12 @@ impl SharedControl {
             let _ = rustix::fs::unlinkat(&self.table().dir, file_name(number, client.session), AtFlags::empty());
         }
     }
-    /// The files of all clients with their sessions, oldest first; also of clients that died, until they are removed.
+    /// The files of all clients with their sessions, oldest first; dead clients are included until they are removed.
     pub fn clients(&self) -> Vec<(u64, ClientFile)> {
         self.clients.read().values().map(|client| (client.session, client.file.clone())).collect()
     }
-    /// Deletes the table, if one is attached, and everything of clients from shared memory: the store is being deleted.
+    /// Deletes the table, if one is attached, and all client files from shared memory, because the store is being
+    /// deleted.
     pub fn delete(&self) -> Result<()> {
         let Some(table) = self.table.get() else { return Ok(()) };
         for name in file_names(&table.dir).map_err(|e| fail(&table.path.display().to_string(), e))? {
@@ -156,7 +158,7 @@ impl SharedControl {
                 let _ = rustix::fs::unlinkat(&table.dir, &name, AtFlags::empty());
             }
         }
-        let _ = rustix::fs::rmdir(&table.path); // devices may still have files there
+        let _ = rustix::fs::rmdir(&table.path); // fails if devices still have files there
         Ok(())
     }
     fn open_table(&self, store: StoreId) -> Result<(Table, bool)> {
@@ -186,7 +188,7 @@ impl SharedControl {
         };
         Ok((Table { map, fd, dir, path, store, lease: Mutex::new(lease) }, survived))
     }
-    /// Takes over the clients of an engine that died: the live ones may be reading, the dead ones may have left changes.
+    /// Takes over the clients of an engine that died: live clients may be reading, dead ones may have left changes.
     fn adopt_clients(&self, table: &Table, survived: bool) -> Result<()> {
         let subject = table.path.display().to_string();
         let mut clients = self.clients.write();
@@ -216,7 +218,7 @@ fn file_name(number: u64, session: u64) -> String {
     }
 }
 
-/// What a name says behind its prefix. Programs before this one named no session.
+/// Parses the part of a file name behind its prefix. Earlier versions wrote no session.
 fn number_and_session(name: &str) -> (Option<u64>, u64) {
     let (number, session) = name.split_once('-').unwrap_or((name, "0"));
     session.parse().map_or((None, 0), |session| (number.parse().ok(), session))
@@ -230,7 +232,7 @@ fn file_names(dir: impl AsFd) -> Result<Vec<String>, Errno> {
     Ok(names)
 }
 
-/// Makes a file with its header in place, at once.
+/// Creates a file atomically with its header in place.
 fn make_file(dir: impl AsFd, name: &str, bytes: u64, header: &[u8]) -> Result<OwnedFd, Errno> {
     let temporary = format!(".new-{name}");
     let _ = rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty());
@@ -290,7 +292,7 @@ impl Control for SharedControl {
             let counts = client.file.counters().counts();
             ClientCounts { pid: client.file.pid(), program: client.program.clone(), ..counts }
         };
-        // Under one lock, so that who leaves just now is counted once.
+        // One lock for both, so that a client that leaves meanwhile is counted once.
         let clients = self.clients.read();
         let departed = ClientCounts { session: 0, ..self.departed.lock().clone() };
         clients.values().map(counts).chain([departed]).collect()
@@ -307,7 +309,7 @@ impl Control for SharedControl {
             if checked.elapsed() >= LIVENESS_EVERY {
                 *checked = Instant::now();
                 if !client.file.is_held() {
-                    // One with a session stays: it may hold changes that nobody took yet.
+                    // A client with a session stays: it may hold changes that nobody has applied yet.
                     client.file.slots().clear_all();
                     dead.extend((client.session == 0).then_some(*number));
                     continue;

@@ -1,4 +1,4 @@
-//! Where things are in the control table and in client files. `docs/format.md` has the tables.
+//! Layout of the control table and of client files. `docs/format.md` has the tables.
 
 use cenote_codec::{u32_at, u64_at, u128_at};
 use cenote_model::{Error, ErrorKind, Result, StoreId};
@@ -7,7 +7,7 @@ use crate::sums::sum_of;
 
 /// Version of both files. 2: clients have counters.
 pub const CONTROL_VERSION: u32 = 2;
-/// Version words; an object's is `word_hash % WORDS`.
+/// Number of version words; an object's word is `word_hash % WORDS`.
 pub const WORDS: u64 = 1 << 17;
 /// Reader slots of one client.
 pub const READER_SLOTS: usize = 64;
@@ -24,18 +24,18 @@ pub(super) const SLOTS_AT: u64 = 4096;
 /// Behind the slots: the client's session, then a word for each row of counters that names its tier.
 pub(super) const COUNTERS_AT: u64 = SLOTS_AT + READER_SLOTS as u64 * SLOT_STRIDE;
 pub(super) const ROWS_AT: u64 = COUNTERS_AT + 64;
-/// Tiers that a client counts apart; the last row is for all others.
+/// Rows of counters: one for each tier counted apart; the last row is for all others.
 pub(super) const COUNTER_ROWS: usize = 16;
 /// For each reader slot: reads and bytes of each row.
 pub(super) const SLOT_COUNTERS_AT: u64 = COUNTERS_AT + 4096;
 pub(super) const SLOT_COUNTERS_STRIDE: u64 = COUNTER_ROWS as u64 * 16;
-/// Two histograms for each row: reads and writes. Each: sum in nanoseconds, then the buckets.
+/// Two histograms for each row, for reads and writes; each is a sum in nanoseconds, then the buckets.
 pub(super) const HISTOGRAMS_AT: u64 = SLOT_COUNTERS_AT + READER_SLOTS as u64 * SLOT_COUNTERS_STRIDE;
 pub(super) const HISTOGRAM_BUCKETS_AT: u64 = 64;
 pub(super) const HISTOGRAM_STRIDE: u64 = HISTOGRAM_BUCKETS_AT + cenote_model::HISTOGRAM_BUCKETS as u64 * 8;
 const COUNTERS_END: u64 = HISTOGRAMS_AT + 2 * COUNTER_ROWS as u64 * HISTOGRAM_STRIDE;
 
-/// What else a client is to tell goes in between.
+/// The space in between is for later fields of the client.
 pub(super) const RINGS_AT: u64 = COUNTERS_END.next_multiple_of(4096);
 
 const HEADER_BYTES: usize = 128;
@@ -110,15 +110,16 @@ pub(crate) struct ClientHeader {
     pub(crate) store: StoreId,
     pub(crate) boot_id: [u8; 16],
     pub(crate) number: u64,
-    /// The process that the slots belong to, as the engine's process saw it (0: it did not)…
+    /// The process that owns the slots, as the engine's process saw it (0: not visible to it).
     pub(crate) pid: u32,
-    /// …and when it was started, in the kernel's ticks since boot, since pids are used again.
+    /// Start time of `pid`, in the kernel's ticks since boot, since pids are reused.
     pub(crate) started: u64,
-    /// Bytes of each ring; 0 if it has none.
+    /// Bytes of each ring; 0 if there are none.
     pub(crate) ring_bytes: u64,
-    /// Bytes of the log of launched changes; 0 if it has none, as files of older programs.
+    /// Bytes of the redo log of launched changes; 0 if there is none, as in files of earlier versions.
     pub(crate) log_bytes: u64,
-    /// The client holds a lock on the file as long as it maps it. Files of earlier versions have none: their process tells.
+    /// The client holds a lock on the file while it maps it. Files of earlier versions have no lock: `pid` decides
+    /// there.
     pub(crate) is_locked: bool,
 }
 

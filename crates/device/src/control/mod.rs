@@ -1,8 +1,8 @@
 //! The table in shared memory through which readers and the engine agree without messages.
 //!
 //! `control` holds the instance, the reader epoch and the version words; clients map it read-only. `client-<n>` belongs
-//! to one client: its reader slots and, behind them, room for its two rings and for a log of what it launched. Both files
-//! survive the engine, and those of a client that dies stay until somebody has taken what it left there.
+//! to one client: its reader slots and, behind them, space for its two rings and for the redo log of what it launched.
+//! Both files survive the engine, and the files of a dead client stay until somebody has taken over what it left there.
 //!
 //! # Why a reader never copies bytes that were released
 //!
@@ -13,8 +13,8 @@
 //! If (c) finds the old word then (c) < (2), so (a) < (2) < (3) and the announced epoch is at most the tag; and
 //! (b) < (c) < (2) < (4), so the scan sees the announcement unless (e) came first, and the run stays.
 //! (e) is a release store that the scan reads with acquire (or stronger), so the copy is over when the run is reused.
-//! If (c) finds a new word the reader does not copy. That the announced epoch may be older than the current one
-//! only delays.
+//! If (c) finds a new word, the reader does not copy. The announced epoch may be older than the current one; that only
+//! delays the release.
 
 mod client;
 mod counters;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use super::layout::{READER_SLOTS, SLOT_STRIDE, SLOTS_AT};
 use crate::map::Mapping;
 
-/// Value of a slot that nobody uses.
+/// Value of a slot that is not in use.
 const IDLE: u64 = u64::MAX;
 
 thread_local! {
@@ -18,8 +18,8 @@ thread_local! {
     };
 }
 
-/// The slots in which the threads of one client announce that they read. Used by that client's process only
-/// (a forked child must attach anew); the engine looks on.
+/// Slots in which the threads of one client announce their reads. Only that client's process uses them (a
+/// forked child must attach anew); the engine only reads them.
 #[derive(Clone, Debug)]
 pub struct ReaderSlots {
     map: Arc<Mapping>,
@@ -36,14 +36,14 @@ impl ReaderSlots {
         let offset = SLOTS_AT + (number % READER_SLOTS) as u64 * SLOT_STRIDE;
         self.map.word(offset).expect("the size was checked in `new`")
     }
-    /// Announces that a read begins which may rely on everything that was current at `epoch`.
-    /// Compare instance and version words only after this. `None` if all 64 slots are taken.
+    /// Announces the begin of a read that may rely on everything that was current at `epoch`. Compare
+    /// instance and version words only after this call. `None` if all 64 slots are taken.
     ///
     /// `epoch` must have been loaded from the control table before the call.
     #[inline]
     pub fn announce(&self, epoch: u64) -> Option<usize> {
         let favourite = FAVOURITE.get();
-        // A locked exchange: takes the slot, announces, and is the full fence before the words are looked at.
+        // A locked exchange: takes the slot, announces, and is the full fence before the words are compared.
         if self.slot(favourite).compare_exchange(IDLE, epoch, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
             return Some(favourite);
         }
@@ -54,15 +54,15 @@ impl ReaderSlots {
         let number = (1..READER_SLOTS).map(|i| (favourite + i) % READER_SLOTS).find(|number| {
             self.slot(*number).compare_exchange(IDLE, epoch, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         })?;
-        FAVOURITE.set(number); // the old one may be held by a long-lived view
+        FAVOURITE.set(number); // a long-lived view may hold the old one
         Some(number)
     }
-    /// The read that [`ReaderSlots::announce`] gave `slot` to is over. May be called on any thread.
+    /// Ends the read for which [`ReaderSlots::announce`] returned `slot`. May be called on any thread.
     #[inline]
     pub fn clear(&self, slot: usize) {
         self.slot(slot).store(IDLE, Ordering::Release);
     }
-    /// [`ReaderSlots::announce`] with a guard that clears.
+    /// Like [`ReaderSlots::announce`], with a guard that clears the slot.
     #[inline]
     pub fn pin(&self, epoch: u64) -> Option<Pin<'_>> {
         self.announce(epoch).map(|slot| Pin { slots: self, slot })
@@ -71,13 +71,13 @@ impl ReaderSlots {
     pub fn min(&self) -> u64 {
         (0..READER_SLOTS).map(|number| self.slot(number).load(Ordering::SeqCst)).min().unwrap_or(IDLE)
     }
-    /// Marks all slots free; for a file that begins its life.
+    /// Marks all slots free, in a new file or in that of a dead client.
     pub(super) fn clear_all(&self) {
         (0..READER_SLOTS).for_each(|number| self.clear(number));
     }
 }
 
-/// An announcement; over when dropped.
+/// An announcement, which ends when dropped.
 #[derive(Debug)]
 pub struct Pin<'a> {
     slots: &'a ReaderSlots,
@@ -85,7 +85,7 @@ pub struct Pin<'a> {
 }
 
 impl Pin<'_> {
-    /// Leaves the announcement in place and gives its slot, to be [`ReaderSlots::clear`]ed later.
+    /// Leaves the announcement in place and returns its slot, for a later [`ReaderSlots::clear`].
     pub fn keep(self) -> usize {
         let slot = self.slot;
         std::mem::forget(self);

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::Clock;
 
-/// A clock that stands still until told.
+/// A clock that stands still until a test advances it.
 #[derive(Debug)]
 pub struct MemClock {
     now_ns: AtomicU64,
-    /// What somebody set the calendar forward by, or back.
+    /// Sum of the calendar changes, forward or back.
     shifted_ms: AtomicI64,
 }
 
@@ -19,15 +19,15 @@ impl Default for MemClock {
 }
 
 impl MemClock {
-    /// Lets time pass.
+    /// Advances the clock.
     pub fn advance_ns(&self, ns: u64) {
         self.now_ns.fetch_add(ns, Ordering::SeqCst);
     }
-    /// Somebody sets the calendar ([`Clock::unix_ms`]) forward by so much, or back.
+    /// Shifts the calendar ([`Clock::unix_ms`]) by `ms`, forward or back.
     pub fn shift_calendar_ms(&self, ms: i64) {
         self.shifted_ms.fetch_add(ms, Ordering::SeqCst);
     }
-    /// The machine starts anew: the clock that never goes back begins again, as after each boot; the calendar goes on.
+    /// Reboots the machine: the monotonic clock begins again, as after each boot; the calendar goes on.
     pub fn boot(&self) {
         let before_ms = self.unix_ms();
         self.now_ns.store(1_000_000_000, Ordering::SeqCst);

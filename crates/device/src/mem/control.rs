@@ -37,17 +37,17 @@ impl MemControl {
             fresh: AtomicBool::new(true),
         }
     }
-    /// A reader announces the current epoch in one of 64 slots; returns it.
+    /// Announces the current epoch in one of 64 slots; returns the epoch.
     pub fn announce(&self, slot: usize) -> u64 {
         let epoch = self.epoch();
         self.slots[slot].store(epoch, Ordering::SeqCst);
         epoch
     }
-    /// The reader is done.
+    /// Ends the announcement of a slot.
     pub fn clear(&self, slot: usize) {
         self.slots[slot].store(u64::MAX, Ordering::SeqCst);
     }
-    /// Shared memory is gone: all values begin anew, and the next `attach` says so.
+    /// Loses the shared memory: all values begin anew, and the next `attach` reports it.
     pub fn power_loss(&self) {
         *self.attached.lock() = None;
         self.instance.store(0, Ordering::SeqCst);

@@ -12,7 +12,7 @@ use crate::{Device, Devices, OpenedDevice, SegmentFile};
 
 type Media = HashMap<(StoreId, DeviceId), Place>;
 
-/// A medium, and where it is.
+/// A medium and its path.
 struct Place {
     medium: Arc<Mutex<Medium>>,
     path: PathBuf,
@@ -32,18 +32,18 @@ impl Default for MemDevices {
 }
 
 impl MemDevices {
-    /// Devices with segments of so many bytes (a multiple of 4096).
+    /// Devices with segments of `segment_bytes` (a multiple of 4096).
     pub fn new(segment_bytes: u64) -> Self {
         assert!(segment_bytes > 0 && segment_bytes.is_multiple_of(4096), "segments of {segment_bytes} bytes");
         Self { media: Arc::default(), segment_bytes }
     }
-    /// The machine loses power: shared memory devices are gone, others keep what was synced and of the rest what `keep`
-    /// says. Handles opened before fail from now on.
+    /// Simulates a power loss: shared memory devices are gone; others keep what was synced and, of the rest, what
+    /// `keep` says. Handles opened before fail from now on.
     pub fn power_loss(&self, keep: Keep) {
         let mut rng = SplitMix::new(if let Keep::Random(seed) = keep { seed } else { 0 });
         let mut media = self.media.lock();
         let mut keys: Vec<_> = media.keys().copied().collect();
-        keys.sort_unstable(); // one seed, one outcome
+        keys.sort_unstable(); // one seed, one result
         for key in keys {
             let medium = Arc::clone(&media[&key].medium);
             let mut medium = medium.lock();
@@ -55,26 +55,27 @@ impl MemDevices {
             }
         }
     }
-    /// The process that uses the devices dies: all bytes stay, handles opened before fail from now on.
+    /// Simulates the death of the process that uses the devices: all bytes stay, handles opened before fail from now
+    /// on.
     pub fn kill(&self) {
         for place in self.media.lock().values() {
             place.medium.lock().generation += 1;
         }
     }
-    /// As after a failed sync: what was written and not synced is readable until the power goes, and then lost, whatever
-    /// later syncs say.
+    /// Simulates a failed sync: what was written and not synced stays readable until power loss and is lost then,
+    /// whatever later syncs report.
     pub fn forget_unsynced(&self, store: StoreId, id: DeviceId) {
         if let Some(place) = self.media.lock().get(&(store, id)) {
             place.medium.lock().forget_unsynced();
         }
     }
-    /// The device is destroyed: handles opened before fail from now on, and there is nothing to open.
+    /// Destroys the device: handles opened before fail from now on, and it cannot be opened.
     pub fn destroy(&self, store: StoreId, id: DeviceId) {
         if let Some(place) = self.media.lock().remove(&(store, id)) {
             place.medium.lock().generation += 1;
         }
     }
-    /// Turns over the bits of `xor` in one byte on the medium; false if there is no such device.
+    /// Flips the bits of `xor` in one byte on the medium; returns false if there is no such device.
     pub fn corrupt(&self, store: StoreId, id: DeviceId, offset: u64, xor: u8) -> bool {
         let media = self.media.lock();
         media.get(&(store, id)).is_some_and(|place| {
@@ -101,7 +102,7 @@ impl Devices for MemDevices {
         }
         let mut media = self.media.lock();
         let existing = if create { None } else { media.get(&(store, id)).map(|place| Arc::clone(&place.medium)) };
-        // As a file or a directory does that another device is in.
+        // As a file or a directory refuses when it holds another device.
         let other = media.iter().find(|(key, place)| **key != (store, id) && place.path == spec.path);
         if let Some(((store, device), _)) =
             other.filter(|_| create && spec.kind.is_persistent() && !spec.path.as_os_str().is_empty())

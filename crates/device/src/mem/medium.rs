@@ -3,10 +3,10 @@
 use cenote_model::{Error, ErrorKind, Result};
 
 const PAGE_BYTES: u64 = 4096;
-/// What a power loss cannot tear further.
+/// The unit that a power loss does not tear.
 const SECTOR_BYTES: u64 = 512;
 
-/// What of the unsynced writes a power loss leaves.
+/// Which unsynced writes a power loss keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keep {
     /// None of them.
@@ -17,12 +17,12 @@ pub enum Keep {
     Random(u64),
 }
 
-/// A small generator of random numbers; the same seed gives the same numbers everywhere.
+/// A small random number generator; the same seed gives the same numbers everywhere.
 #[derive(Clone, Debug)]
 pub struct SplitMix(u64);
 
 impl SplitMix {
-    /// Begins with a seed.
+    /// Starts from a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -76,7 +76,7 @@ impl Pages {
     }
 }
 
-/// Bytes of which some are durable and the rest would be lost with the power.
+/// Bytes, some durable; the others are lost with the power.
 pub(super) struct Medium {
     capacity: u64,
     volatile: bool,
@@ -125,12 +125,12 @@ impl Medium {
             self.durable.write(offset, &bytes);
         }
     }
-    /// A sync failed: what was to become durable can be read until the power goes, but no later sync brings it there.
-    /// So do operating systems that count a page as clean once its writing was tried.
+    /// Simulates a failed sync: the unsynced bytes stay readable until power loss, but no later sync makes them
+    /// durable. Operating systems behave so that count a page as clean once they have tried to write it.
     pub(super) fn forget_unsynced(&mut self) {
         self.unsynced.clear();
     }
-    /// Turns over bits on the medium, as decay would: synced and unsynced copies alike.
+    /// Flips bits on the medium, as decay would: in synced and unsynced copies alike.
     pub(super) fn corrupt(&mut self, offset: u64, xor: u8) {
         for pages in [&mut self.current, &mut self.durable] {
             let mut byte = [0];
@@ -173,7 +173,7 @@ impl Medium {
     }
 }
 
-/// What a dead handle answers.
+/// The error that a dead handle returns.
 #[cold]
 pub(super) fn dead(subject: &str) -> Error {
     Error::new(ErrorKind::Io, subject.to_owned()).because("used after the simulated death of its process")

@@ -28,8 +28,7 @@ pub struct MemMetaDir {
 }
 
 impl MemMetaDir {
-    /// The machine loses power: of unsynced log writes what `keep` says stays.
-    /// Logs opened before fail from now on.
+    /// Simulates a power loss: of unsynced log writes, `keep` decides what stays. Logs opened before fail from now on.
     pub fn power_loss(&self, keep: Keep) {
         let mut rng = SplitMix::new(if let Keep::Random(seed) = keep { !seed } else { 0 });
         let mut inner = self.inner.lock();
@@ -40,7 +39,7 @@ impl MemMetaDir {
             }
         }
     }
-    /// The process that uses the directory dies: all bytes stay, logs opened before fail from now on.
+    /// Simulates the death of the process that uses the directory: all bytes stay, logs opened before fail from now on.
     pub fn kill(&self) {
         let mut inner = self.inner.lock();
         inner.generation += 1;
@@ -50,14 +49,14 @@ impl MemMetaDir {
             }
         }
     }
-    /// As after a failed sync of a log: what was written and not synced is readable until the power goes, and then lost,
-    /// whatever later syncs say.
+    /// Simulates a failed sync of a log: what was written and not synced stays readable until power loss and is lost
+    /// then, whatever later syncs report.
     pub fn forget_unsynced(&self, name: &str) {
         if let Some(Entry::Log(medium)) = self.inner.lock().entries.get(name) {
             medium.lock().forget_unsynced();
         }
     }
-    /// Turns over the bits of `xor` in one byte of a file or log; false if there is no such byte.
+    /// Flips the bits of `xor` in one byte of a file or log; returns false if there is no such byte.
     pub fn corrupt(&self, name: &str, offset: u64, xor: u8) -> bool {
         match self.inner.lock().entries.get_mut(name) {
             Some(Entry::File(bytes)) => bytes.get_mut(offset as usize).map(|byte| *byte ^= xor).is_some(),
@@ -102,7 +101,7 @@ impl MetaDir for MemMetaDir {
                 Ok(Box::new(MemLog { medium: Arc::clone(medium), generation, capacity, subject: subject(name) }))
             }
             Some(Entry::File(bytes)) => {
-                // A real directory knows no difference either.
+                // A real directory does not distinguish files from logs either.
                 let mut medium = Medium::new(bytes.len() as u64, false, 0);
                 medium.write(0, bytes);
                 medium.sync();

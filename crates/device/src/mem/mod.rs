@@ -1,8 +1,8 @@
-//! The world in memory, for tests and simulation: what was not synced can be lost on command.
+//! The world in memory, for tests and simulation: a test can lose what was not synced.
 //!
-//! Nothing here outlives the value that made it, and nothing here is used by a store that holds a user's data.
-//! Handles (devices, logs) opened before a [`MemDevices::power_loss`] or [`MemDevices::kill`] fail with `Io` after it,
-//! so that a test notices an engine that lives on past its death.
+//! Nothing here outlives the value that created it, and no store that holds a user's data uses it. Handles (devices,
+//! logs) opened before a [`MemDevices::power_loss`] or [`MemDevices::kill`] fail with `Io` after it, so that a test
+//! notices an engine that continues after its death.
 
 mod clock;
 mod control;

@@ -1,4 +1,5 @@
-//! The tables of all packs in one object, so that opening the device need not ask for each of them.
+//! The catalogue: the tables of all packs in one object, so that opening the device need not read
+//! each pack's table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ const MAGIC: [u8; 8] = *b"CENOTMAP";
 const VERSION: u32 = 1;
 const ENTRY_BYTES: usize = 32;
 
-/// Writes one of all packs that are with the service, and deletes the one before.
+/// Writes a catalogue of all packs that the service has, and deletes the previous one.
 pub(super) fn write(inner: &Inner, mut state: MutexGuard<'_, State>) -> Result<()> {
     let tables: Vec<(u64, Arc<Table>)> = state
         .map
@@ -66,7 +67,7 @@ fn encode(owner: &Owner, life: u128, sequence: u64, tables: &[(u64, Arc<Table>)]
     (head.into(), body.into())
 }
 
-/// Reads one.
+/// Decodes a catalogue.
 pub(super) fn decode(bytes: &[u8], owner: &Owner) -> Result<BTreeMap<u64, Table>, String> {
     pack::check_head(bytes, MAGIC, VERSION, owner)?;
     let (head, mut body) = bytes.split_at(HEADER_BYTES);

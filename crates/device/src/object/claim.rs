@@ -1,10 +1,10 @@
-//! Which directory of a store a tier is open for. An object service knows no locks, so a copy of the store's directory, or of the
-//! disk that it is on, could write below the same prefix as the store itself.
+//! Claims: which store directory has a tier open. An object service has no locks, so a copy of the store's directory,
+//! or of the disk that holds it, could write below the same prefix as the store itself.
 //!
-//! Each opening stores an object with the next number, which nobody may have stored yet, and a token drawn at random; the store's
-//! directory notes both first. Who opens it must know the token of the opening before: of a store and its copy only the one that
-//! opened last does. The other one finds a number above its own, or another token, before it writes on or deletes anything, and does
-//! neither.
+//! Each opening stores an object with the next number, which must be free, and a random token; the store's directory
+//! notes both first. An opening must know the token of the previous opening: of a store and its copy, only the one that
+//! opened last does. The other one finds a number above its own, or another token, before it writes or deletes anything
+//! more, and does neither.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -23,24 +23,24 @@ use crate::{Clock, MetaDir, SystemClock};
 
 const MAGIC: &str = "cenote-claim 1";
 const NOTE_MAGIC: &str = "cenote-claim-note 1";
-/// Names of the files with notes begin so, and go on with the tier's number.
+/// Prefix of the names of note files; the tier's number follows.
 const FILE_PREFIX: &str = "tier-claim-";
-/// In a note: whoever has the tier, it is taken.
+/// In a note: take the tier, whoever has it.
 const TAKE_OVER: &str = "take-over";
-/// So long after a look nobody looks again before a pack is sent. What is deleted is always looked for.
+/// A check of the claims is valid for this long before a pack is sent. A deletion always checks.
 const LOOKED_FOR: Duration = Duration::from_secs(5);
 /// Longest claim that is read.
 const CLAIM_BYTES_MAX: u64 = 64 << 10;
-/// Openings that are noted although it is not known whether they got to the service.
+/// Upper bound of the openings in a note of which it is unknown whether they reached the service.
 const UNSURE_MAX: usize = 32;
-/// How often an opening that finds its number taken looks again by whom.
+/// How often an opening that finds its number taken checks again who took it.
 const TRIES: u32 = 8;
 
-/// Where a store notes what it has claimed: its directory.
+/// The notes in a store's directory of what the store has claimed.
 #[derive(Clone)]
 pub struct ClaimNotes {
     meta: Arc<dyn MetaDir>,
-    /// For a person.
+    /// The directory's path, for error messages.
     dir: PathBuf,
 }
 
@@ -50,20 +50,20 @@ impl std::fmt::Debug for ClaimNotes {
     }
 }
 
-/// An opening of this directory: number and token of its claim.
+/// An opening by this directory: number and token of its claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Opening {
     number: u64,
     token: u128,
 }
 
-/// What the store's directory says of one tier.
+/// The note about one tier in the store's directory.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 struct Note {
-    /// The last opening that is known to have got to the service; then those of which that is not known.
+    /// The last opening that is known to have reached the service; then those of which that is unknown.
     openings: Vec<Opening>,
     takes_over: bool,
-    /// Numbers of packs that whoever had the tier sent after it was taken over: they count for nothing.
+    /// Numbers of packs that the previous holder sent after the tier was taken over: they are ignored.
     late: Vec<Range<u64>>,
 }
 
@@ -113,27 +113,27 @@ fn body_of<'a>(magic: &str, bytes: &'a [u8]) -> Option<&'a str> {
 }
 
 impl ClaimNotes {
-    /// Notes in the directory `dir`, which is `meta`.
+    /// Notes in the directory `dir`, opened as `meta`.
     pub fn new(meta: Arc<dyn MetaDir>, dir: impl Into<PathBuf>) -> Self {
         Self { meta, dir: dir.into() }
     }
-    /// Name of the file that is about a tier.
+    /// Name of the note file of a tier.
     fn file_name(id: DeviceId) -> String {
         format!("{FILE_PREFIX}{}", id.0)
     }
-    /// True for names of such files.
+    /// Returns true for names of note files.
     pub fn is_file_name(name: &str) -> bool {
         name.starts_with(FILE_PREFIX)
     }
-    /// The next opening of the tier takes it, whoever has it: the directory that it was open for is gone, or is to lose it.
+    /// Lets the next opening take the tier, whoever has it: the directory that had it open is gone, or is to lose it.
     pub fn take_over(&self, id: DeviceId) -> Result<()> {
         let note = match self.read(id) {
-            Err(error) if error.kind() == ErrorKind::Corrupt => Note::default(), // nothing of it is needed for that
+            Err(error) if error.kind() == ErrorKind::Corrupt => Note::default(), // taking over needs nothing of the note
             note => note?,
         };
         self.write(id, &Note { takes_over: true, ..note })
     }
-    /// The tier is gone.
+    /// Deletes the note of a tier that was removed.
     pub fn forget(&self, id: DeviceId) -> Result<()> {
         match self.meta.remove(&Self::file_name(id)) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -158,16 +158,17 @@ impl ClaimNotes {
     fn write(&self, id: DeviceId, note: &Note) -> Result<()> {
         self.meta.write_file(&Self::file_name(id), &note.encode())
     }
-    /// An opening was refused, and is nowhere. Where this fails it stays noted, which does no harm.
+    /// Restores the note after an opening was refused and stored nothing. If this fails, the opening stays noted, which
+    /// is harmless.
     fn put_back(&self, id: DeviceId, before: &Note) {
         let _ = if *before == Note::default() { self.forget(id) } else { self.write(id, before) };
     }
 }
 
-/// An opening, as the service has it.
+/// A claim, as the service stores it.
 struct Claim {
     token: u128,
-    /// By whom and when, for a person.
+    /// Who claimed it and when, for error messages.
     by: String,
 }
 
@@ -189,14 +190,14 @@ impl Claim {
     }
 }
 
-/// An opening of this process.
+/// The opening of this process.
 pub(super) struct Held {
     this: Opening,
-    /// The claim that must still have been there when this one was stored, unless there was none at all.
+    /// The claim that must still have existed when this one was stored; `None` if there was no claim at all.
     follows: Option<u64>,
     notes: ClaimNotes,
     id: DeviceId,
-    /// The note as it was before.
+    /// The previous note.
     before: Note,
     looked: Mutex<Looked>,
 }
@@ -204,11 +205,11 @@ pub(super) struct Held {
 #[derive(Default)]
 struct Looked {
     when: Option<Instant>,
-    /// Somebody else has it.
+    /// Set once another directory has the tier.
     lost: Option<Error>,
 }
 
-/// The numbers of the claims among these objects, in order.
+/// Numbers of the claims among these objects, ascending.
 pub(super) fn numbers(place: &Place, objects: &[(String, u64)]) -> Vec<u64> {
     let of = |(key, _): &(String, u64)| match place.named(key) {
         Some(Named::Claim(number)) => Some(number),
@@ -219,14 +220,14 @@ pub(super) fn numbers(place: &Place, objects: &[(String, u64)]) -> Vec<u64> {
     numbers
 }
 
-/// The numbers of all claims, in order; `least`: one that there was, or 0.
+/// Numbers of all claims, ascending; `least`: a claim known to have existed, or 0.
 fn listed(service: &dyn ObjectService, place: &Place, least: u64) -> Result<Vec<u64>> {
     let prefix = place.claims();
     let objects = service.list(&prefix).map_err(|refusal| place.error(&prefix, &refusal))?;
     with_unlisted(service, place, numbers(place, &objects), least)
 }
 
-/// A listing of Swift may lack what was stored in the last moments, although it can be read: the next numbers are tried.
+/// Adds claims that a listing of Swift still lacks although they can be read: probes the next numbers.
 fn with_unlisted(service: &dyn ObjectService, place: &Place, mut numbers: Vec<u64>, least: u64) -> Result<Vec<u64>> {
     if place.kind == DeviceKind::Swift {
         let mut next = numbers.last().map_or(0, |last| *last).max(least.saturating_sub(1)) + 1;
@@ -247,10 +248,10 @@ fn is_there(service: &dyn ObjectService, place: &Place, number: u64) -> Result<b
     }
 }
 
-/// A claim as it is found.
+/// The result of reading a claim.
 enum Found {
     Gone,
-    /// It cannot be understood: damaged, or of a later version.
+    /// The claim cannot be decoded: damaged, or of a later version.
     Unclear,
     Clear(Claim),
 }
@@ -280,7 +281,8 @@ fn somebody_elses(place: &Place, found: &Found, notes: &ClaimNotes) -> Error {
         ))
 }
 
-/// Claims a tier for the directory, or says who has it. What is listed afterwards has to confirm it ([`Held::confirm`]).
+/// Claims a tier for the directory, or reports who has it. A listing made afterwards has to confirm it
+/// ([`Held::confirm`]).
 pub(super) fn enter(
     service: &dyn ObjectService,
     place: &Place,
@@ -304,14 +306,15 @@ pub(super) fn enter(
                 Ok(Some(Held { this, follows, notes, id, before, looked: Mutex::default() }))
             }
             Err(refusal) if refusal.kind == ErrorKind::Exists => {
-                // It is another one's: this one is nowhere.
+                // Another directory has the number: this opening stored nothing.
                 note.openings.pop();
                 Ok(None)
             }
             Err(refusal) => Err(place.error(&key, &refusal)),
         }
     };
-    // As a rule nobody else was here meanwhile, and one request says so. Where listings lag behind, one looks first.
+    // As a rule nobody else claimed the tier meanwhile, and one request proves it. Where listings lag behind, list
+    // first.
     if let ([last], false, DeviceKind::S3) = (&before.openings[..], before.takes_over, place.kind)
         && let Some(held) = claim(&mut note, last.number + 1, Some(last.number))?
     {
@@ -344,7 +347,7 @@ fn drawn(place: &Place) -> Result<u128> {
     Ok(u128::from_le_bytes(token))
 }
 
-/// An error if the tier, which is to be removed, is open for another directory.
+/// Fails if the tier, which is to be removed, is open for another directory.
 pub(super) fn check_removal(
     service: &dyn ObjectService,
     place: &Place,
@@ -359,8 +362,8 @@ pub(super) fn check_removal(
 }
 
 impl Held {
-    /// An error, and no trace of this opening, if somebody else had the tier when it was claimed: `numbers` are the claims that were
-    /// listed since. Else those before go, which say no more than this one.
+    /// Fails, and leaves no trace of this opening, if another directory had the tier when it was claimed; `numbers` are
+    /// the claims listed since. Otherwise deletes the earlier claims, which this one supersedes.
     pub fn confirm(&self, service: &dyn ObjectService, place: &Place, numbers: Vec<u64>) -> Result<()> {
         let others: Vec<u64> = with_unlisted(service, place, numbers, self.this.number + 1)?;
         let others: Vec<u64> = others.into_iter().filter(|number| *number != self.this.number).collect();
@@ -378,18 +381,18 @@ impl Held {
         }
         Ok(())
     }
-    /// Numbers of packs that were sent by who had lost the tier.
+    /// Numbers of packs that a former holder sent after it had lost the tier.
     pub fn late(&self) -> &[Range<u64>] {
         &self.before.late
     }
-    /// The tier is open. `unlisted`: numbers between the packs that were found and those of this opening, if none that was there can
-    /// have been missed.
+    /// Records that the tier is open. `unlisted`: numbers between the existing packs and those of this opening; `None`
+    /// if the listing may have missed a pack.
     pub fn begins(&self, unlisted: Option<Range<u64>>) -> Result<()> {
         let mut late = self.before.late.clone();
         late.extend(unlisted.filter(|range| self.before.takes_over && !range.is_empty()));
         self.notes.write(self.id, &Note { openings: vec![self.this], takes_over: false, late })
     }
-    /// An error if somebody else has claimed the tier since, as far as it is known. `surely`: as it is now.
+    /// Fails if another directory has claimed the tier since the last known check. `surely`: asks the service now.
     pub fn check(&self, service: &dyn ObjectService, place: &Place, surely: bool) -> Result<()> {
         let looked = self.looked.lock();
         if let Some(lost) = &looked.lost {
@@ -398,7 +401,7 @@ impl Held {
         if !surely && looked.when.is_some_and(|when| when.elapsed() < LOOKED_FOR) {
             return Ok(());
         }
-        drop(looked); // nobody waits for a service that is silent because another one does
+        drop(looked); // do not let others wait for a silent service that this call asks
         let begun = Instant::now();
         let other = self.other(service, place)?;
         let mut looked = self.looked.lock();
@@ -411,7 +414,7 @@ impl Held {
         looked.lost = Some(lost.clone());
         Err(lost)
     }
-    /// The claim of somebody else who has the tier by now.
+    /// The claim of another directory that has the tier now.
     fn other(&self, service: &dyn ObjectService, place: &Place) -> Result<Option<Found>> {
         let numbers = listed(service, place, self.this.number)?;
         let last = numbers.last().copied();
@@ -420,9 +423,9 @@ impl Held {
         }
         match read(service, place, self.this.number)? {
             Found::Clear(claim) if claim.token == self.this.token => Ok(None),
-            // Somebody deleted all claims: nobody else has one.
+            // Somebody deleted all claims: no other directory has one.
             Found::Gone if last.is_none() => Ok(None),
-            // Gone since it was listed: whoever took the tier deletes what was before.
+            // The claim went after the listing: whoever takes the tier deletes earlier claims.
             Found::Gone => {
                 let last = listed(service, place, self.this.number)?.last().copied();
                 last.map_or(Ok(Found::Gone), |last| read(service, place, last)).map(Some)

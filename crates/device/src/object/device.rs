@@ -1,4 +1,4 @@
-//! The device: writes gather in packs, packs go to the service, reads come from wherever the bytes are.
+//! The device: writes gather in packs, packs go to the service, and reads find the bytes in either place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use super::service::{ObjectService, Refusal, holds};
 use crate::{Device, SegmentFile};
 
 pub(super) const UNIT_BYTES: u32 = 4096;
-/// Packs that wait for the service; who wants to fill another has to wait as well.
+/// Upper bound of packs that wait for the service; a writer that would seal another one waits.
 const SEALED_MAX: usize = 4;
-/// Packs on their way at once without anybody waiting for them.
+/// Upper bound of packs sent at once in the background.
 const PUTS_MAX: usize = 3;
 
-/// How long a closed device waits for who tidies it.
+/// How long a device that is being closed waits for its garbage collection.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// How packs are made.
+/// How packs are made and sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packing {
-    /// A pack is sealed when it has so many bytes.
+    /// A pack is sealed at this many bytes.
     pub pack_bytes: u32,
-    /// Send packs and collect garbage from threads of the device's own; else the caller of `sync` does all of it.
+    /// Send packs and collect garbage on the device's own threads; else the caller of `sync` does all of it.
     pub background: bool,
 }
 
@@ -49,16 +49,16 @@ pub(super) struct Inner {
     pub service: Box<dyn ObjectService>,
     pub place: Place,
     pub owner: Owner,
-    /// By which claim it is open; none where no copy of the store can be.
+    /// The claim of this opening; `None` where the store can have no copy.
     held: Option<Held>,
     pub packing: Packing,
-    /// Drawn when the device was opened; in every pack of that time.
+    /// Random number of this opening; in every pack that it sends.
     pub life: u128,
     pub state: Mutex<State>,
-    /// A pack was sent, or could not be.
+    /// Signals that a pack was sent, or could not be.
     changed: Condvar,
     pub tidying: Mutex<()>,
-    /// Bytes discarded since somebody last tidied.
+    /// Bytes discarded since the last garbage collection.
     discarded: AtomicU64,
     pub closing: AtomicBool,
 }
@@ -68,7 +68,7 @@ pub(super) struct Sealed {
     head: Bytes,
     data: Bytes,
     putting: bool,
-    /// It was sent before, and whether it arrived is not known.
+    /// An earlier attempt may or may not have reached the service.
     tried: bool,
 }
 
@@ -77,19 +77,19 @@ pub(super) struct State {
     pub filling: Filling,
     pub sealed: BTreeMap<u64, Sealed>,
     pub next_sequence: u64,
-    /// Packs whose table cannot be read: the latest, and what is wrong. What was born no later may be stale.
+    /// The latest pack whose table cannot be read, and why. Bytes born at or before that pack may be stale.
     pub shadow: Option<(u64, Error)>,
-    /// In use by the engine, and in no pack: from where on, and how many bytes.
+    /// Bytes that the engine uses and no pack holds: offset and length.
     pub lost: OffsetMap<u64>,
     puts: usize,
-    /// Packs that nothing needs any more and that could not be deleted yet.
+    /// Packs that are no longer needed and could not be deleted yet.
     pub unwanted: Vec<u64>,
-    /// Packs that the newest catalogue does not have.
+    /// Number of packs that the newest catalogue lacks.
     pub uncatalogued: usize,
     pub catalogue: Option<u64>,
 }
 
-/// A pack on its way. However that ends, others hear of it.
+/// A pack being sent. Wakes waiting threads, however the attempt ends.
 struct Putting<'a> {
     inner: &'a Inner,
     sequence: u64,
@@ -131,11 +131,11 @@ impl State {
         self.next_sequence += 1;
         self.next_sequence - 1
     }
-    /// All packs before this one are with the service.
+    /// The service has all packs before this one.
     pub fn unsent_from(&self) -> u64 {
         self.sealed.first_key_value().map_or(self.filling.sequence, |(first, _)| (*first).min(self.filling.sequence))
     }
-    /// Bytes that are in memory only.
+    /// The bytes of a piece, if they are only in memory.
     pub fn in_memory(&self, piece: &Piece) -> Option<&[u8]> {
         let range = piece.at as usize..(piece.at + piece.len) as usize;
         if piece.pack == self.filling.sequence {
@@ -149,7 +149,7 @@ impl State {
         self.map.cover(offset, Piece { pack: sequence, at, len: bytes.len() as u32 }, sequence);
         self.found(offset, bytes.len() as u64);
     }
-    /// What is in this range is known again.
+    /// Clears the loss of a range: its bytes are known again.
     pub fn found(&mut self, offset: u64, len: u64) {
         if self.lost.is_empty() {
             return;
@@ -167,7 +167,7 @@ impl State {
             }
         }
     }
-    /// The first byte of a range that was lost.
+    /// The first lost byte of a range.
     pub fn lost_in(&self, offset: u64, len: u64) -> Option<u64> {
         let mut near = self.lost.from_floor(offset).take_while(|(at, _)| *at < offset + len);
         near.find(|(at, len)| at + *len > offset).map(|(at, _)| at.max(offset))
@@ -183,7 +183,7 @@ impl Inner {
         (state, held): (State, Option<Held>),
     ) -> Self {
         let mut life = [0; 16];
-        // Without random bytes it is zero: then packs of two lives are told apart by their numbers alone.
+        // Without random bytes the life is zero: then only the numbers tell packs of two lives apart.
         let _ = rustix::rand::getrandom(&mut life, rustix::rand::GetRandomFlags::empty());
         Self {
             service,
@@ -199,11 +199,12 @@ impl Inner {
             closing: AtomicBool::new(false),
         }
     }
-    /// An error if the tier is open for another directory of the store by now. `surely`: as it is at this moment, and not some seconds ago.
+    /// Fails if another directory of the store has the tier open. `surely`: asks the service now instead of relying on
+    /// a check some seconds old.
     pub fn check_held(&self, surely: bool) -> Result<()> {
         self.held.as_ref().map_or(Ok(()), |held| held.check(self.service.as_ref(), &self.place, surely))
     }
-    /// The pack that is being filled is closed and waits to be sent; another one takes its place.
+    /// Seals the pack that is being filled, to be sent, and begins another one.
     fn seal(&self, state: &mut State) {
         let next = state.sequence();
         let filled = std::mem::replace(&mut state.filling, Filling::new(next));
@@ -232,7 +233,7 @@ impl Inner {
         let answer = match self.service.put(&key, &parts, true) {
             Err(refusal) if refusal.kind == ErrorKind::Exists => {
                 match tried.then(|| holds(self.service.as_ref(), &key, &parts)) {
-                    // It had arrived although no answer did, or arrived late.
+                    // An attempt without an answer, or a late one, had stored the pack.
                     Some(Ok(true)) => Ok(()),
                     Some(Err(other)) => Err(self.place.error(&key, &other)),
                     _ => Err(self.written_by_others(&key)),
@@ -254,7 +255,7 @@ impl Inner {
             "make sure that no other store has that prefix, and open the store again: it goes on behind that pack";
         self.place.error(key, &refusal).try_next(next)
     }
-    /// Waits until fewer packs wait, sending one if nobody does.
+    /// Waits until fewer packs wait, and sends one if nobody else does.
     fn make_room(&self, mut state: MutexGuard<'_, State>) -> Result<()> {
         if state.sealed.values().all(|sealed| sealed.putting) {
             self.changed.wait(&mut state);
@@ -293,13 +294,13 @@ impl Inner {
     fn put_in_background(self: &Arc<Self>) {
         let inner = Arc::clone(self);
         let put = move || {
-            // What fails is tried again by who syncs, and reported there.
+            // The next sync repeats a failed attempt and reports it.
             let mut goes_on = true;
             while goes_on && !inner.closing.load(Ordering::Relaxed) {
                 goes_on = matches!(inner.put_one(u64::MAX), Some(Ok(())));
             }
         };
-        // Without a thread it waits for the next sync.
+        // Without a thread the pack waits for the next sync.
         let _ = std::thread::Builder::new().name("cenote-put".into()).spawn(put);
     }
     fn sync(&self) -> Result<()> {
@@ -322,7 +323,7 @@ impl Inner {
             }
         }
     }
-    /// The table of a pack that is with the service.
+    /// The table of a pack that the service has.
     pub fn table(state: &State, sequence: u64) -> Option<Arc<Table>> {
         state.map.pack(sequence).and_then(|pack| pack.table.clone())
     }
@@ -346,12 +347,12 @@ impl ObjectDevice {
         Err(Error::new(ErrorKind::InvalidInput, self.inner.place.subject())
             .because(format!("{len} bytes at {offset} of a device of {capacity}")))
     }
-    /// Deletes what nobody needs, packs anew what little is left of old packs, and writes a catalogue now and then.
-    /// Needs not be called: [`Device::sync`] and [`Device::discard`] have it done.
+    /// Deletes packs that are no longer needed, repacks old packs with few live bytes, and writes a catalogue now and
+    /// then. Optional: [`Device::sync`] and [`Device::discard`] trigger it.
     pub fn tidy(&self) -> Result<()> {
         self.inner.tidy()
     }
-    /// What it holds, for tests and for who wants to know.
+    /// What the device holds, for tests and statistics.
     pub fn usage(&self) -> Usage {
         let state = self.inner.state.lock();
         let mut usage = Usage::default();
@@ -365,10 +366,10 @@ impl ObjectDevice {
     }
 }
 
-/// What an object device holds.
+/// The contents of an object device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// Packs, those in memory included.
+    /// Packs, including those in memory.
     pub packs: usize,
     /// Bytes of the device that are in packs.
     pub live_bytes: u64,
@@ -376,7 +377,7 @@ pub struct Usage {
     pub packed_bytes: u64,
     /// Entries of the map in memory.
     pub entries: usize,
-    /// Bytes that the map takes in memory, tables excepted.
+    /// Memory of the map in bytes, without tables.
     pub memory_bytes: usize,
 }
 
@@ -406,7 +407,7 @@ impl Device for ObjectDevice {
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.check(offset, len)?;
         self.inner.state.lock().map.uncover(offset, len, 0);
-        // Not more often, since looking for what can be tidied takes a while.
+        // At most once per pack size, since the search for garbage takes a while.
         let pack_bytes = u64::from(self.inner.packing.pack_bytes);
         if self.inner.discarded.fetch_add(len, Ordering::Relaxed) + len >= pack_bytes {
             self.inner.discarded.store(0, Ordering::Relaxed);
@@ -429,8 +430,8 @@ impl Device for ObjectDevice {
 impl Drop for ObjectDevice {
     fn drop(&mut self) {
         self.inner.closing.store(true, Ordering::Relaxed);
-        // What is deleted is in no map that is made from now on, since what took its place arrived before. But it is better
-        // form not to leave things half done.
+        // A deletion under way is safe: no later map names its packs, since their replacements arrived before. Waiting
+        // merely avoids unfinished work.
         drop(self.inner.tidying.try_lock_for(CLOSING));
     }
 }

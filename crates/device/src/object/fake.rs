@@ -1,4 +1,4 @@
-//! A service in this process, for tests: it forgets nothing and fails when it is told to.
+//! An object service in this process, for tests: it forgets nothing and fails on command.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use parking_lot::Mutex;
 
 use super::service::{Answer, ObjectService, Refusal};
 
-/// How a call goes wrong.
+/// How a call fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trouble {
-    /// It is not done, and said to be worth another try.
+    /// Not done, and reported as worth another try.
     Passing,
-    /// It is done, but the answer does not arrive.
+    /// Done, but the answer is lost.
     AnswerLost,
-    /// It is refused for good.
+    /// Refused for good.
     Refused(ErrorKind),
-    /// Reads give half of what is asked for; everything else is not done.
+    /// A read returns half of the requested bytes; any other call is not done.
     Truncated,
-    /// Reads have a bit turned over; everything else is not done.
+    /// A read returns one flipped bit; any other call is not done.
     Flipped,
-    /// It is not done, but the request is still under way: it takes effect at [`FakeService::land`]. Reads are not done.
+    /// Not done yet, but the request is still in flight: it takes effect at [`FakeService::land`]. Reads are not done.
     Late,
-    /// It takes so long.
+    /// Takes this long.
     Slow(Duration),
     /// The process dies before the call: nothing is done from then on.
     Dead,
-    /// The same right after the call.
+    /// The process dies right after the call.
     DeadAfter,
 }
 
@@ -38,39 +38,39 @@ struct Inside {
     objects: BTreeMap<String, Bytes>,
     calls: u64,
     troubles: BTreeMap<u64, Trouble>,
-    /// Every call goes wrong like this.
+    /// Every call fails like this.
     always: Option<Trouble>,
     dead: bool,
-    /// Calls are neither counted nor go wrong.
+    /// Calls are not counted and do not fail.
     quiet: bool,
-    /// It takes no notice of `only_new`.
+    /// Ignores `only_new`.
     overwrites: bool,
-    /// Puts (with whether only a new object may be made) and deletions that are still under way.
+    /// Puts (with their `only_new`) and deletions that are still in flight.
     late: VecDeque<(String, Option<(Bytes, bool)>)>,
 }
 
-/// The service. Cheap to clone; clones are the same.
+/// The service. Cheap to clone; clones share their objects.
 #[derive(Clone, Default)]
 pub struct FakeService {
     inside: Arc<Mutex<Inside>>,
 }
 
 impl FakeService {
-    /// Call number `call` from the first on goes wrong.
+    /// Makes call number `call`, counted from the first, fail.
     pub fn trouble_at(&self, call: u64, trouble: Trouble) {
         self.inside.lock().troubles.insert(call, trouble);
     }
-    /// All calls go wrong from now on, or none.
+    /// Makes all calls fail from now on, or none.
     pub fn trouble_always(&self, trouble: Option<Trouble>) {
         self.inside.lock().always = trouble;
     }
-    /// The oldest `count` of the requests that were late arrive; gives how many there were.
+    /// Lets the oldest `count` late requests arrive; returns how many there were.
     pub fn land(&self, count: usize) -> usize {
         let mut inside = self.inside.lock();
         let count = count.min(inside.late.len());
         for _ in 0..count {
             match inside.late.pop_front() {
-                Some((key, Some((_, true)))) if !inside.overwrites && inside.objects.contains_key(&key) => {} // it was to be new
+                Some((key, Some((_, true)))) if !inside.overwrites && inside.objects.contains_key(&key) => {} // `only_new`
                 Some((key, Some((bytes, _)))) => drop(inside.objects.insert(key, bytes)),
                 Some((key, None)) => drop(inside.objects.remove(&key)),
                 None => {}
@@ -78,17 +78,17 @@ impl FakeService {
         }
         count
     }
-    /// A new process: no more troubles, calls are counted from 0.
+    /// Starts a new process: no more failures, and calls count from 0.
     pub fn revive(&self) {
         let mut inside = self.inside.lock();
         (inside.calls, inside.dead, inside.always) = (0, false, None);
         inside.troubles.clear();
     }
-    /// While quiet, calls find what is there: those of the test itself.
+    /// Turns counting and failures off for the calls of the test itself.
     pub fn quiet(&self, on: bool) {
         self.inside.lock().quiet = on;
     }
-    /// Of some services nobody can ask for new objects only: what is there is replaced, and nothing said.
+    /// Behaves like services that cannot restrict a put to new objects: a put replaces an existing object silently.
     pub fn overwrites(&self, on: bool) {
         self.inside.lock().overwrites = on;
     }
@@ -100,7 +100,7 @@ impl FakeService {
     pub fn keys(&self) -> Vec<String> {
         self.inside.lock().objects.keys().cloned().collect()
     }
-    /// Somebody else changes an object, or makes or deletes one.
+    /// Changes, creates or deletes an object on behalf of a third party.
     pub fn meddle(&self, key: &str, change: impl FnOnce(Option<Vec<u8>>) -> Option<Vec<u8>>) {
         let mut inside = self.inside.lock();
         let before = inside.objects.remove(key).map(Vec::from);
@@ -141,7 +141,7 @@ impl FakeService {
     }
 }
 
-/// What cannot be half done is not done.
+/// A call that cannot be half done is not done.
 fn whole(trouble: Option<Trouble>) -> Answer<()> {
     trouble.map_or(Ok(()), |_| Err(Refusal::passing("broken pipe")))
 }

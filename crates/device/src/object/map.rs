@@ -1,4 +1,4 @@
-//! Where the bytes of the device are: which pack, and where in it. Pure.
+//! The place of each byte of the device: its pack, and the offset in it. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use cenote_model::OffsetMap;
 
 use super::pack::Table;
 
-/// Bytes of the device that lie side by side in one pack.
+/// Bytes of the device that are contiguous in one pack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Piece {
     pub pack: u64,
-    /// Where in the data of the pack.
+    /// Offset in the data of the pack.
     pub at: u32,
     pub len: u32,
 }
 
-/// A range of the device, and where its bytes are. `None`: nobody wrote them.
+/// A range of the device, and where its bytes are. `None`: never written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Span {
     pub offset: u64,
@@ -28,11 +28,12 @@ pub(super) struct Span {
 pub(super) struct Pack {
     /// `None` while it is being filled.
     pub table: Option<Arc<Table>>,
-    /// Bytes that the map names.
+    /// Bytes of the pack that the map refers to.
     pub live: u64,
-    /// The latest pack that took bytes from it: until that one is acknowledged, a crash would need these.
+    /// The latest pack that superseded bytes of this one: until that pack is acknowledged, a crash would need these
+    /// bytes.
     pub robbed_by: u64,
-    /// Its bytes cannot be read: it is left alone.
+    /// The pack's bytes cannot be read: it is left alone.
     pub damaged: bool,
 }
 
@@ -56,16 +57,16 @@ impl Map {
     pub fn add_pack(&mut self, sequence: u64, table: Option<Arc<Table>>) {
         self.packs.insert(sequence, Pack { table, live: 0, robbed_by: 0, damaged: false });
     }
-    /// Forgets a pack of which nothing is live.
+    /// Forgets a pack without live bytes.
     pub fn remove_pack(&mut self, sequence: u64) {
         debug_assert_eq!(self.packs.get(&sequence).map_or(0, |pack| pack.live), 0);
         self.packs.remove(&sequence);
     }
-    /// Entries of the map, and bytes of memory that they take.
+    /// Entries of the map, and their memory in bytes.
     pub fn size(&self) -> (usize, usize) {
         (self.pieces.len(), self.pieces.memory_bytes())
     }
-    /// These bytes are in that pack from now on. `robber`: the pack that must be acknowledged before what was there
+    /// Moves these bytes to `piece`'s pack. `robber`: the pack that must be acknowledged before the previous bytes
     /// may be deleted.
     pub fn cover(&mut self, offset: u64, piece: Piece, robber: u64) {
         self.uncover(offset, u64::from(piece.len), robber);
@@ -82,7 +83,7 @@ impl Map {
         }
         self.pieces.insert(offset, piece);
     }
-    /// Nobody needs these bytes any more.
+    /// Marks bytes as no longer needed.
     pub fn uncover(&mut self, offset: u64, len: u64, robber: u64) {
         let end = offset + len;
         let found: Vec<(u64, Piece)> = self
@@ -108,7 +109,7 @@ impl Map {
             }
         }
     }
-    /// Where a range is, piece by piece, without gaps.
+    /// The spans of a range, without gaps.
     pub fn lookup(&self, offset: u64, len: u64) -> Vec<Span> {
         let end = offset + len;
         let mut spans = Vec::new();
@@ -133,13 +134,13 @@ impl Map {
         }
         spans
     }
-    /// What is live of a pack whose table is known: ranges of the device, in the order of its data.
+    /// The live ranges of a pack whose table is known: ranges of the device, in the order of its data.
     pub fn live_of(&self, sequence: u64) -> Vec<Span> {
         let Some(table) = self.packs.get(&sequence).and_then(|pack| pack.table.clone()) else { return Vec::new() };
         let mut live = Vec::new();
         for run in &table.runs {
             live.extend(self.lookup(run.offset, u64::from(run.len)).into_iter().filter(|span| {
-                // Another copy of the same place in the same pack is not this run's.
+                // The pack may hold another copy of the same range, which is not this run.
                 let place = run.at + (span.offset - run.offset) as u32;
                 span.piece.is_some_and(|piece| piece.pack == sequence && piece.at == place)
             }));
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
     use crate::mem::SplitMix;
 
-    /// Against a vector that says for every byte which pack has it, and where.
+    /// Compares with a vector that holds the pack and the offset of every byte.
     #[test]
     fn agrees_with_a_plain_vector() {
         let mut rng = SplitMix::new(11);

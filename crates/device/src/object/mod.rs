@@ -1,10 +1,10 @@
-//! A tier in a bucket of an object service (S3, OpenStack Swift): a log of immutable packs behind the interface of a
-//! device.
+//! A tier in a bucket of an object service (S3, OpenStack Swift): a log of immutable packs behind the
+//! [`crate::Device`] interface.
 //!
-//! Writes gather in memory until they fill a *pack* or somebody syncs; a pack goes to the service as one object and
-//! is never changed. A map in memory says in which pack each byte of the device is; it is made anew from the packs'
-//! tables when the device is opened. Bytes written or discarded since leave garbage in old packs, which is collected
-//! ([`tidy`]).
+//! Writes gather in memory until they fill a *pack* (a log segment) or somebody syncs; a pack goes to the service as
+//! one object and never changes. A map in memory names the pack of each byte of the device; opening the device
+//! rebuilds it from the packs' tables. Bytes that were overwritten or discarded are garbage in old packs, which
+//! [`tidy`] collects.
 //!
 //! What this room must not know: HTTP and credentials ([`remote`] does), and what the bytes mean.
 
@@ -34,10 +34,10 @@ use crate::{Devices, OpenedDevice};
 use opening::{create, open, remove};
 use place::Place;
 
-/// Sizes that a pack may have.
+/// Permitted pack sizes.
 const PACK_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
 
-/// Opens devices on services that a function makes. For the real ones there is [`crate::SystemDevices`].
+/// Opens devices on services that a function creates. For real services use [`crate::SystemDevices`].
 pub struct ObjectDevices<F> {
     service: F,
     background: bool,
@@ -46,11 +46,11 @@ pub struct ObjectDevices<F> {
 }
 
 impl<F> ObjectDevices<F> {
-    /// `service` makes the service of a tier. Without `background` every request is made by who needs it.
+    /// `service` creates the service of a tier. Without `background` the calling thread makes each request itself.
     pub fn new(service: F, background: bool, patience: Patience) -> Self {
         Self { service, background, patience, notes: None }
     }
-    /// Tiers are claimed for the directory of their store, so that no copy of it writes there as well.
+    /// Claims tiers for the directory of their store, so that no copy of it writes there as well.
     #[must_use]
     pub fn noting(self, notes: Option<ClaimNotes>) -> Self {
         Self { notes, ..self }
@@ -62,7 +62,7 @@ where
     S: ObjectService + 'static,
     F: Fn(&DeviceSpec) -> Result<S> + Send + Sync,
 {
-    /// As [`Devices::open`], with the device as what it is.
+    /// Like [`Devices::open`], but returns the concrete type.
     pub fn open_one(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec, make: bool) -> Result<ObjectDevice> {
         let packing = packing_of(spec, self.background)?;
         let place = place_of(store, id, spec)?;
@@ -93,7 +93,7 @@ where
     }
 }
 
-/// The real services, for a store that belongs to `owner`.
+/// Devices on the real services, for a store that belongs to `owner`.
 pub(crate) fn real(owner: Option<u32>, notes: Option<ClaimNotes>) -> impl Devices {
     let service = move |spec: &DeviceSpec| Remote::of_owner(spec, remote::Timeouts::default(), owner);
     ObjectDevices::new(service, true, Patience::default()).noting(notes)

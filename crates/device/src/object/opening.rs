@@ -1,4 +1,4 @@
-//! A device is made, found again or removed.
+//! Creating, opening and removing a device.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,10 +22,11 @@ use crate::sums::sum_of;
 const OWNER_MAGIC: [u8; 8] = *b"CENOTOWN";
 const OWNER_VERSION: u32 = 1;
 const OWNER_BYTES: usize = 64;
-/// Most tables end before this.
+/// First read of a pack: most tables end before this offset.
 const FIRST_LOOK_BYTES: u64 = 16 << 10;
 const LOOKS_AT_ONCE: usize = 8;
-/// Packs that an earlier life still had under way have numbers below those of this one.
+/// Gap between the numbers of two lives: packs of the previous life that are still in flight have numbers below
+/// those of this one.
 const SEQUENCES_LEFT_OUT: u64 = 1000;
 const UNLISTED_BEFORE: u64 = 32;
 const UNLISTED_AFTER: u64 = 8;
@@ -52,7 +53,7 @@ fn encode_owner(owner: &Owner) -> Bytes {
     out.into()
 }
 
-/// Whose prefix it is.
+/// Decodes the owner of a prefix.
 fn decode_owner(bytes: &[u8]) -> Result<(StoreId, DeviceId), String> {
     if bytes.len() != OWNER_BYTES || bytes[..8] != OWNER_MAGIC {
         return Err("the object is not one of Cenote's".into());
@@ -83,7 +84,7 @@ fn owned_by_other(place: &Place, (store, device): (StoreId, DeviceId)) -> Error 
         .try_next("choose another prefix, or delete what is there if nobody needs it")
 }
 
-/// A device as it is found: whose, what is in it, and by which claim it is open.
+/// An opened device: its owner, its state, and its claim.
 pub(super) type Found = (Owner, State, Option<Held>);
 
 fn claimed(
@@ -95,7 +96,7 @@ fn claimed(
     notes.map(|notes| claim::enter(service, place, who, notes)).transpose()
 }
 
-/// Asks the claims among what was listed after the tier was claimed whether it is this directory's.
+/// Checks that the claims listed after the tier was claimed leave it to this directory.
 fn confirm(service: &dyn ObjectService, place: &Place, held: Option<&Held>, objects: &[(String, u64)]) -> Result<()> {
     held.map_or(Ok(()), |held| held.confirm(service, place, claim::numbers(place, objects)))
 }
@@ -104,7 +105,7 @@ fn begins(held: Option<&Held>, unlisted: Option<Range<u64>>) -> Result<()> {
     held.map_or(Ok(()), |held| held.begins(unlisted))
 }
 
-/// Makes a device, empty.
+/// Creates an empty device.
 pub(super) fn create(
     service: &dyn ObjectService,
     place: &Place,
@@ -127,7 +128,7 @@ pub(super) fn create(
             }
         }
     }
-    // Before anything is deleted: it may be another directory's.
+    // Before anything is deleted: another directory may have the tier.
     let held = claimed(service, place, (store, id), notes)?;
     let left = list(service, place)?;
     confirm(service, place, held.as_ref(), &left)?;
@@ -139,7 +140,7 @@ pub(super) fn create(
     Ok((owner, State::new(Map::default(), 1), held))
 }
 
-/// Deletes what [`create`] and the device made, and nothing else.
+/// Deletes what [`create`] and the device stored, and nothing else.
 pub(super) fn remove(
     service: &dyn ObjectService,
     place: &Place,
@@ -155,7 +156,7 @@ pub(super) fn remove(
     }
     let listed = list(service, place)?.into_iter().map(|(key, _)| key);
     let mut keys: Vec<(Named, String)> = listed.filter_map(|key| Some((place.named(&key)?, key))).collect();
-    // As long as anything is there it says whose it is.
+    // The claims and the owner go last: as long as anything remains, they name its owner.
     keys.sort_by_key(|(named, _)| named.is_claim());
     for key in keys.into_iter().map(|(_, key)| key).chain(owner.map(|_| place.owner_key())) {
         service.delete(&key).map_err(|refusal| place.error(&key, &refusal))?;
@@ -176,7 +177,7 @@ fn report_foreign(place: &Place, found: &[(String, u64)]) {
     }
 }
 
-/// Opens a device that is there.
+/// Opens an existing device.
 pub(super) fn open(
     service: &dyn ObjectService,
     place: &Place,
@@ -201,21 +202,21 @@ pub(super) fn open(
         let key = place.owner_key();
         service.put(&key, &[encode_owner(&owner)], true).map_err(|refusal| place.error(&key, &refusal))?;
     }
-    // Before it is looked what is there, since whoever had it may write and delete until then.
+    // Before listing, since a previous holder may write and delete until then.
     let held = claimed(service, place, (store, id), notes)?;
     let objects = list(service, place)?;
     confirm(service, place, held.as_ref(), &objects)?;
     report_foreign(place, &objects);
     let late = held.as_ref().map_or(&[][..], |held| held.late());
     let state = rebuild(service, place, &owner, &objects, late)?;
-    // Listings of Swift lag behind: what is found there later may have been there all along.
+    // Swift's listings lag behind: an object that appears later may have existed all the time.
     let begun = state.filling.sequence;
     let unlisted = (owner.kind == DeviceKind::S3).then(|| begun.saturating_sub(SEQUENCES_LEFT_OUT) + 1..begun);
     begins(held.as_ref(), unlisted)?;
     Ok((owner, state, held))
 }
 
-/// The map, from the tables of all packs but late ones.
+/// Builds the map from the tables of all packs except late ones.
 fn rebuild(
     service: &dyn ObjectService,
     place: &Place,
@@ -236,7 +237,7 @@ fn rebuild(
     let is_late = |sequence: &u64, _: &mut u64| late.iter().any(|range| range.contains(sequence));
     let unwanted: Vec<u64> = packs.extract_if(.., is_late).map(|(sequence, _)| sequence).collect();
     let last = packs.last_key_value().map_or(0, |(last, _)| *last).max(catalogues.last().map_or(0, |(last, _)| *last));
-    // Nothing new gets a number that counts for nothing, whatever is deleted.
+    // New packs get no number that is ignored, whatever was deleted.
     let last = late.iter().fold(last, |last, range| last.max(range.end));
     let catalogue = catalogues.last().map(|(sequence, _)| *sequence);
     let mut known = BTreeMap::new();
@@ -259,19 +260,19 @@ fn rebuild(
     (state.shadow, state.catalogue, state.uncatalogued) = (shadow, catalogue, uncatalogued);
     state.unwanted = unwanted;
     for (sequence, _) in catalogues.iter().rev().skip(1) {
-        // It does no harm.
+        // An old catalogue is harmless.
         let _ = service.delete(&place.catalogue_key(*sequence));
     }
     Ok(state)
 }
 
-/// A listing of Swift may lack what was made in the last moments, although it can be read: numbers that are tried.
+/// Numbers to probe: a listing of Swift may lack objects of the last moments although they can be read.
 fn unlisted(last: u64) -> impl Iterator<Item = u64> {
     let next_life = last + SEQUENCES_LEFT_OUT;
     (last.saturating_sub(UNLISTED_BEFORE).max(1)..=last + UNLISTED_AFTER).chain(next_life..next_life + UNLISTED_AFTER)
 }
 
-/// The map of these packs: of what is in several, those born later count, then those packed later.
+/// The map of these packs: of bytes in several packs, those born later win, then those packed later.
 fn assemble(tables: BTreeMap<u64, Table>) -> Map {
     let mut map = Map::default();
     let mut runs: Vec<(u64, Run)> = Vec::new();
@@ -307,7 +308,7 @@ fn read_catalogue(
 
 type Tables = (Vec<(u64, Table)>, Option<(u64, Error)>);
 
-/// The tables of packs, several at once; and the latest of those that cannot be understood, with what is wrong.
+/// The tables of packs, read in parallel; and the latest pack that cannot be decoded, with the cause.
 fn read_tables(
     service: &dyn ObjectService,
     place: &Place,
@@ -331,7 +332,7 @@ fn read_tables(
     for (sequence, table) in read {
         match table {
             Ok(Some(table)) => tables.0.push((sequence, table)),
-            Ok(None) => {} // deleted since it was listed
+            Ok(None) => {} // deleted since the listing
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 tracing::warn!("{error}");
                 if tables.1.as_ref().is_none_or(|(latest, _)| sequence > *latest) {

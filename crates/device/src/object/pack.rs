@@ -1,4 +1,4 @@
-//! The bytes of a pack: a header, a table of what is in it, and the data. `docs/format.md` has the tables.
+//! The format of a pack: a header, a table of its runs, and the data. `docs/format.md` has the tables.
 
 use bytes::Bytes;
 use cenote_codec::{Encode as _, u16_at, u32_at, u64_at, u128_at};
@@ -6,18 +6,18 @@ use cenote_model::{DeviceId, DeviceKind, StoreId};
 
 use crate::sums::sum_of;
 
-/// Bytes under one checksum; the last of a run may have fewer.
+/// Bytes under one checksum; the last unit of a run may have fewer.
 pub(super) const UNIT: u32 = 64 << 10;
 pub(super) const HEADER_BYTES: usize = 128;
 const MAGIC: [u8; 8] = *b"CENOTPAK";
 const VERSION: u32 = 1;
 const RUN_BYTES: usize = 24;
-/// No pack has more data.
+/// Upper bound of the data in a pack.
 pub(super) const DATA_BYTES_MAX: u64 = 1 << 31;
-/// Runs in one pack, so that a table stays a table.
+/// Upper bound of the runs in a pack, which bounds its table.
 pub(super) const RUNS_MAX: usize = 1 << 18;
 
-/// Whose packs they are, and what every header of theirs says.
+/// Owner of packs, and the constant part of their headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Owner {
     pub store: StoreId,
@@ -27,17 +27,17 @@ pub(super) struct Owner {
     pub capacity: u64,
 }
 
-/// Bytes that lie side by side on the device and in the pack.
+/// Bytes that are contiguous on the device and in the pack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Run {
-    /// Where on the device.
+    /// Offset on the device.
     pub offset: u64,
-    /// Sequence number of the pack that they first came in: of two that have bytes of one place, those born later count.
+    /// Sequence number of the pack that first held the bytes: of two versions of one range, the one born later wins.
     pub born: u64,
-    /// Where in the data of the pack.
+    /// Offset in the data of the pack.
     pub at: u32,
     pub len: u32,
-    /// Which of the checksums is the first of the run.
+    /// Index of the run's first checksum.
     pub sum: u32,
 }
 
@@ -50,19 +50,19 @@ impl Run {
     }
 }
 
-/// What is in a pack.
+/// Table of a pack.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Table {
     /// In the order of the data.
     pub runs: Vec<Run>,
     pub sums: Vec<u32>,
-    /// Where the data begin in the object.
+    /// Offset of the data in the object.
     pub data_offset: u64,
     pub data_bytes: u64,
 }
 
 impl Table {
-    /// The run that has this byte of the data.
+    /// The run that contains this byte of the data.
     pub fn run_at(&self, at: u32) -> &Run {
         &self.runs[self.runs.partition_point(|run| run.at <= at) - 1]
     }
@@ -70,7 +70,8 @@ impl Table {
     pub fn object_bytes(&self) -> u64 {
         self.data_offset + self.data_bytes
     }
-    /// The whole checksum units of the run at `at` that hold `len` bytes of it: begin, end and first checksum.
+    /// The whole checksum units of the run at `at` that contain `len` of its bytes: begin, end and index of the first
+    /// checksum.
     pub fn units_of(&self, at: u32, len: u32) -> (u32, u32, u32) {
         let run = self.run_at(at);
         let first = (at - run.at) / UNIT;
@@ -94,7 +95,7 @@ impl Filling {
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
     }
-    /// Adds bytes; where in the data they are.
+    /// Appends bytes; returns their offset in the data.
     pub fn push(&mut self, offset: u64, born: u64, bytes: &[u8]) -> u32 {
         let at = self.data.len() as u32;
         let len = bytes.len() as u32;
@@ -105,7 +106,7 @@ impl Filling {
         }
         at
     }
-    /// The table, the bytes before the data, and the data.
+    /// Returns the table, the bytes before the data, and the data.
     pub fn seal(mut self, owner: &Owner, life: u128) -> (Table, Bytes, Bytes) {
         let mut sums = Vec::new();
         for run in &mut self.runs {
@@ -133,7 +134,7 @@ impl Filling {
     }
 }
 
-/// Store, device, kind, capacity and life at their places in a header.
+/// Encodes store, device, kind, capacity and life into a header.
 pub(super) fn encode_owner(owner: &Owner, life: u128, head: &mut [u8]) {
     head[16..32].copy_from_slice(&owner.store.0.to_le_bytes());
     head[32..34].copy_from_slice(&owner.device.0.to_le_bytes());
@@ -152,7 +153,7 @@ pub(super) fn encode_table(table: &Table, out: &mut Vec<u8>) {
     table.sums.iter().for_each(|sum| out.put_u32(*sum));
 }
 
-/// What the header of a pack says.
+/// A decoded header of a pack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub sequence: u64,
@@ -169,7 +170,7 @@ impl Head {
     }
 }
 
-/// Checks magic, checksum, version and whose it is; what all headers of this device have in common.
+/// Checks the common part of all headers of this device: magic, checksum, version and owner.
 pub(super) fn check_head(bytes: &[u8], magic: [u8; 8], version: u32, owner: &Owner) -> Result<(), String> {
     if bytes.len() < HEADER_BYTES || bytes[..8] != magic {
         return Err("it does not begin as it should".into());
@@ -187,7 +188,7 @@ pub(super) fn check_head(bytes: &[u8], magic: [u8; 8], version: u32, owner: &Own
     Ok(())
 }
 
-/// Reads a header.
+/// Decodes a header.
 pub(super) fn decode_head(bytes: &[u8], owner: &Owner) -> Result<Head, String> {
     check_head(bytes, MAGIC, VERSION, owner)?;
     let head = Head {
@@ -203,7 +204,7 @@ pub(super) fn decode_head(bytes: &[u8], owner: &Owner) -> Result<Head, String> {
     if sane { Ok(head) } else { Err("its header contradicts itself".into()) }
 }
 
-/// Reads the table behind a header; `bytes` begins with the header and has all of both.
+/// Decodes the table behind a header; `bytes` holds all of both.
 pub(super) fn decode_pack(head: &Head, bytes: &[u8], owner: &Owner) -> Result<Table, String> {
     let table = bytes.get(HEADER_BYTES..head.bytes() as usize).ok_or("it is cut off")?;
     if sum_of(table) != head.table_sum {
@@ -212,7 +213,7 @@ pub(super) fn decode_pack(head: &Head, bytes: &[u8], owner: &Owner) -> Result<Ta
     decode_table(table, (head.runs, head.sums), (head.bytes(), head.data_bytes), head.sequence, owner.capacity)
 }
 
-/// Reads a table of so many runs and checksums.
+/// Decodes a table with the given numbers of runs and checksums.
 pub(super) fn decode_table(
     bytes: &[u8],
     (runs, sums): (u32, u32),

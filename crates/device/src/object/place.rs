@@ -1,13 +1,13 @@
-//! Names: of the tier, its objects and what to do when one of them makes trouble.
+//! Keys of a tier's objects, and errors about them.
 
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
 
 use super::service::Refusal;
 
-/// What has a greater number is not ours: nobody counts that far.
+/// Upper bound of sequence numbers that this device assigns: objects with greater numbers are foreign.
 const SEQUENCE_END: u64 = 1 << 62;
 
-/// Where a tier keeps its objects.
+/// Bucket and prefix of a tier.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub tier: String,
@@ -15,13 +15,13 @@ pub(super) struct Place {
     pub bucket: String,
     /// Empty, or ends with `/`.
     prefix: String,
-    /// What all keys but the owner's begin with.
+    /// Common prefix of all keys except the owner's.
     pub own: String,
-    /// Where the credentials come from, for a person.
+    /// Source of the credentials, for error messages.
     pub credentials: String,
 }
 
-/// What a key below the prefix of the device is.
+/// What a key below the prefix of the device names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Named {
     Pack(u64),
@@ -30,14 +30,14 @@ pub(super) enum Named {
 }
 
 impl Named {
-    /// True for what says who has the tier, and not what is in it.
+    /// Returns true for objects that say who has the tier, rather than what it holds.
     pub fn is_claim(self) -> bool {
         matches!(self, Self::Claim(_))
     }
 }
 
 impl Place {
-    /// From `BUCKET/PREFIX`.
+    /// Parses `BUCKET/PREFIX`.
     pub fn of(store: StoreId, id: DeviceId, spec: &DeviceSpec, credentials: String) -> Result<Self> {
         let refuse = |why: &str| {
             let tier = format!("{} tier `{}` at {}", spec.kind.word(), spec.name, spec.path.display());
@@ -70,14 +70,14 @@ impl Place {
     pub fn catalogue_key(&self, sequence: u64) -> String {
         format!("{}map-{sequence:020}", self.own)
     }
-    /// What the keys of all claims begin with.
+    /// Common prefix of the keys of all claims.
     pub fn claims(&self) -> String {
         format!("{}claims/", self.own)
     }
     pub fn claim_key(&self, number: u64) -> String {
         format!("{}claim-{number:020}", self.claims())
     }
-    /// What an object of this device is.
+    /// What a key of this device names.
     pub fn named(&self, key: &str) -> Option<Named> {
         let (word, digits) = key.strip_prefix(&self.own)?.split_once('-')?;
         let number = Some(digits).filter(|digits| digits.len() == 20)?.parse().ok().filter(|n| *n < SEQUENCE_END)?;
@@ -88,15 +88,15 @@ impl Place {
             _ => None,
         }
     }
-    /// The tier as the subject of an error.
+    /// The tier, as the subject of an error.
     pub fn subject(&self) -> String {
         format!("{} tier `{}` at {}/{}", self.kind.word(), self.tier, self.bucket, self.prefix)
     }
-    /// One of its objects as the subject of an error.
+    /// One of its objects, as the subject of an error.
     pub fn object(&self, key: &str) -> String {
         format!("{} tier `{}`, object {}/{key}", self.kind.word(), self.tier, self.bucket)
     }
-    /// A refusal of the service as an error about an object.
+    /// Converts a refusal by the service into an error about an object.
     #[cold]
     pub fn error(&self, key: &str, refusal: &Refusal) -> Error {
         let next = match refusal.kind {
@@ -115,7 +115,7 @@ impl Place {
         };
         Error::new(refusal.kind, self.object(key)).because(refusal.cause.clone()).try_next(next)
     }
-    /// An object does not have the bytes that were written to it.
+    /// The error for an object whose bytes differ from those written.
     #[cold]
     pub fn damaged(&self, key: &str, why: impl Into<String>) -> Error {
         Error::new(ErrorKind::Corrupt, self.object(key))

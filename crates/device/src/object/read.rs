@@ -1,4 +1,4 @@
-//! Reads: from memory what is not sent yet, from the service the rest, whole checksum units at a time.
+//! Reads: unsent bytes from memory, the rest from the service in whole checksum units.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,22 +12,22 @@ use super::map::{Piece, Span};
 use super::pack::{Table, UNIT};
 use crate::sums::sum_of;
 
-/// One request asks for no more, unless a single run needs it.
+/// Upper bound of a request's bytes, unless a single run needs more.
 const REQUEST_BYTES: u32 = 4 << 20;
-/// Rather than asking twice, so many bytes in between are read and thrown away.
+/// A gap of up to this many bytes is read and discarded, to save a second request.
 const GAP_BYTES: u32 = 64 << 10;
 const REQUESTS_AT_ONCE: usize = 8;
 
-/// Bytes of one run that are wanted.
+/// Wanted bytes of one run.
 #[derive(Clone)]
 struct Want {
     pack: u64,
     table: Arc<Table>,
-    /// Whole units in the data of the pack, and the first one's checksum.
+    /// Whole units in the data of the pack, and the index of the first one's checksum.
     begin: u32,
     end: u32,
     sum: u32,
-    /// What of them is wanted, and where it goes.
+    /// The wanted part of them, and its offset in the caller's buffer.
     at: u32,
     len: u32,
     into: usize,
@@ -46,7 +46,7 @@ impl Inner {
         loop {
             let (spans, wants) = self.plan(offset, buf)?;
             let Err(error) = self.fetch(wants, buf) else { return Ok(()) };
-            // Bytes that were moved to another pack meanwhile are there; bytes damaged on the way may come whole.
+            // Bytes that moved meanwhile are in another pack; bytes damaged in transit may arrive whole.
             let repeated = seen.as_ref() == Some(&spans);
             if repeated || (seen.is_none() && !self.may_differ(&error)) {
                 return Err(error);
@@ -60,7 +60,7 @@ impl Inner {
             && !self.closing.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Copies what is in memory; gives where everything is and what has to be asked for.
+    /// Copies the bytes that are in memory; returns the spans of the range and what to request.
     fn plan(&self, offset: u64, buf: &mut [u8]) -> Result<(Vec<Span>, Vec<Want>)> {
         let state = self.state.lock();
         let spans = state.map.lookup(offset, buf.len() as u64);
@@ -82,7 +82,7 @@ impl Inner {
         Ok((spans, wants))
     }
 
-    /// Fails if bytes that nobody seems to have written may have been.
+    /// Fails if bytes that look unwritten may have been written and lost.
     fn check_absent(&self, state: &State, span: &Span) -> Result<()> {
         if let Some(at) = state.lost_in(span.offset, span.len) {
             return Err(Error::new(ErrorKind::NotFound, self.place.object(&self.place.own))
@@ -113,7 +113,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Reads ranges that are with the service and are known to be in one pack each; in the order given.
+    /// Reads ranges that the service has, each in one pack; in the given order.
     pub fn read_pieces(&self, pieces: &[Piece]) -> Result<Vec<u8>> {
         let mut buf = vec![0; pieces.iter().map(|piece| piece.len as usize).sum()];
         let mut wants = Vec::new();
@@ -157,7 +157,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Asks for bytes and checks them.
+    /// Requests bytes and checks them.
     fn ask(&self, request: &Request) -> Result<Bytes> {
         let Some(first) = request.wants.first() else { return Ok(Bytes::new()) };
         let key = self.place.pack_key(first.pack);
@@ -190,7 +190,7 @@ impl Request {
     }
 }
 
-/// As few requests as is reasonable.
+/// Combines wants into few requests.
 fn gather(mut wants: Vec<Want>) -> Vec<Request> {
     wants.sort_by_key(|want| (want.pack, want.begin, want.end));
     let mut requests: Vec<Request> = Vec::new();

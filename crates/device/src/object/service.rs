@@ -1,4 +1,4 @@
-//! What an object service owes: whole objects by key, and how it says no.
+//! The contract of an object service: whole objects by key, and how it refuses.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,54 +9,55 @@ use parking_lot::Mutex;
 
 /// A service of whole, immutable objects by key, all in one bucket.
 ///
-/// Calls may come from many threads at once, and none may take for ever.
+/// Calls may come from many threads at once, and each must return in bounded time.
 pub trait ObjectService: Send + Sync {
-    /// Stores an object, its parts one behind the other; on return it survives. With `only_new` it is refused with
-    /// `Exists` if the key is taken, as far as the service can tell; else it takes the place of what was there.
+    /// Stores an object made of consecutive parts; it is durable on return. With `only_new` a taken key is refused with
+    /// `Exists`, as far as the service can tell; without, the object replaces an existing one.
     fn put(&self, key: &str, parts: &[Bytes], only_new: bool) -> Answer<()>;
     /// Up to `len` bytes from `from` on; fewer if the object ends before.
     fn get(&self, key: &str, from: u64, len: u64) -> Answer<Bytes>;
-    /// Key and bytes of every object whose key begins with `prefix`, which ends with `/` or is empty.
+    /// Key and size of every object whose key begins with `prefix`, which ends with `/` or is empty.
     fn list(&self, prefix: &str) -> Answer<Vec<(String, u64)>>;
-    /// Deletes an object; no error if it is gone already.
+    /// Deletes an object; no error if it does not exist.
     fn delete(&self, key: &str) -> Answer<()>;
-    /// From now on others wait for what is asked, or no longer: what is not answered is given up sooner, if the service can.
+    /// Sets whether others wait for the requests from now on: if so, unanswered ones are abandoned sooner, if the
+    /// service can.
     fn hasten(&self, _is_in_haste: bool) {}
 }
 
-/// What a service says.
+/// The answer of a service.
 pub type Answer<T> = std::result::Result<T, Refusal>;
 
-/// Why a service did not do what it was asked for.
+/// Why a service refused a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
     /// What a program can act on.
     pub kind: ErrorKind,
-    /// For a person.
+    /// For error messages.
     pub cause: String,
-    /// The same may well succeed in a moment: the network, or a service that asks for patience.
+    /// The same request may well succeed in a moment: the network failed, or the service asks for patience.
     pub again: bool,
 }
 
 impl Refusal {
-    /// One for good.
+    /// A permanent refusal.
     pub fn new(kind: ErrorKind, cause: impl Into<String>) -> Self {
         Self { kind, cause: cause.into(), again: false }
     }
-    /// One that may pass.
+    /// A transient refusal.
     pub fn passing(cause: impl Into<String>) -> Self {
         Self { kind: ErrorKind::Io, cause: cause.into(), again: true }
     }
 }
 
-/// How long to bear with a service.
+/// Retry limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Patience {
-    /// Tries of one request, the first included.
+    /// Tries of one request, including the first.
     pub tries: u32,
-    /// Pause before the second; each later one is twice as long, up to [`PAUSE_MAX`].
+    /// Pause before the second try; each later one is twice as long, up to [`PAUSE_MAX`].
     pub pause: Duration,
-    /// No try begins when so much time has passed since the first.
+    /// No try begins later than this after the first.
     pub total: Duration,
 }
 
@@ -70,7 +71,7 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// For a device that is being opened: others wait meanwhile.
+    /// The limits for a device that is being opened, since others wait meanwhile.
     #[must_use]
     pub fn while_opening(self) -> Self {
         Self { total: self.total.min(Duration::from_secs(10)), ..self }
@@ -95,19 +96,19 @@ impl<S: ObjectService> ObjectService for Arc<S> {
     }
 }
 
-/// A service whose passing refusals are met with patience.
+/// Retries requests that a service refuses for the moment.
 ///
-/// Where a read was in vain for as long as that, others are tried but once for a moment ([`GONE_FOR`]), or not at all if
-/// the service let the last try wait: a read of many pieces takes about as long as one until it fails, not as long as
-/// all, and a service that is back and answers is found at once.
+/// When all tries of a long read have failed, other reads are tried only once for a while ([`GONE_FOR`]), or not at all
+/// if the service left the last try unanswered. So a failing read of many pieces takes about as long as one piece, not
+/// as long as all, and a service that answers again is found at once.
 pub struct Patient<S> {
     inner: S,
     patience: Patience,
-    /// The last read that came to nothing; none since one went well.
+    /// The last failed read; `None` after a read has succeeded.
     gone: Mutex<Option<Gone>>,
 }
 
-/// A read that was in vain.
+/// A read whose tries all failed.
 #[derive(Clone)]
 struct Gone {
     when: Instant,
@@ -116,17 +117,17 @@ struct Gone {
     is_silent: bool,
 }
 
-/// So long nobody is patient with a service after one read was in vain.
+/// How long reads are not retried after one has failed.
 pub const GONE_FOR: Duration = Duration::from_secs(3);
-/// Reads, and tries, that took less are made again each time.
+/// Reads, and tries, shorter than this are always repeated.
 const LONG: Duration = Duration::from_secs(1);
 
 impl<S> Patient<S> {
-    /// Wraps.
+    /// Wraps `inner`.
     pub fn new(inner: S, patience: Patience) -> Self {
         Self { inner, patience, gone: Mutex::new(None) }
     }
-    /// The last read, if it was in vain just now.
+    /// The last read, if it failed just now.
     fn just_gone(&self) -> Option<Gone> {
         self.gone.lock().clone().filter(|gone| gone.when.elapsed() < GONE_FOR)
     }
@@ -145,7 +146,7 @@ impl<S> Patient<S> {
                 let cause = format!("{} (tried {tried} times in {seconds:.1} s)", refusal.cause);
                 return Err(Refusal { cause, ..refusal });
             }
-            // Not all at the same moment, if several wait for the same service.
+            // Jitter, since several threads may wait for the same service.
             let spread = (begun.elapsed().subsec_nanos() % 1000) as f32 / 2000.0;
             std::thread::sleep(pause.mul_f32(0.75 + spread));
             pause = (pause * 2).min(PAUSE_MAX);
@@ -156,7 +157,7 @@ impl<S> Patient<S> {
 impl<S: ObjectService> ObjectService for Patient<S> {
     fn put(&self, key: &str, parts: &[Bytes], only_new: bool) -> Answer<()> {
         self.bear(|tried| match self.inner.put(key, parts, only_new) {
-            // The try before may have arrived although its answer did not.
+            // The previous try may have stored the object although its answer was lost.
             Err(refusal) if tried > 0 && refusal.kind == ErrorKind::Exists => match holds(&self.inner, key, parts) {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(refusal),
@@ -203,7 +204,7 @@ impl<S: ObjectService> ObjectService for Patient<S> {
     }
 }
 
-/// True if the object is what `parts` are, as far as its first part, its end and its length tell: the first part has the
+/// Returns true if the object matches `parts` by its first part, its end and its length: the first part holds the
 /// checksums of all others.
 pub(super) fn holds<S: ObjectService + ?Sized>(service: &S, key: &str, parts: &[Bytes]) -> Answer<bool> {
     let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
@@ -249,7 +250,7 @@ mod tests {
         }
     }
 
-    /// The first of many pieces is tried as often as patience says, and what that says is said of all.
+    /// The first of many pieces gets all tries, and its failure stands for all pieces.
     fn reads_in_vain(away: &Arc<Away>, pause: Duration) -> Patient<Arc<Away>> {
         let patience = Patience { tries: 3, pause, total: Duration::from_mins(1) };
         let patient = Patient::new(away.clone(), patience);

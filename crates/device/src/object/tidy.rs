@@ -1,8 +1,8 @@
-//! Garbage: packs that nothing needs are deleted, packs with little in them are packed anew.
+//! Garbage collection: deletes packs that nothing needs, and repacks packs with few live bytes.
 //!
-//! A crash at any point leaves the old bytes, the new ones or both, never neither: a pack is deleted only when all that
-//! took its place is acknowledged. Of bytes that are in two packs those born later count, and of those born together
-//! (the same, packed anew) either.
+//! A crash at any point leaves the old bytes, the new ones or both, never neither: a pack is deleted only when all
+//! packs that supersede its bytes are acknowledged. Of bytes in two packs those born later win; of bytes born together
+//! (the same bytes, repacked) either.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,16 +14,16 @@ use super::device::{Inner, State};
 use super::map::{Piece, Span};
 use super::pack::{Filling, RUNS_MAX};
 
-/// Packs below this share of the pack size are small: so many of them are put together.
+/// Packs below this share of the pack size are small; at least `SMALL_MIN` of them are combined.
 const SMALL_SHARE: u64 = 4;
 const SMALL_MIN: usize = 16;
-/// A catalogue is written when so many packs are not in the last one, or this share of all.
+/// A catalogue is written when the last one lacks this many packs, or this share of all packs.
 const UNCATALOGUED_MIN: usize = 64;
 const UNCATALOGUED_SHARE: usize = 16;
-/// Packs looked at for one new pack.
+/// Upper bound of packs examined for one new pack.
 const VICTIMS_MAX: usize = 1024;
 
-/// What is packed anew.
+/// Bytes to repack.
 struct Salvage {
     victims: Vec<u64>,
     spans: Vec<Span>,
@@ -31,10 +31,10 @@ struct Salvage {
 }
 
 impl Inner {
-    /// Tidies, from another thread if this device has any.
+    /// Collects garbage, on another thread if this device has any.
     pub fn tidy_soon(self: &Arc<Self>) {
         if !self.packing.background {
-            // What cannot be tidied now is looked at after the next sync.
+            // A failure is repeated after the next sync.
             let _ = self.tidy();
             return;
         }
@@ -46,7 +46,7 @@ impl Inner {
         let _ = std::thread::Builder::new().name("cenote-tidy".into()).spawn(tidy);
     }
 
-    /// Does nothing if somebody else is at it.
+    /// Does nothing if another thread is collecting.
     pub fn tidy(&self) -> Result<()> {
         let Some(_alone) = self.tidying.try_lock() else { return Ok(()) };
         self.delete_dead()?;
@@ -62,7 +62,7 @@ impl Inner {
         Ok(())
     }
 
-    /// True if the pack is with the service, and all that took bytes from it too.
+    /// Returns true if the service has the pack and all packs that superseded bytes of it.
     fn is_settled(state: &State, sequence: u64) -> bool {
         let unsent = state.unsent_from();
         let sent = sequence != state.filling.sequence && !state.sealed.contains_key(&sequence);
@@ -91,7 +91,7 @@ impl Inner {
         }
         for (done, sequence) in unwanted.iter().enumerate() {
             if self.closing.load(Ordering::Relaxed) {
-                break; // found to be garbage again when the device is opened
+                break; // the next opening finds it to be garbage again
             }
             let key = self.place.pack_key(*sequence);
             if let Err(refusal) = self.service.delete(&key) {
@@ -102,7 +102,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Packs to be packed anew: less than half live, or small and many.
+    /// Packs to repack: less than half live, or small and many.
     fn victims(&self, state: &State) -> Vec<u64> {
         let small_bytes = u64::from(self.packing.pack_bytes) / SMALL_SHARE;
         let (mut thin, mut small) = (Vec::new(), Vec::new());
@@ -120,12 +120,12 @@ impl Inner {
         if small.len() >= SMALL_MIN {
             thin.append(&mut small);
         }
-        // One thin pack alone is worth it, since half of it is garbage.
+        // A single thin pack is worth it, since half of it is garbage.
         thin.truncate(VICTIMS_MAX);
         thin
     }
 
-    /// As much as goes into one pack. `None` if all is well.
+    /// Takes as much as fits into one pack. `None` if nothing needs repacking.
     fn salvage(&self) -> Option<Salvage> {
         let state = self.state.lock();
         let mut salvage = Salvage { victims: Vec::new(), spans: Vec::new(), pieces: Vec::new() };
@@ -189,7 +189,7 @@ impl Inner {
         state.map.add_pack(sequence, Some(Arc::new(table)));
         state.uncatalogued += 1;
         for (offset, old, at) in moved {
-            // What changed meanwhile is no longer where it was read.
+            // Bytes that changed meanwhile are no longer where they were read.
             for span in state.map.lookup(offset, u64::from(old.len)) {
                 let skip = (span.offset - offset) as u32;
                 let Some(piece) = span.piece.filter(|piece| (piece.pack, piece.at) == (old.pack, old.at + skip)) else {
@@ -201,7 +201,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Finds out which packs cannot be read: they stay as they are, the others need not wait for them.
+    /// Finds the packs that cannot be read: they stay as they are, and the others need not wait for them.
     fn leave_damaged_alone(&self, salvage: &Salvage) {
         for victim in &salvage.victims {
             let pieces: Vec<Piece> = salvage.pieces.iter().filter(|piece| piece.pack == *victim).copied().collect();
@@ -218,7 +218,7 @@ impl Inner {
         state.uncatalogued >= UNCATALOGUED_MIN.max(packs / UNCATALOGUED_SHARE)
     }
 
-    /// Only what is in use stays; what is in use and in no pack is known to be lost.
+    /// Keeps only the bytes in use; bytes in use that no pack holds are recorded as lost.
     pub fn retain(&self, live: &mut dyn Iterator<Item = (u64, u64)>) {
         let mut state = self.state.lock();
         let mut at = 0;

@@ -7,9 +7,9 @@ mod fused;
 use cenote_model::SUM_UNIT_SHIFT;
 use crc_fast::{CrcAlgorithm::Crc32Iscsi, Digest};
 
-/// Bytes that one checksum covers.
+/// Bytes covered by one checksum.
 pub const SUM_UNIT_BYTES: usize = 1 << SUM_UNIT_SHIFT;
-/// Bytes summed and copied at a time where there is no better way: source and target of a piece fit the first level cache together.
+/// Bytes summed and copied at a time in the fallback: source and target of a piece fit the first level cache together.
 const PIECE_BYTES: usize = 8 << 10;
 
 /// The CRC-32C of bytes.
@@ -29,8 +29,8 @@ pub fn sums_of(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks(SUM_UNIT_BYTES).map(sum_of).collect()
 }
 
-/// The first unit whose checksum does not match, or `None` if all do.
-/// `bytes` begin at the unit that `sums` begin at. A wrong number of checksums is a mismatch.
+/// The first unit whose checksum does not match, or `None` if all match. `bytes` and `sums` begin at the same unit. A
+/// wrong number of checksums is a mismatch.
 pub fn verify(bytes: &[u8], sums: &[u32]) -> Option<usize> {
     let units = bytes.len().div_ceil(SUM_UNIT_BYTES);
     if units != sums.len() {
@@ -51,8 +51,8 @@ pub fn copy_and_sum(dst: &mut [u8], src: &[u8], sums: &mut Vec<u32>) {
 
 /// [`copy_and_sum`] to memory that others may read meanwhile.
 ///
-/// What is summed is what was read from `src` once more for the copy: if `src` changes meanwhile (it should not),
-/// the checksum may not match the copy, and later reads say so.
+/// The checksum and the copy read `src` separately: if `src` changes meanwhile (it should not), the checksum may not
+/// match the copy, and later reads report that.
 ///
 /// # Safety
 /// `dst` must be valid for writes of `src.len()` bytes and must not overlap `src`.
@@ -71,7 +71,7 @@ pub unsafe fn copy_and_sum_raw(dst: *mut u8, src: &[u8], sums: &mut Vec<u32>) {
         let mut digest = Digest::new(Crc32Iscsi);
         for piece in unit.chunks(PIECE_BYTES) {
             digest.update(piece);
-            // SAFETY: the pieces tile `src`, whose length `dst` is valid for; no overlap, says the caller.
+            // SAFETY: the pieces tile `src`, whose length `dst` is valid for; the caller guarantees no overlap.
             unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), dst.add(done), piece.len()) };
             done += piece.len();
         }
@@ -79,7 +79,7 @@ pub unsafe fn copy_and_sum_raw(dst: *mut u8, src: &[u8], sums: &mut Vec<u32>) {
     }
 }
 
-/// `copy_nonoverlapping` that is faster for stretches that are not in the caches.
+/// Like `copy_nonoverlapping`, but faster for uncached stretches.
 ///
 /// # Safety
 /// Both must be valid for `len` bytes and must not overlap.
@@ -87,11 +87,11 @@ pub unsafe fn copy_and_sum_raw(dst: *mut u8, src: &[u8], sums: &mut Vec<u32>) {
 pub unsafe fn copy_raw(dst: *mut u8, src: *const u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if len >= fused::COPY_MIN && fused::is_available() {
-        // SAFETY: available; the rest is the caller's promise.
+        // SAFETY: available; the caller guarantees the rest.
         unsafe { fused::copy_in_lanes(dst, src, len) };
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe { std::ptr::copy_nonoverlapping(src, dst, len) };
 }
 

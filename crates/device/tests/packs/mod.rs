@@ -1,5 +1,5 @@
-//! Random writes, syncs, discards and tidying, with the process dying before or after every request in turn: what was
-//! synced is there, what was not is as it was or as it was to be, and nothing else.
+//! Random writes, syncs, discards and garbage collection, with the process dying before or after every request in
+//! turn: synced bytes are there, unsynced bytes have their old or their new value, and nothing else.
 
 use cenote_device::Device;
 use cenote_device::conformance::seed;
@@ -20,13 +20,13 @@ fn open(service: &FakeService, create: bool) -> Result<ObjectDevice> {
     devices.open_one(STORE, ID, &spec(DeviceKind::S3, UNITS * UNIT, "64KiB"), create)
 }
 
-/// What each unit may hold: the last entry is what it holds as long as the process lives. Empty: anything.
+/// Possible contents of each unit: the last entry is the current one while the process lives. Empty: anything.
 struct Model(Vec<Vec<u32>>);
 
 impl Model {
     fn write(&mut self, unit: u64, tag: u32) {
         let may = &mut self.0[unit as usize];
-        // Discarded and written, but not synced: after a crash anything may be there, so nothing can be said.
+        // Discarded and written, but not synced: after a crash anything may be there, so no value can be checked.
         may.push(tag);
     }
     fn synced(&mut self) {
@@ -40,7 +40,7 @@ fn bytes_of(tag: u32) -> Vec<u8> {
     tag.to_le_bytes().repeat(UNIT as usize / 4)
 }
 
-/// The tag of a unit; it must be one whole write.
+/// The tag of a unit, which must hold one whole write.
 fn tag_of(device: &dyn Device, unit: u64) -> Result<u32> {
     let mut bytes = vec![0; UNIT as usize];
     device.read_at(unit * UNIT, &mut bytes)?;
@@ -52,14 +52,14 @@ fn tag_of(device: &dyn Device, unit: u64) -> Result<u32> {
 struct Run {
     service: FakeService,
     model: Model,
-    /// Units that were discarded and not synced anew since: a crash may show anything there.
+    /// Units that were discarded and not synced since: a crash may leave anything there.
     open: Vec<bool>,
     rng: SplitMix,
     tag: u32,
 }
 
 impl Run {
-    /// Until the process is dead or the steps are done.
+    /// Runs until the process is dead or the steps are done.
     fn live(&mut self, device: &ObjectDevice, steps: u32, what: &str) {
         for _ in 0..steps {
             let unit = self.rng.below(UNITS);
@@ -110,7 +110,7 @@ impl Run {
             }
         }
     }
-    /// A new process finds what it may find, and tells the device what it needs.
+    /// Checks what a new process finds, and tells the device what is in use.
     fn recover(&mut self, what: &str) -> ObjectDevice {
         self.service.revive();
         let device = open(&self.service, false).unwrap_or_else(|error| panic!("{what}: {error}"));

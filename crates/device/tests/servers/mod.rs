@@ -1,4 +1,5 @@
-//! Real services, started by `scripts/object_servers.py` once for all tests of a process. They end with it.
+//! Real services that `scripts/object_servers.py` starts once for all tests of a process. They end with the
+//! process.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -13,12 +14,12 @@ struct Servers {
     _script: Option<Child>,
 }
 
-/// What the script ends with if nothing is installed.
+/// The script's exit code if nothing is installed.
 const SKIPPED: i32 = 77;
 
 static SERVERS: OnceLock<Servers> = OnceLock::new();
 
-/// What is said of a service, by name; `None`, and why, if it is not there.
+/// The settings of a service, by name; `None`, with the reason printed, if it is not available.
 pub fn service(name: &str) -> Option<BTreeMap<String, String>> {
     let servers = SERVERS.get_or_init(start);
     let found = servers.found.as_ref().map(|found| found.get(name).cloned());

@@ -1,8 +1,8 @@
-//! Where this user's secrets may go. A store says both where its service is and where the secrets for it are, and a
-//! store directory that was unpacked under this user's name may be somebody else's work. So what the store says is not
-//! enough: the user has made a tier with that endpoint and those secrets before (which is noted among the user's own
-//! settings), or the secrets themselves name the endpoint, or who opens the store names the secrets
-//! (`CENOTE_CREDENTIALS`).
+//! Endpoints that may receive this user's secrets. A store names both its service and the place of the secrets for it,
+//! and a store directory unpacked under this user's name may be somebody else's work. So the store's word is not
+//! enough. One of these must hold: the user has created a tier with that endpoint and those secrets before (noted
+//! among the user's own settings); the secrets themselves name the endpoint; or whoever opens the store names the
+//! secrets (`CENOTE_CREDENTIALS`).
 
 use std::path::PathBuf;
 
@@ -12,12 +12,12 @@ use rustix::fs::Mode;
 use super::credentials::{Credentials, VARIABLE};
 use crate::store_dir::{StoreDir, make_private_dir, settings_dir};
 
-/// The file among a user's settings: a line for each endpoint and option `credentials`.
+/// Name of the file in the user's settings: a line for each pair of endpoint and option `credentials`.
 const FILE: &str = "secrets-go-to";
-/// Most bytes of it; the oldest lines go.
+/// Upper bound of the file's bytes; the oldest lines are dropped.
 const BYTES_MAX: usize = 32 << 10;
 
-/// What was approved, in the directory of a user's settings.
+/// The approved pairs, in the directory of a user's settings.
 struct Approved(PathBuf);
 
 impl Approved {
@@ -46,8 +46,8 @@ impl Approved {
     }
 }
 
-/// Endpoint and secrets of a tier in one line; `None` if the endpoint is not the store's to say, or what gets the
-/// requests is the vendor of the secrets itself.
+/// Endpoint and secrets of a tier in one line; `None` if the store does not choose the endpoint, or if the endpoint
+/// belongs to the vendor of the secrets.
 fn line_of(spec: &DeviceSpec) -> Option<String> {
     let endpoint = spec.options.get("endpoint")?.trim_end_matches('/');
     let host = endpoint
@@ -60,14 +60,15 @@ fn line_of(spec: &DeviceSpec) -> Option<String> {
     (!is_vendor).then(|| format!("{endpoint} {secrets}")).filter(|line| is_line(line))
 }
 
-/// True if whoever opens the store names the secrets, or other rules hold, since it is another user's.
+/// Returns true if other rules decide: whoever opens the store names the secrets, or the store belongs to another
+/// user.
 fn is_judged_elsewhere(owner: Option<u32>) -> bool {
     let me = rustix::process::geteuid().as_raw();
     let is_chosen = std::env::var(VARIABLE).is_ok_and(|chosen| !chosen.is_empty());
     is_chosen || owner.is_none_or(|owner| owner != me)
 }
 
-/// This user makes a tier: from now on its secrets may go there.
+/// Approves a tier that this user creates: from now on its secrets may go to its endpoint.
 pub(crate) fn approve(spec: &DeviceSpec, owner: Option<u32>) {
     let Some(line) = line_of(spec).filter(|_| !is_judged_elsewhere(owner)) else { return };
     let noted = settings_dir().and_then(|dir| Approved(dir).note(&line));
@@ -76,7 +77,7 @@ pub(crate) fn approve(spec: &DeviceSpec, owner: Option<u32>) {
     }
 }
 
-/// An error unless this user's secrets may go where a tier says.
+/// Fails unless this user's secrets may go to the tier's endpoint.
 pub(crate) fn check(spec: &DeviceSpec, owner: Option<u32>) -> Result<()> {
     let Some(line) = line_of(spec).filter(|_| !is_judged_elsewhere(owner)) else { return Ok(()) };
     let known = settings_dir().and_then(|dir| Approved(dir).has(&line));
@@ -94,7 +95,7 @@ pub(crate) fn check(spec: &DeviceSpec, owner: Option<u32>) -> Result<()> {
         )))
 }
 
-/// True if the file of the secrets says that they are for this endpoint.
+/// Returns true if the file with the secrets names this endpoint.
 fn is_named_by_secrets(spec: &DeviceSpec, owner: Option<u32>) -> bool {
     let endpoint = spec.options.get("endpoint").map(|url| url.trim_end_matches('/'));
     let Ok(credentials) = Credentials::of(spec.kind, spec.options.get("credentials"), owner) else { return false };

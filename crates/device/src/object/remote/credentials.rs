@@ -1,8 +1,8 @@
-//! Where the secrets are, and what they are now. Never kept by the store: only where they are is.
+//! The source of the secrets, and their current values. A store keeps only the source.
 //!
-//! A store says both where its service is and where the secrets for it are. So whoever wrote a store could have
-//! another user's secrets sent to a service of their own. Therefore a store of another user gets secrets only from a
-//! file of that user's, unless who opens it names them.
+//! A store names both its service and the place of the secrets for it, so the author of a store could have another
+//! user's secrets sent to a service of their own. Therefore a store of another user gets secrets only from a file of
+//! that user, unless whoever opens the store names the secrets.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,33 +12,33 @@ use std::path::{Path, PathBuf};
 use cenote_model::DeviceKind;
 use rustix::fs::{FileType, Mode, OFlags};
 
-/// Where to look.
+/// Where to look for secrets.
 #[derive(Clone, Debug)]
 pub(super) struct Credentials {
     source: Source,
-    /// What names of variables and entries may begin with, `_` excluded.
+    /// Permitted prefixes of variables and entries, without `_`.
     vendors: &'static [&'static str],
-    /// Who opens the store named them, not the store.
+    /// Whoever opens the store named the source, not the store.
     is_chosen: bool,
-    /// Whom the store belongs to, if that is known.
+    /// Owner of the store, if known.
     owner: Option<u32>,
 }
 
-/// Where the user who opens a store has the secrets for its tiers, whatever the store says: written as the option
-/// `credentials` is.
+/// Variable by which the user who opens a store names the secrets for its tiers, whatever the store says; same form
+/// as the option `credentials`.
 pub(super) const VARIABLE: &str = "CENOTE_CREDENTIALS";
 
 #[derive(Clone, Debug)]
 enum Source {
-    /// A file like `~/.aws/credentials`, and the part of it.
+    /// A file like `~/.aws/credentials`, and a section of it.
     File(PathBuf, String),
-    /// Variables that begin with this and `_`.
+    /// Variables with this prefix and `_`.
     Variables(String),
     /// The usual variables, then the usual file.
     Usual,
 }
 
-/// Secrets by name. Has no `Debug`, so that none is written anywhere.
+/// Secrets by name. Without `Debug`, so that no log contains them.
 pub(super) struct Secrets {
     of_file: BTreeMap<String, String>,
     prefixes: Vec<String>,
@@ -56,7 +56,7 @@ impl fmt::Display for Credentials {
 }
 
 impl Credentials {
-    /// From the option `credentials` of a tier. Never repeats it in an error: it may be the secret itself.
+    /// Parses the option `credentials` of a tier. Errors never repeat it: it may be the secret itself.
     pub fn of(kind: DeviceKind, option: Option<&str>, owner: Option<u32>) -> Result<Self, &'static str> {
         let chosen = std::env::var(VARIABLE).ok().filter(|chosen| !chosen.is_empty());
         let source = Self::source(chosen.as_deref().or(option))?;
@@ -82,12 +82,12 @@ impl Credentials {
         }
         Ok(Source::File(path, profile.to_owned()))
     }
-    /// Another user who decides what the store says.
+    /// Another user who controls what the store says.
     fn stranger(&self) -> Option<u32> {
         let me = rustix::process::geteuid().as_raw();
         self.owner.filter(|owner| !self.is_chosen && ![0, me].contains(owner))
     }
-    /// The text of a file that may be relied on.
+    /// The text of a trustworthy file.
     fn text_of(&self, path: &Path) -> Result<String, String> {
         let failed = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
         let links = if self.stranger().is_some() { OFlags::NOFOLLOW } else { OFlags::empty() };
@@ -114,7 +114,7 @@ impl Credentials {
         Ok(text)
     }
 
-    /// What they are now, or why they cannot be read.
+    /// The current secrets, or why they cannot be read.
     pub fn read(&self) -> Result<Secrets, String> {
         if let (Some(owner), Source::Variables(_) | Source::Usual) = (self.stranger(), &self.source) {
             return Err(format!(
@@ -145,7 +145,7 @@ fn choose() -> String {
     format!("to use secrets of your own for it, set {VARIABLE} to FILE#PROFILE or env:PREFIX")
 }
 
-/// The part of the file that the tools of AWS would take.
+/// The section of the file that AWS tools would use.
 fn usual_file() -> Option<BTreeMap<String, String>> {
     let path = std::env::var_os("AWS_SHARED_CREDENTIALS_FILE")
         .map(PathBuf::from)
@@ -154,7 +154,7 @@ fn usual_file() -> Option<BTreeMap<String, String>> {
     section(&std::fs::read_to_string(path).ok()?, &profile)
 }
 
-/// The entries of one part of a file: `[name]`, then `key = value` lines; `#` and `;` begin comments.
+/// The entries of one section of a file: `[name]`, then `key = value` lines; `#` and `;` begin comments.
 fn section(text: &str, wanted: &str) -> Option<BTreeMap<String, String>> {
     let mut found = None;
     let mut inside = false;
@@ -172,7 +172,7 @@ fn section(text: &str, wanted: &str) -> Option<BTreeMap<String, String>> {
 }
 
 impl Secrets {
-    /// The one of that name: `aws_NAME`, `os_NAME` or just `NAME` in a file, `PREFIX_NAME` in the environment.
+    /// The secret of that name: `aws_NAME`, `os_NAME` or just `NAME` in a file, `PREFIX_NAME` in the environment.
     pub fn get(&self, name: &str) -> Option<String> {
         let of_vendor = self.vendors.iter().map(|vendor| format!("{}_{name}", vendor.to_ascii_lowercase()));
         let mut in_file = of_vendor.chain([name.to_owned()]).filter_map(|name| self.of_file.get(&name).cloned());
@@ -241,7 +241,7 @@ mod tests {
             assert!(is_given || option == Some("/dev/zero") || given.unwrap_err().contains("CENOTE_CREDENTIALS"));
         }
         if me == 0 {
-            // A file of the store's owner is for that owner to say, and not for others who open the store.
+            // A file of the store's owner serves that owner's stores, and not others who open the store.
             std::os::unix::fs::chown(&path, Some(stranger), None).unwrap();
             assert!(read(Some(&file), Some(stranger)).is_ok());
             assert!(read(Some(&link), Some(stranger)).is_err(), "through a link");

@@ -1,4 +1,4 @@
-//! HTTP as `opendal` wants it, made by the thread that asks: no runtime, no threads that a fork would lose, and a
+//! An HTTP client for `opendal` that runs on the calling thread: no runtime, no threads that a fork would lose, and a
 //! time-out for everything.
 
 use std::fmt::{self, Write as _};
@@ -15,16 +15,16 @@ use opendal_core::{Buffer, Error, ErrorKind, HttpBody, HttpTransport};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, SendBody};
 
-/// How long one request may take.
+/// Time limits of one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
-    /// To find the service and be let in.
+    /// To resolve the service's name and connect.
     pub connect: Duration,
     /// From the last byte of a request to the first of the answer.
     pub answer: Duration,
-    /// The same while others wait for a tier to be opened.
+    /// The same limit while others wait for a tier to be opened.
     pub answer_soon: Duration,
-    /// A request with all its bytes, both ways.
+    /// For a request with all its bytes, in both directions.
     pub whole: Duration,
 }
 
@@ -39,10 +39,10 @@ impl Default for Timeouts {
     }
 }
 
-/// Answers that come more slowly than this are given up, though not sooner than the first byte of one would be.
+/// Answers slower than this are abandoned, but not before the time limit for a first byte.
 const BYTES_PER_S_MIN: u64 = 64 << 10;
 const IDLE_MAX: usize = 16;
-/// So much of what a service has to say about an error is repeated.
+/// Upper bound of the service's error text that is repeated.
 const TEXT_BYTES: usize = 300;
 
 /// Makes requests. Cheap to clone; clones share their connections.
@@ -51,27 +51,27 @@ pub(super) struct Http {
     agent: Agent,
     settings: Settings,
     timeouts: Timeouts,
-    /// Others wait for what is asked now.
+    /// Others wait for the current requests.
     is_in_haste: Arc<AtomicBool>,
 }
 
-/// What `opendal` has no words for.
+/// Settings that `opendal` cannot express.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Settings {
-    /// Objects that are put must not be there yet.
+    /// A put must not replace an existing object.
     pub only_new: bool,
-    /// Have the service check what arrives by the MD5 in `ETag`, as Swift does.
+    /// Let the service check a put by the MD5 in `ETag`, as Swift does.
     pub etag: bool,
 }
 
-/// Why there is no good answer.
+/// Why there is no successful answer.
 #[derive(Debug)]
 pub(super) enum Said {
-    /// The service says no, and what else it says.
+    /// The service refuses; its status and text.
     Status(StatusCode, String),
-    /// Nobody answers.
+    /// No answer.
     Nothing(String),
-    /// All that there is of the range that was asked for, which ends earlier.
+    /// The range ends early; these bytes are all of it.
     Short(Bytes),
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for Said {
 impl std::error::Error for Said {}
 
 impl Http {
-    /// `local`: the service is on this machine, no proxy is asked.
+    /// `local`: the service is on this machine, so no proxy is used.
     pub fn new(local: bool, timeouts: Timeouts) -> Self {
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
         let mut config = Agent::config_builder()
@@ -112,7 +112,7 @@ impl Http {
             is_in_haste: Arc::default(),
         }
     }
-    /// From now on others wait for what is asked, or no longer.
+    /// Sets whether others wait for the requests from now on.
     pub fn hasten(&self, is_in_haste: bool) {
         self.is_in_haste.store(is_in_haste, Ordering::Relaxed);
     }
@@ -120,7 +120,7 @@ impl Http {
         Self { settings, ..self.clone() }
     }
 
-    /// Makes a request and reads all of the answer, whatever its status.
+    /// Makes a request and reads the whole answer, whatever its status.
     pub fn ask(&self, request: Request<Buffer>) -> Result<Response<Bytes>, Said> {
         let nothing = |error: &ureq::Error| Said::Nothing(format!("{error}"));
         let (mut parts, body) = request.into_parts();
@@ -137,7 +137,7 @@ impl Http {
             let request = self.agent.configure_request(request).timeout_recv_response(Some(answer_in));
             self.agent.run(request.build())
         } else {
-            // A service that falls silent in the middle of an answer is known before all time is up that a long one may take.
+            // Detects a service that falls silent during an answer before the limit for long answers has passed.
             let slowest = Duration::from_secs(range_len(&parts.headers).unwrap_or(0) / BYTES_PER_S_MIN);
             let request = self.agent.configure_request(Request::from_parts(parts, ()));
             let request = request.timeout_recv_response(Some(answer_in));
@@ -159,14 +159,14 @@ impl Http {
             let mut md5 = Md5::new();
             body.clone().for_each(|part: Bytes| md5.update(&part));
             let digits = md5.finalize().iter().fold(String::new(), |mut digits, byte| {
-                let _ = write!(digits, "{byte:02x}"); // into memory
+                let _ = write!(digits, "{byte:02x}"); // writes to memory
                 digits
             });
             headers.extend(HeaderValue::try_from(digits).map(|digits| (ETAG, digits)));
         }
     }
 
-    /// The same, with what is not a success as an error.
+    /// Like [`Http::ask`], but a status other than success is an error.
     pub fn ask_well(&self, request: Request<Buffer>) -> Result<Response<Bytes>, Said> {
         let answer = self.ask(request)?;
         let status = answer.status();
@@ -177,13 +177,13 @@ impl Http {
     }
 }
 
-/// How many bytes a request asks for, if it asks for a range.
+/// Number of bytes in a request's range, if it has one.
 fn range_len(headers: &http::HeaderMap) -> Option<u64> {
     let (first, last) = headers.get(RANGE)?.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
     Some(last.parse::<u64>().ok()?.checked_sub(first.parse().ok()?)? + 1)
 }
 
-/// What a service says, on one line and not too much of it.
+/// The text of a service, on one line and shortened.
 fn shortened(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * TEXT_BYTES)]);
     let field = |name: &str| {

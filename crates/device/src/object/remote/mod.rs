@@ -36,31 +36,31 @@ pub struct Remote {
     region: Option<String>,
     credentials: Credentials,
     http: Http,
-    /// How requests are made until the credentials change.
+    /// The session in use until the credentials change.
     session: Mutex<Option<Arc<Session>>>,
-    /// The service knows no conditions for what is put: one looks first.
+    /// The service supports no conditional puts: check for the object first.
     looks_first: AtomicBool,
 }
 
-/// What is good until the credentials change.
+/// What stays valid until the credentials change.
 struct Session {
     operator: Operator,
-    /// The same, for objects that must not be there yet.
+    /// The same operator for objects that must not exist yet.
     creator: Operator,
 }
 
 impl Remote {
-    /// The bucket of a tier, with the preset time-outs.
+    /// The bucket of a tier, with default time-outs.
     pub fn new(spec: &DeviceSpec) -> Result<Self> {
         Self::with_timeouts(spec, Timeouts::default())
     }
 
-    /// The bucket of a tier. Asks nobody yet, but for its options: `InvalidInput` names the one that is no good.
+    /// The bucket of a tier. Checks only its options and makes no request: `InvalidInput` names the invalid option.
     pub fn with_timeouts(spec: &DeviceSpec, timeouts: Timeouts) -> Result<Self> {
         Self::of_owner(spec, timeouts, None)
     }
 
-    /// The same for a store that belongs to a user: not everybody's secrets are for everybody's stores.
+    /// Like [`Remote::with_timeouts`] for a store of `owner`: not everybody's secrets serve everybody's stores.
     pub fn of_owner(spec: &DeviceSpec, timeouts: Timeouts, owner: Option<u32>) -> Result<Self> {
         let refuse = |option: &str, why: &str, next: &str| {
             Error::new(ErrorKind::InvalidInput, format!("tier `{}`, option `{option}`", spec.name))
@@ -90,7 +90,7 @@ impl Remote {
         })
     }
 
-    /// Does something with a session; once more with another one if this one is refused.
+    /// Runs `act` with a session; once more with a new session if the service refuses this one.
     fn with<T>(&self, act: impl Fn(&Session) -> opendal_core::Result<T>) -> Answer<T> {
         let session = self.session(None)?;
         match act(&session).map_err(|error| refusal_of(&error)) {
@@ -102,7 +102,7 @@ impl Remote {
         }
     }
 
-    /// The session; another one if it is the one that was refused.
+    /// The current session; a new one if the current session is the refused one.
     fn session(&self, refused: Option<&Arc<Session>>) -> Answer<Arc<Session>> {
         let mut current = self.session.lock();
         if let Some(session) = current.as_ref().filter(|now| !refused.is_some_and(|was| Arc::ptr_eq(now, was))) {
@@ -218,12 +218,12 @@ impl ObjectService for Remote {
     }
 }
 
-/// What [`Http`] said.
+/// The cause that [`Http`] reported.
 fn said(error: &opendal_core::Error) -> Option<&Said> {
     std::error::Error::source(error)?.downcast_ref()
 }
 
-/// What a service or the way to it said, as one of our own.
+/// Converts an error of the service or of the connection into a [`Refusal`].
 fn refusal_of(error: &opendal_core::Error) -> Refusal {
     let Some(said) = said(error) else {
         return match error.kind() {
@@ -233,7 +233,7 @@ fn refusal_of(error: &opendal_core::Error) -> Refusal {
     };
     let Said::Status(status, text) = said else { return Refusal::passing(said.to_string()) };
     let (kind, again) = match *status {
-        // Ceph says so when a quota is used up, and all of S3 when a clock is wrong.
+        // Ceph reports a used-up quota so, and all S3 services a wrong clock.
         StatusCode::FORBIDDEN if text.contains("QuotaExceeded") => (ErrorKind::Full, false),
         StatusCode::FORBIDDEN if text.contains("RequestTimeTooSkewed") => (ErrorKind::Io, false),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => (ErrorKind::PermissionDenied, false),
@@ -263,7 +263,7 @@ fn check_url(url: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// No proxy is asked for what is here.
+/// No proxy is used for this machine.
 fn is_on_this_machine(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     ["127.", "localhost", "[::1]"].iter().any(|here| rest.starts_with(here))
@@ -277,8 +277,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future in this thread. Requests are made by whoever waits for them ([`Http`]), so there is hardly anything to
-/// wait for here.
+/// Runs a future on this thread. Whoever waits for a request makes it ([`Http`]), so the future hardly ever waits.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Arc::new(Unpark(std::thread::current())).into();

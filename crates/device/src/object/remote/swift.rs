@@ -9,10 +9,10 @@ use super::credentials::Secrets;
 use super::http::{Http, Said};
 use crate::object::service::{Answer, Refusal};
 
-/// What a service grants for some time.
+/// A time-limited grant by the service.
 pub(super) struct Grant {
     pub token: String,
-    /// Where the account is.
+    /// URL of the account.
     pub storage_url: String,
 }
 
@@ -20,7 +20,7 @@ fn denied(why: impl Into<String>) -> Refusal {
     Refusal::new(ErrorKind::PermissionDenied, why)
 }
 
-/// Asks for a token. `endpoint`: where to sign in, if the credentials do not say.
+/// Requests a token. `endpoint`: where to sign in, if the credentials do not say.
 pub(super) fn sign_in(http: &Http, endpoint: Option<&str>, region: Option<&str>, secrets: &Secrets) -> Answer<Grant> {
     if let (Some(token), Some(storage_url)) = (secrets.get("auth_token"), secrets.get("storage_url")) {
         return Ok(Grant { token, storage_url });
@@ -116,7 +116,7 @@ fn version_3(http: &Http, url: &str, region: Option<&str>, secrets: &Secrets) ->
     Ok(Grant { token, storage_url: storage_url.trim_end_matches('/').to_owned() })
 }
 
-/// The public address of the object store.
+/// The public URL of the object store.
 fn storage_of(answer: &Value, region: Option<&str>) -> Option<String> {
     let services = answer["token"]["catalog"].as_array()?;
     let store = services.iter().find(|service| service["type"] == "object-store")?;
