@@ -2,24 +2,24 @@
 
 use crate::{BLOCK_SHIFT_DEFAULT, ContainerId};
 
-/// When an update to a container is acknowledged, and what then survives. `docs/semantics.md` has the full table.
+/// Durability class: when an update is acknowledged, and what survives then. `docs/semantics.md` has the full table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum Durability {
     /// Acknowledged when the data are on a persistent tier and the journal is on media: survives power loss.
     Sync = 0,
-    /// Acknowledged in the fastest tier with room: survives the death of any process at once,
-    /// and power loss once drained, which happens behind the compute; `flush` is the barrier.
+    /// Acknowledged in the fastest tier with room. Survives the death of any process at once, and power loss after
+    /// write-back (drain), which runs behind the compute; `flush` is the barrier.
     #[default]
     Async = 1,
-    /// Never drained for durability's sake: survives the death of processes, not power loss.
+    /// Never written back for durability: survives the death of processes, not power loss.
     Scratch = 2,
-    /// Like `Async`, but data go straight to the lowest persistent tier and leave the faster ones to others.
+    /// Like `Async`, but data go straight to the lowest persistent tier and leave the faster tiers to others.
     Bypass = 3,
 }
 
 impl Durability {
-    /// The word for it: `sync`, `async`, `scratch`, `bypass`.
+    /// Its name: `sync`, `async`, `scratch`, `bypass`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Sync => "sync",
@@ -28,8 +28,8 @@ impl Durability {
             Self::Bypass => "bypass",
         }
     }
-    /// True if single calls in a container of durability `own` may ask for this: for more than that promises, or another
-    /// place; never for less, and for nothing else where nothing is kept.
+    /// Returns true if a single call in a container of durability `own` may ask for this durability: one that promises
+    /// more, or another place; never one that promises less, and no other one in a container that keeps nothing.
     pub fn may_be_in(self, own: Self) -> bool {
         match own {
             Self::Scratch => self == Self::Scratch,
@@ -39,50 +39,50 @@ impl Durability {
     }
 }
 
-/// What is fixed, and what is preset, when a container is made.
+/// Settings of a new container: what is fixed, and what can change later.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContainerSpec {
-    /// Block size (as a power of two) of objects that name none. 6 to 24.
+    /// Default block size of objects, as a power of two. 6 to 24.
     pub block_shift: u8,
     /// When updates are acknowledged.
     pub durability: Durability,
-    /// Most bytes that the container's extents may take; 0 for no limit.
+    /// Quota: upper bound of the bytes in the container's extents; 0 for no limit.
     pub quota_bytes: u64,
     /// Name of the placement policy; empty for the default (`fast-first`).
     pub policy: String,
-    /// Numeric user that owns the container; filled in from the session's credentials when it is made, if `None`. A
-    /// container without one is the store's owner's.
+    /// Numeric user that owns the container; if `None`, creation fills in the session's user. A container without an
+    /// owner belongs to the store's owner.
     pub owner_uid: Option<u32>,
-    /// Numeric group of the container; filled in likewise.
+    /// Numeric group of the container; filled in the same way.
     pub owner_gid: Option<u32>,
-    /// Who may do what, as the nine bits of a file's mode: reading is looking at anything in it, writing is changing
-    /// it. Bits for execution are kept and mean nothing.
+    /// Permissions, as the nine bits of a file's mode: reading covers any content, writing any change of it. Execution
+    /// bits are kept and mean nothing.
     pub mode: u16,
 }
 
-/// Mode of a container for which none was asked.
+/// Default mode of a container.
 pub const CONTAINER_MODE: u16 = 0o755;
-/// Mode of a container that is its owner's alone; also that of containers made before there were modes.
+/// Mode of a container that only its owner may use; also that of containers older than modes.
 pub const CONTAINER_MODE_PRIVATE: u16 = 0o700;
-/// The bits that a mode can have.
+/// All bits of a mode.
 pub const CONTAINER_MODE_BITS: u16 = 0o777;
 
-/// What somebody may do with a container.
+/// A right on a container.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Right {
-    /// Find it: see its label and settings. Whoever may read or write it, and its owner.
+    /// Find it: see its label and settings. Granted to whoever may read or write it, and to its owner.
     Find,
-    /// Look at what is in it.
+    /// Read its content.
     Read,
-    /// Change what is in it.
+    /// Change its content.
     Write,
     /// Rename it, delete it, change its settings.
     Own,
 }
 
 impl ContainerSpec {
-    /// True if a user with these groups may do that. The owner of the store and root may do all: they are not asked
-    /// about here.
+    /// Returns true if a user with these groups has the right. Not for the owner of the store and root, who may do
+    /// everything.
     #[must_use]
     pub fn allows(&self, uid: u32, is_in_group: impl Fn(u32) -> bool, right: Right) -> bool {
         let is_owner = self.owner_uid == Some(uid);
@@ -116,45 +116,45 @@ impl Default for ContainerSpec {
     }
 }
 
-/// A container as it stands.
+/// A container's current state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContainerInfo {
-    /// Its id, which a rename keeps.
+    /// Its id, which stays the same after a rename.
     pub id: ContainerId,
     /// Its label, unique in the store.
     pub label: String,
     /// Its settings.
     pub spec: ContainerSpec,
-    /// Objects in it.
+    /// Number of its objects.
     pub objects: u64,
-    /// Indices in it.
+    /// Number of its indices.
     pub indices: u64,
-    /// Index records in it.
+    /// Number of its index records.
     pub records: u64,
-    /// Bytes that its live extents take on all devices.
+    /// Bytes of its live extents on all devices.
     pub stored_bytes: u64,
 }
 
-/// A snapshot of a container as it stands. Its content is read like that of a container whose id is `id`.
+/// A snapshot of a container. Its content is read like that of a container whose id is `id`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SnapshotInfo {
-    /// What its objects and indices are read by.
+    /// Id by which its objects and indices are read.
     pub id: ContainerId,
-    /// The container that it is of.
+    /// Its container.
     pub of: ContainerId,
     /// Its name, unique among the snapshots of the container.
     pub name: String,
-    /// Epoch at which it was made: it has what the container held then.
+    /// Epoch of its creation, whose state it holds.
     pub epoch: u64,
-    /// When it was made, in milliseconds since 1970.
+    /// Time of its creation, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// Objects in it.
+    /// Number of its objects.
     pub objects: u64,
-    /// Indices in it.
+    /// Number of its indices.
     pub indices: u64,
-    /// Index records in it.
+    /// Number of its index records.
     pub records: u64,
-    /// Bytes that its extents cover, those that it shares with the container included.
+    /// Bytes that its extents cover, including those shared with the container.
     pub stored_bytes: u64,
 }
 

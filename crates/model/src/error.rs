@@ -8,36 +8,36 @@ use std::fmt;
 pub enum ErrorKind {
     /// No such store, container, object, index or device.
     NotFound = 1,
-    /// It is there already.
+    /// It exists already.
     Exists = 2,
-    /// The request makes no sense: a bad size, range, name or combination.
+    /// The request is invalid: a bad size, range, name or combination.
     InvalidInput = 3,
-    /// A limit of the format or a quota would be passed.
+    /// The request exceeds a limit of the format or a quota.
     LimitExceeded = 4,
     /// All tiers that may take the data are full.
     Full = 5,
     /// Stored bytes do not match their checksum, or metadata contradict each other.
     Corrupt = 6,
-    /// Written by a version that this one cannot read, or an unknown format.
+    /// A version that this one cannot read, or an unknown format.
     VersionMismatch = 7,
-    /// This user may not.
+    /// This user lacks the permission.
     PermissionDenied = 8,
     /// Another transaction changed what this one had read.
     Conflict = 9,
     /// The device or file system failed.
     Io = 10,
-    /// Another process has the store for itself, or it is shutting down.
+    /// Another process has the store exclusively, or the store is shutting down.
     Busy = 11,
-    /// The daemon went away and what was in flight cannot be confirmed.
+    /// The daemon is gone and requests in flight cannot be confirmed.
     Disconnected = 12,
-    /// Asked for something that this version does not do.
+    /// This version does not support the request.
     Unsupported = 13,
     /// A bug in Cenote.
     Internal = 14,
 }
 
 impl ErrorKind {
-    /// The kind with this number, if there is one.
+    /// The kind with this code, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
         use ErrorKind as K;
         [
@@ -59,7 +59,7 @@ impl ErrorKind {
         .into_iter()
         .find(|kind| *kind as u8 == code)
     }
-    /// True if the same call may succeed later with nothing changed.
+    /// Returns true if the same call may succeed later with nothing changed.
     pub fn retry_helps(self) -> bool {
         matches!(self, Self::Busy | Self::Disconnected | Self::Conflict | Self::Full)
     }
@@ -107,19 +107,19 @@ impl Error {
     pub fn new(kind: ErrorKind, subject: impl Into<String>) -> Self {
         Self(Box::new(Inner { kind, subject: subject.into(), cause: String::new(), next_step: String::new() }))
     }
-    /// Adds why.
+    /// Adds the cause.
     #[must_use]
     pub fn because(mut self, cause: impl Into<String>) -> Self {
         self.0.cause = cause.into();
         self
     }
-    /// Adds what the user can do about it.
+    /// Adds what the user can do.
     #[must_use]
     pub fn try_next(mut self, step: impl Into<String>) -> Self {
         self.0.next_step = step.into();
         self
     }
-    /// The operating system's refusal of something done to `subject`.
+    /// The error for the operating system's refusal of an operation on `subject`.
     #[cold]
     pub fn io(subject: impl Into<String>, error: &std::io::Error) -> Self {
         let kind = match error.kind() {
@@ -130,19 +130,19 @@ impl Error {
         };
         Self::new(kind, subject).because(error.to_string())
     }
-    /// What a program can act on.
+    /// Its kind, which a program can act on.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
-    /// What it is about.
+    /// Its subject.
     pub fn subject(&self) -> &str {
         &self.0.subject
     }
-    /// Why; may be empty.
+    /// Its cause; may be empty.
     pub fn cause(&self) -> &str {
         &self.0.cause
     }
-    /// What to do; may be empty.
+    /// The next step for the user; may be empty.
     pub fn next_step(&self) -> &str {
         &self.0.next_step
     }

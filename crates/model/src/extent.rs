@@ -7,10 +7,10 @@ use crate::{DeviceId, NodeId, Packed, SUM_UNIT_SHIFT};
 /// How a run's bytes are encoded on the device.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Encoding {
-    /// As the user gave them.
+    /// Plain bytes.
     #[default]
     Plain,
-    /// Compressed, unit by unit. The engine alone makes such runs, when it copies to a tier that asks for it.
+    /// Compressed, unit by unit. Only the engine creates such runs, when it copies to a tier that asks for compression.
     Packed(Arc<Packed>),
 }
 
@@ -37,10 +37,10 @@ impl Sums {
     }
 }
 
-/// A view into a *run* of bytes on a device: the run is what was written, allocated and checksummed at once;
-/// the extent is the part of it that is still current. Overwriting the middle of an extent leaves two extents on one run.
+/// A view into a *run* of bytes on a device: a run is written, allocated and checksummed at once; the extent is the
+/// part of it that is still current. Overwriting the middle of an extent leaves two extents on one run.
 ///
-/// Sits in an object's map under the byte offset that it begins at.
+/// An object's map holds it under the offset of its first byte.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// The node that holds the run.
@@ -57,7 +57,7 @@ pub struct Extent {
     pub skip: u32,
     /// Bytes in this extent.
     pub len: u32,
-    /// Checksums of the run's units of 2^[`SUM_UNIT_SHIFT`] bytes, as the user gave them.
+    /// Checksums of the run's units of 2^[`SUM_UNIT_SHIFT`] plain bytes.
     pub sums: Sums,
 }
 
@@ -66,11 +66,11 @@ impl Extent {
     pub fn whole(device: DeviceId, run_offset: u64, run_len: u32, sums: Sums) -> Self {
         Self { node: NodeId(0), device, encoding: Encoding::Plain, run_offset, run_len, skip: 0, len: run_len, sums }
     }
-    /// Offset on the device of this extent's first byte. Meaningful for plain runs.
+    /// Offset of this extent's first byte on the device. Meaningful for plain runs.
     pub fn device_offset(&self) -> u64 {
         self.run_offset + u64::from(self.skip)
     }
-    /// The part that begins `from` bytes in and is `len` bytes long.
+    /// The part that begins at byte `from` of the extent and is `len` bytes long.
     ///
     /// # Panics
     /// If the part reaches past the extent.

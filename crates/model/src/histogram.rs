@@ -1,6 +1,6 @@
-//! Counts of durations by buckets whose width grows with the duration: four to each doubling.
+//! Histograms of durations, in buckets whose width grows with the duration: four to each doubling.
 
-/// Buckets from 16 ns to 68 s: the shortest and the longest durations are in the first and the last.
+/// Buckets from 16 ns to 68 s; shorter and longer durations count in the first and the last.
 pub const HISTOGRAM_BUCKETS: usize = 128;
 const FIRST_SHIFT: u32 = 4;
 
@@ -14,30 +14,30 @@ pub fn histogram_bucket(ns: u64) -> usize {
     (((doublings - FIRST_SHIFT) * 4) as usize + quarter as usize).min(HISTOGRAM_BUCKETS - 1)
 }
 
-/// Durations below this many nanoseconds are in the bucket or in one before it.
+/// Upper bound of a bucket, exclusive, in nanoseconds.
 #[must_use]
 pub fn histogram_end_ns(bucket: usize) -> u64 {
     let bucket = bucket.min(HISTOGRAM_BUCKETS - 1) as u64;
     (5 + bucket % 4) << (2 + bucket / 4)
 }
 
-/// How many durations were how long.
+/// A histogram of durations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Histogram {
-    /// Buckets that are not empty, ascending, with their counts.
+    /// Counts of the buckets that are not empty, ascending.
     pub counts: Vec<(u8, u64)>,
     /// Sum of all durations, in nanoseconds.
     pub sum_ns: u64,
 }
 
 impl Histogram {
-    /// From one count for each bucket.
+    /// Builds a histogram from one count for each bucket.
     pub fn from_counts(counts: impl IntoIterator<Item = u64>, sum_ns: u64) -> Self {
         let numbered = counts.into_iter().take(HISTOGRAM_BUCKETS).enumerate();
         let counts = numbered.filter(|(_, count)| *count > 0).map(|(bucket, count)| (bucket as u8, count)).collect();
         Self { counts, sum_ns }
     }
-    /// Adds another one's durations to these.
+    /// Adds the durations of another histogram.
     pub fn add(&mut self, other: &Self) {
         for (bucket, count) in &other.counts {
             match self.counts.binary_search_by_key(bucket, |(bucket, _)| *bucket) {
@@ -47,16 +47,16 @@ impl Histogram {
         }
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
     }
-    /// How many durations there are.
+    /// Number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
-    /// How many were shorter than `ns`, a power of two.
+    /// Number of durations shorter than `ns`, a power of two.
     pub fn below(&self, ns: u64) -> u64 {
         let inside = self.counts.iter().filter(|(bucket, _)| histogram_end_ns(*bucket as usize) <= ns);
         inside.fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
-    /// The duration that `part` (0 to 1) of all are not longer than, to within an eighth; `None` if there are none.
+    /// The quantile `part` (0 to 1) to within an eighth; `None` without durations.
     pub fn quantile_ns(&self, part: f64) -> Option<u64> {
         let count = self.count();
         let rank = ((count as f64 * part).ceil() as u64).clamp(1, count.max(1));
@@ -71,7 +71,7 @@ impl Histogram {
         }
         None
     }
-    /// What was counted since `before`, an earlier state of the same histogram; all, if it is no such.
+    /// The durations since `before`, an earlier state of the same histogram; all durations if `before` is not one.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let earlier = |bucket: u8| before.counts.iter().find(|(at, _)| *at == bucket).map_or(0, |(_, count)| *count);

@@ -13,11 +13,11 @@ pub struct StoreId(pub u128);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ContainerId(pub u64);
 
-/// Identifies an object within its container; given by the user or drawn at random, so that no coordination is needed.
+/// Identifies an object within its container; chosen by the user or drawn at random, so that no coordination is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ObjectId(pub u128);
 
-/// Identifies an index within its container; given or drawn at random, in a space apart from object ids.
+/// Identifies an index within its container; chosen or drawn at random, in a space separate from object ids.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct IndexId(pub u128);
 
@@ -25,7 +25,7 @@ pub struct IndexId(pub u128);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct DeviceId(pub u16);
 
-/// The node that holds an extent. Always 0 today; the field keeps its place on media and on the wire.
+/// The node that holds an extent. Always 0 today; media and wire reserve the field.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct NodeId(pub u16);
 
@@ -56,7 +56,7 @@ macro_rules! hex_id {
         }
         impl FromStr for $name {
             type Err = Error;
-            /// Parses up to 32 hexadecimal digits; dashes are passed over.
+            /// Parses up to 32 hexadecimal digits; dashes are ignored.
             fn from_str(text: &str) -> Result<Self> {
                 let digits: String = text.chars().filter(|c| *c != '-').collect();
                 let plain = digits.len() <= 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -93,7 +93,7 @@ impl fmt::Display for IndexKey {
     }
 }
 
-/// Spreads the bits of a number.
+/// Mixes the bits of a number.
 #[inline]
 fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -107,13 +107,14 @@ fn word_hash(container: ContainerId, id: u128) -> u64 {
     mix(id ^ container.0.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// The word that is raised when a device begins to be emptied: who leases space of it gives that back. Others may have the
-/// same word, so that it says no more than that it is time to look.
+/// The word that is raised when a device begins to be emptied: clients that lease space on it return that space. Other
+/// keys may share the word, so a new value only says that it is time to check.
 pub const DEVICES_WORD: u64 = 0x6465_7669_6365_7321;
 
 impl ObjectKey {
-    /// Chooses the object's version word in the shared control table. The same in every process and version that may
-    /// meet in one table: part of that table's format, so never change it without raising the table's version.
+    /// Hash that selects the object's version word in the shared control table. It must be the same in every process
+    /// and version that share a table: it is part of the table's format, so never change it without raising the table's
+    /// version.
     #[inline]
     pub fn word_hash(self) -> u64 {
         word_hash(self.container, self.object.0)
@@ -121,10 +122,10 @@ impl ObjectKey {
 }
 
 impl IndexKey {
-    /// Chooses the index's version word, which is raised with every change of its records; as for objects.
+    /// Hash that selects the index's version word, which every change of its records raises; as for objects.
     #[inline]
     pub fn word_hash(self) -> u64 {
-        // Not the word of the object with the same id: programs may well give both the same number.
+        // Differs from the word of the object with the same id, since programs may give both the same number.
         word_hash(self.container, !self.index.0)
     }
 }

@@ -2,24 +2,24 @@
 
 use crate::{Extent, SUM_UNIT_SHIFT};
 
-/// What compresses the bytes of a run. The numbers are those on media and on the wire.
+/// The codec of a run. The numbers are those on media and on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Codec {
-    /// LZ4 blocks: quick, and modest.
+    /// LZ4 blocks: fast, modest ratio.
     Lz4 = 1,
-    /// Zstandard frames: smaller, and slower.
+    /// Zstandard frames: better ratio, slower.
     Zstd = 2,
 }
 
 impl Codec {
-    /// All of them.
+    /// All codecs.
     pub const ALL: [Self; 2] = [Self::Lz4, Self::Zstd];
-    /// The one with that number.
+    /// The codec with this code.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|codec| *codec as u8 == code)
     }
-    /// The word in configuration and on screen.
+    /// Its name in configuration and on screen.
     pub fn word(self) -> &'static str {
         match self {
             Self::Lz4 => "lz4",
@@ -28,32 +28,32 @@ impl Codec {
     }
 }
 
-/// Where the compressed units of a run lie. Each checksum unit of 64 KiB is compressed by itself and begins at a multiple
-/// of the *grain*, the allocation unit of the device: so a unit is read, checked and given up without its neighbours.
-/// A unit that did not become smaller is there as it was.
+/// The layout of a run's compressed units. Each checksum unit of 64 KiB is compressed separately and begins at a
+/// multiple of the *grain*, the allocation unit of the device: so a unit is read, checked and freed without its
+/// neighbours. A unit that compression does not shrink is stored plain.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packed {
     codec: Codec,
     stride_shift: u8,
     grain_shift: u8,
     run_len: u32,
-    /// Bytes of each unit, less one.
+    /// Bytes of each unit, minus one.
     lens: Box<[u16]>,
-    /// Where each unit begins, and where the last one ends with its padding.
+    /// Start of each unit, and the end of the last one with its padding.
     starts: Box<[u32]>,
 }
 
 /// Bytes of a checksum unit.
 const UNIT: u32 = 1 << SUM_UNIT_SHIFT;
-/// Largest stride, as a power of two: bytes of elements are put together by their place in the element.
+/// Largest stride, as a power of two: the shuffle groups bytes by their position in an element of this size.
 const STRIDE_SHIFT_MAX: u8 = 3;
-/// Grains that there may be: 512 bytes to a whole unit.
+/// Permitted grains: 512 bytes to a whole unit.
 const GRAIN_SHIFTS: std::ops::RangeInclusive<u8> = 9..=SUM_UNIT_SHIFT;
 
 impl Packed {
-    /// A run of `run_len` bytes whose units take so many bytes, one after the other. `stride_shift` is the power of two of
-    /// the element whose bytes were shuffled (0: not at all), `grain_shift` that of the grain.
-    /// `None` if that makes no sense.
+    /// A run of `run_len` plain bytes whose units take `lens` bytes each, in order. `stride_shift` is the base-two
+    /// logarithm of the element size of the byte shuffle (0: none), `grain_shift` that of the grain. `None` if the
+    /// values are inconsistent.
     pub fn new(codec: Codec, stride_shift: u8, grain_shift: u8, run_len: u32, lens: &[u32]) -> Option<Self> {
         let fits = stride_shift <= STRIDE_SHIFT_MAX && GRAIN_SHIFTS.contains(&grain_shift) && run_len > 0;
         if !fits || lens.len() != Extent::units(run_len) {
@@ -72,50 +72,50 @@ impl Packed {
         let lens = lens.iter().map(|len| (len - 1) as u16).collect();
         Some(Self { codec, stride_shift, grain_shift, run_len, lens, starts: starts.into() })
     }
-    /// What compressed it.
+    /// Its codec.
     pub fn codec(&self) -> Codec {
         self.codec
     }
-    /// Power of two of the element whose bytes were shuffled first; 0 if they were not.
+    /// Base-two logarithm of the element size of the byte shuffle; 0 if there was none.
     pub fn stride_shift(&self) -> u8 {
         self.stride_shift
     }
-    /// Power of two of what units begin at multiples of.
+    /// Base-two logarithm of the grain.
     pub fn grain_shift(&self) -> u8 {
         self.grain_shift
     }
-    /// Bytes of the run as the user gave them.
+    /// Plain bytes of the run.
     pub fn run_len(&self) -> u32 {
         self.run_len
     }
-    /// How many units there are.
+    /// Number of units.
     pub fn units(&self) -> usize {
         self.lens.len()
     }
-    /// Where a unit begins, in bytes from the begin of the run on its device; for the number of units: where the last one
-    /// ends with its padding.
+    /// Start of a unit, in bytes from the begin of the run on its device; for the number of units, the end of the last
+    /// one with its padding.
     ///
     /// # Panics
     /// If there is no such unit.
     pub fn start(&self, unit: usize) -> u32 {
         self.starts[unit]
     }
-    /// Bytes that a unit takes, without its padding.
+    /// Bytes of a unit, without its padding.
     ///
     /// # Panics
     /// If there is no such unit.
     pub fn len_of(&self, unit: usize) -> u32 {
         u32::from(self.lens[unit]) + 1
     }
-    /// Bytes of a unit as the user gave them.
+    /// Plain bytes of a unit.
     pub fn plain_len_of(&self, unit: usize) -> u32 {
         plain_len(self.run_len, unit)
     }
-    /// Bytes that the run takes on its device.
+    /// Bytes of the run on its device.
     pub fn stored_bytes(&self) -> u32 {
         self.starts[self.lens.len()]
     }
-    /// The same for the units from `first` up to `end` alone, as a run of their own.
+    /// The layout of the units from `first` up to `end`, as a run of their own.
     ///
     /// # Panics
     /// If there are no such units.

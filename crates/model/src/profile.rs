@@ -2,47 +2,47 @@
 
 use crate::DeviceKind;
 
-/// How fast a device is, as a straight line: a transfer of n bytes takes the latency and n over the bandwidth.
+/// The speed of a device, as a straight line: a transfer of n bytes takes the latency plus n over the bandwidth.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Speed {
-    /// Before the first byte of a read, in nanoseconds.
+    /// Latency of a read, in nanoseconds.
     pub read_latency_ns: f64,
-    /// Before the first byte of a write, in nanoseconds.
+    /// Latency of a write, in nanoseconds.
     pub write_latency_ns: f64,
-    /// Bytes per second of long reads, as many at once as the device likes best.
+    /// Bytes per second of long reads, at the parallelism that suits the device best.
     pub read_bandwidth: f64,
-    /// Bytes per second of long writes.
+    /// Bytes per second of long writes, likewise.
     pub write_bandwidth: f64,
 }
 
 impl Speed {
-    /// Nanoseconds that reading so many bytes takes while nobody else does anything.
+    /// Nanoseconds to read this many bytes on an idle device.
     pub fn read_ns(&self, bytes: u64) -> f64 {
         self.read_latency_ns + bytes as f64 * 1e9 / self.read_bandwidth
     }
-    /// Nanoseconds that writing so many bytes takes while nobody else does anything.
+    /// Nanoseconds to write this many bytes on an idle device.
     pub fn write_ns(&self, bytes: u64) -> f64 {
         self.write_latency_ns + bytes as f64 * 1e9 / self.write_bandwidth
     }
 }
 
-/// What was seen of a device at its work.
+/// An observation of a device at work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen {
-    /// Writes, or else reads.
+    /// True for writes, false for reads.
     pub is_write: bool,
-    /// Accesses.
+    /// Number of accesses.
     pub accesses: u32,
-    /// Bytes of all together.
+    /// Total bytes.
     pub bytes: u64,
-    /// Nanoseconds of all together, one after the other.
+    /// Total nanoseconds, as if the accesses came one after the other.
     pub ns: u64,
-    /// How many others did the same meanwhile, and this one: each has its share of the bandwidth.
+    /// Number of threads doing the same at the time, this one included: each has its share of the bandwidth.
     pub sharing: u32,
 }
 
 impl Speed {
-    /// What a device of that kind is taken for while nothing is known of it.
+    /// Assumed speed of a device of this kind before any measurement.
     pub fn usual(kind: DeviceKind) -> Self {
         let (read_ns, write_ns, read_mb, write_mb) = match kind {
             DeviceKind::SharedMemory => (500.0, 500.0, 8e3, 8e3),
@@ -54,7 +54,7 @@ impl Speed {
         let (read_bandwidth, write_bandwidth) = (read_mb * 1e6, write_mb * 1e6);
         Self { read_latency_ns: read_ns, write_latency_ns: write_ns, read_bandwidth, write_bandwidth }
     }
-    /// True if all figures are such as a device may have: finite, no latency below 0, some bandwidth.
+    /// Returns true if all figures are possible: finite, no negative latency, positive bandwidths.
     pub fn is_sane(&self) -> bool {
         let latencies = [self.read_latency_ns, self.write_latency_ns];
         let bandwidths = [self.read_bandwidth, self.write_bandwidth];
@@ -62,8 +62,8 @@ impl Speed {
     }
 }
 
-/// Learns the speed of a device from what is seen of it: a line through what was seen lately, and what was believed
-/// before in the place of what was not seen. Long accesses teach about bandwidth and short ones about latency.
+/// Learns the speed of a device from observations: fits a line through recent observations, with the prior belief in
+/// place of missing ones. Long accesses teach about bandwidth and short ones about latency.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Learner {
     speed: Speed,
@@ -71,7 +71,8 @@ pub struct Learner {
     write: Fit,
 }
 
-/// Sums of a least squares fit of (time = accesses x latency + bytes x time of a byte), each relative to what was expected.
+/// Sums of a least squares fit of (time = accesses x latency + bytes x time of a byte), each relative to the expected
+/// time.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Fit {
     accesses2: f64,
@@ -82,14 +83,14 @@ struct Fit {
 }
 
 impl Learner {
-    /// With each observation what was seen before counts for so much less: twenty are remembered, about.
+    /// Decay of earlier observations with each new one: about twenty are remembered.
     const KEPT: f64 = 0.95;
-    /// What was believed at first counts as much as so many observations of each kind.
+    /// Weight of the prior belief, in observations of each kind.
     const BELIEVED: f64 = 5.0;
-    /// No single observation says that a device is more times as slow, or as quick, as this.
+    /// Bound on how many times slower or faster than believed a single observation can make a device.
     const DEVIATION_MAX: f64 = 4.0;
 
-    /// Begins with what is believed.
+    /// Starts from a prior belief.
     pub fn new(speed: Speed) -> Self {
         let mut learner = Self { speed, read: Fit::default(), write: Fit::default() };
         for bytes in [4096.0, 4_194_304.0] {
@@ -101,11 +102,11 @@ impl Learner {
         }
         learner
     }
-    /// What is believed now.
+    /// The current belief.
     pub fn speed(&self) -> Speed {
         self.speed
     }
-    /// Takes in what was seen.
+    /// Takes in an observation.
     pub fn learn(&mut self, seen: &Seen) {
         let (fit, latency, bandwidth) = if seen.is_write {
             (&mut self.write, &mut self.speed.write_latency_ns, &mut self.speed.write_bandwidth)
@@ -122,7 +123,8 @@ impl Learner {
         fit.add(accesses, bytes, expected, deviation, 1.0);
         if let Some((latency_ns, byte_ns)) = fit.line() {
             (*latency, *bandwidth) = (latency_ns, 1e9 / byte_ns);
-            // What was seen before was put relative to what was expected then: as much as that has changed, its weight does.
+            // Earlier observations are relative to the previous expectation: their weight changes by as much as the
+            // expectation has changed.
             let changed = (accesses * latency_ns + bytes * byte_ns) / expected;
             fit.fade(1.0 / (changed * changed));
         }
@@ -137,7 +139,7 @@ impl Fit {
             *sum *= kept;
         }
     }
-    /// An observation that took `deviation` times as long as expected.
+    /// Adds an observation that took `deviation` times as long as expected.
     fn add(&mut self, accesses: f64, bytes: f64, expected: f64, deviation: f64, weight: f64) {
         let (a, b) = (accesses / expected, bytes / expected);
         self.accesses2 += weight * a * a;
@@ -146,7 +148,7 @@ impl Fit {
         self.accesses_ns += weight * a * deviation;
         self.bytes_ns += weight * b * deviation;
     }
-    /// Nanoseconds of an access and of a byte; `None` if that is no line which a device may have.
+    /// Nanoseconds of an access and of a byte; `None` if no possible line results.
     fn line(&self) -> Option<(f64, f64)> {
         let determinant = self.accesses2 * self.bytes2 - self.accesses_bytes * self.accesses_bytes;
         let both = (
@@ -155,13 +157,13 @@ impl Fit {
         );
         let is_sound =
             |(access, byte): (f64, f64)| access.is_finite() && access >= 0.0 && byte.is_normal() && byte > 0.0;
-        // All in the bytes, if nothing tells the two from each other.
+        // If the observations do not separate the two, attribute everything to the bytes.
         let bytes_only = (0.0, self.bytes_ns / self.bytes2);
         [both, bytes_only].into_iter().find(|line| is_sound(*line))
     }
 }
 
-// Figures that were measured or passed `is_sane`: never NaN.
+// Figures are measured or passed `is_sane`: never NaN.
 impl Eq for Speed {}
 impl Eq for ProfilePoint {}
 impl Eq for Profile {}
@@ -169,32 +171,33 @@ impl Eq for Profile {}
 /// One measurement of a device.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ProfilePoint {
-    /// Writes, or else reads.
+    /// True for writes, false for reads.
     pub is_write: bool,
     /// Bytes of each access.
     pub bytes: u32,
-    /// Accesses under way at once.
+    /// Accesses in flight at once.
     pub parallel: u16,
     /// Nanoseconds of the median access.
     pub p50_ns: u64,
-    /// Nanoseconds that one access of a hundred takes or exceeds.
+    /// The 99th percentile, in nanoseconds.
     pub p99_ns: u64,
-    /// Bytes per second of all together.
+    /// Total bytes per second.
     pub bandwidth: f64,
 }
 
-/// What was measured of a device.
+/// The measurements of a device.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Profile {
-    /// When, in milliseconds since 1970.
+    /// Time of the measurement, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// By direction, size and parallelism.
+    /// Points by direction, size and parallelism.
     pub points: Vec<ProfilePoint>,
 }
 
 impl Profile {
-    /// The line that fits best: the latency of the smallest accesses one at a time, less what their bytes take; the best
-    /// bandwidth of long accesses, since short ones may not leave the caches. `None` without points of both directions.
+    /// The line that fits best: its latency is that of the smallest accesses one at a time, minus the time of their
+    /// bytes; its bandwidth the best one of long accesses, since short ones may stay in the caches. `None` without
+    /// points of both directions.
     pub fn speed(&self) -> Option<Speed> {
         const LONG_BYTES: u32 = 1 << 20;
         let line = |is_write: bool| -> Option<(f64, f64)> {
@@ -204,7 +207,7 @@ impl Profile {
             let bandwidth = long.map(|point| point.bandwidth).fold(0.0, f64::max);
             let least = points().min_by_key(|point| (point.parallel, point.bytes))?;
             let latency = least.p50_ns as f64 - f64::from(least.bytes) * 1e9 / bandwidth;
-            // Whatever its bytes cost, some of a short access is not about them.
+            // Whatever its bytes cost, some of a short access is latency.
             Some((latency.max(least.p50_ns as f64 / 10.0), bandwidth))
         };
         let ((read_latency_ns, read_bandwidth), (write_latency_ns, write_bandwidth)) = (line(false)?, line(true)?);
@@ -251,7 +254,7 @@ mod tests {
         }
     }
 
-    /// Whatever it is taken for first, what is seen often enough is believed.
+    /// Enough observations overcome any first belief.
     #[test]
     fn what_is_seen_is_learned() {
         let real = Speed { read_latency_ns: 5e4, write_latency_ns: 2e5, read_bandwidth: 3e8, write_bandwidth: 1e8 };
@@ -280,7 +283,7 @@ mod tests {
         );
     }
 
-    /// Only long copies are seen: how long they take is learned, and that short accesses take less stays believed.
+    /// Observing only long copies teaches their duration; the belief about short accesses stays.
     #[test]
     fn what_is_not_seen_stays_believed() {
         let mut learner = Learner::new(Speed::usual(DeviceKind::File));

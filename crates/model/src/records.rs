@@ -1,23 +1,24 @@
-//! Records of an index, side by side.
+//! Records of an index in contiguous memory.
 
 use std::fmt;
 
-/// Keys and values in the order in which they were added, in one stretch of memory: who is given many small records pays
-/// for their bytes, not for two allocations each.
+/// Keys and values in the order in which they were added, in one buffer: a receiver of many small records pays for
+/// their bytes, not for two allocations each.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Records {
     bytes: Vec<u8>,
-    /// Where each key and each value ends in `bytes`. A key begins where the value before it ends.
+    /// End of each key and of each value in `bytes`. A key begins at the end of the previous value.
     ends: Vec<(usize, usize)>,
 }
 
 impl Records {
-    /// Empty, with room for so many records and so many bytes of keys and values.
+    /// Empty, with capacity for this many records and this many bytes of keys and values.
     #[must_use]
     pub fn with_capacity(records: usize, bytes: usize) -> Self {
         Self { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(records) }
     }
-    /// From the lengths of keys and values, and their bytes. `None` if the lengths are not those of the bytes.
+    /// Builds records from the lengths of keys and values, and their bytes. `None` if the lengths do not add up to the
+    /// bytes.
     #[must_use]
     pub fn from_parts(lengths: impl Iterator<Item = (usize, usize)>, bytes: Vec<u8>) -> Option<Self> {
         let mut end = 0usize;
@@ -29,22 +30,22 @@ impl Records {
         }
         (end == bytes.len()).then_some(Self { bytes, ends })
     }
-    /// All keys and values, one behind the other.
+    /// All keys and values, concatenated.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
-    /// How many records there are.
+    /// Number of records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
-    /// True if there is none.
+    /// Returns true if there are no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
-    /// Adds a record behind the others.
+    /// Appends a record.
     #[inline]
     pub fn push(&mut self, key: &[u8], value: &[u8]) {
         self.bytes.extend_from_slice(key);
@@ -52,7 +53,7 @@ impl Records {
         self.bytes.extend_from_slice(value);
         self.ends.push((key_end, self.bytes.len()));
     }
-    /// Adds records that lie one behind the other in `bytes`: the lengths of their keys and values say where they end.
+    /// Appends records that are concatenated in `bytes`, given the lengths of their keys and values.
     #[inline]
     pub fn push_run(&mut self, bytes: &[u8], lengths: impl Iterator<Item = (usize, usize)>) {
         let mut end = self.bytes.len();
@@ -64,24 +65,24 @@ impl Records {
         }));
         debug_assert_eq!(end, self.bytes.len());
     }
-    /// Adds a record whose value is zeros until it is set through [`Self::value_mut`].
+    /// Appends a record whose value is zeros until it is set through [`Self::value_mut`].
     pub fn push_zeros(&mut self, key: &[u8], len: usize) {
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len();
         self.bytes.resize(key_end + len, 0);
         self.ends.push((key_end, self.bytes.len()));
     }
-    /// The value of a record. Its length stays.
+    /// The value of a record, mutable. Its length stays.
     pub fn value_mut(&mut self, at: usize) -> Option<&mut [u8]> {
         let (key_end, end) = *self.ends.get(at)?;
         self.bytes.get_mut(key_end..end)
     }
-    /// Keeps the first so many records.
+    /// Keeps the first `count` records.
     pub fn truncate(&mut self, count: usize) {
         self.ends.truncate(count);
         self.bytes.truncate(self.ends.last().map_or(0, |(_, end)| *end));
     }
-    /// Adds all records of another behind these.
+    /// Appends all records of another value.
     pub fn append(&mut self, other: &Self) {
         let base = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
@@ -109,7 +110,7 @@ impl Records {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
         (0..self.len()).map(|at| self.get(at).unwrap_or_default())
     }
-    /// Each as a key and a value of its own.
+    /// Copies each record to a key and a value of its own.
     #[must_use]
     pub fn to_vec(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         self.iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect()

@@ -8,31 +8,33 @@ use crate::{
     Telemetry, Timed, Update,
 };
 
-/// What a client may ask of a store. The same values go to an engine in the process and, encoded by `wire`, to a daemon.
-/// Bulk data are never in them: they go through mapped segments and file descriptors (index values are records, not bulk).
+/// A request of a client to a store. The same values go to an engine in the process and, encoded by `wire`, to a
+/// daemon. They never hold bulk data, which go through mapped segments and file descriptors (index values are records,
+/// not bulk).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Applies updates as one transaction. `atomic`: all or none, the first failing update is the error. Changes of containers stand
-    /// alone there, but for the making of one (with id 0: the engine chooses) with its first indices and records (of container 0).
-    /// Not atomic: each update stands for itself and has its [`KeyCode`]; still one journal record.
+    /// Applies updates as one transaction. `atomic`: all or none, and the first failing update is the error. There, a
+    /// change of containers must be alone, except that the creation of one (with id 0: the engine chooses) may come
+    /// with its first indices and records (of container 0). Not atomic: each update succeeds or fails separately with
+    /// its [`KeyCode`]; still one journal record.
     Apply {
-        /// Must all hold, or nothing is applied and the error is `Conflict`.
+        /// If one of them does not hold, nothing is applied and the error is `Conflict`.
         checks: Vec<Check>,
-        /// In order.
+        /// Applied in this order.
         updates: Vec<Update>,
         /// All or none.
         atomic: bool,
     },
     /// Extents of an object from `offset`, until `len` bytes or `limit` extents are covered.
     Lookup { key: ObjectKey, offset: u64, len: u64, limit: u32 },
-    /// Size, blocks, use.
+    /// Size, block size and usage of an object.
     ObjectStat { key: ObjectKey },
     /// Up to `limit` ids greater than `after`, ascending.
     ObjectList { container: ContainerId, after: Option<ObjectId>, limit: u32 },
     /// Records of an index, by key.
     Get { index: IndexKey, keys: Vec<Vec<u8>> },
-    /// Records of an index, in order, beginning at (or after) a key, until `limit` records or `bytes_max` bytes.
-    /// Only keys that begin with `prefix` count.
+    /// Records of an index, in order, from (or after) a key on, until `limit` records or `bytes_max` bytes. Only keys
+    /// that begin with `prefix` count.
     Next { index: IndexKey, from: NextFrom, prefix: Vec<u8>, limit: u32, bytes_max: u32 },
     /// True if the index exists.
     IndexExists { key: IndexKey },
@@ -42,33 +44,34 @@ pub enum Request {
     ContainerByLabel { label: String },
     /// A container by its id.
     ContainerById { id: ContainerId },
-    /// A container by its id with what it begins with: of each of its first indices up to `limit` records, `bytes_max` bytes in all,
-    /// and the maps of its first objects as far as they are small. One message for who is about to read most of a small container.
+    /// A container by its id with its first content: of each of its first indices up to `limit` records, `bytes_max`
+    /// bytes in all, and the maps of its first objects as far as they are small. One message for a client that will
+    /// read most of a small container.
     ContainerContent { id: ContainerId, limit: u32, bytes_max: u32 },
     /// Up to `limit` containers whose label is greater than `after`, in label order.
     ContainerList { after: Option<String>, limit: u32 },
-    /// Up to `limit` snapshots of a container whose name is greater than `after`, in the order of names.
+    /// Up to `limit` snapshots of a container whose name is greater than `after`, in name order.
     SnapshotList { container: ContainerId, after: Option<String>, limit: u32 },
-    /// A snapshot of a container by its name. `pin`: it can be read by this session until [`Request::SnapshotUnpin`],
-    /// even when it is deleted meanwhile.
+    /// A snapshot of a container by its name. `pin`: this session can read it until [`Request::SnapshotUnpin`], even if
+    /// it is deleted meanwhile.
     SnapshotByName { container: ContainerId, name: String, pin: bool },
-    /// This session needs a snapshot no longer.
+    /// Ends this session's pin of a snapshot.
     SnapshotUnpin { id: ContainerId },
-    /// Free space to write to, for a container. `bytes` in runs of at least `run_min` bytes, on the device that
+    /// Free space for writing into a container: `bytes` in runs of at least `run_min` bytes, on the device that
     /// placement chooses (never one of `avoid`).
     Lease {
-        /// For whose objects.
+        /// The container whose objects the space is for.
         container: ContainerId,
         /// Bytes wanted.
         bytes: u64,
-        /// The least useful piece.
+        /// Shortest useful run.
         run_min: u32,
-        /// Devices that must not be chosen.
+        /// Devices that placement must not choose.
         avoid: Vec<DeviceId>,
-        /// Placed as if this were the container's durability; none: as it is.
+        /// Placement as if the container had this durability; `None`: its own.
         durability: Option<Durability>,
     },
-    /// Gives back what was leased and not used.
+    /// Returns leased space that was not used.
     Unlease { runs: Vec<Run> },
     /// Returns when everything acknowledged so far within `target` would survive power loss.
     Flush { target: FlushTarget },
@@ -76,71 +79,73 @@ pub enum Request {
     Devices,
     /// Adds a device to the running store.
     DeviceAdd { spec: DeviceSpec },
-    /// Moves everything off a device; returns when it is empty.
+    /// Moves everything off a device; returns when the device is empty.
     DeviceDrain { name: String },
-    /// Forgets an empty device.
+    /// Removes an empty device from the store.
     DeviceRemove { name: String },
-    /// What was measured of a device. `measure_ms`: if not 0 it is measured now, in free space of it, for about so long
-    /// (10 s at most); the answer comes when that is done.
+    /// The measured profile of a device. `measure_ms`: if not 0, the device is measured now, in its free space, for
+    /// about this long (10 s at most); the answer comes when the measurement is done.
     Profile { name: String, measure_ms: u32 },
-    /// Where each range is and why.
+    /// The place of each range, and the reasons.
     Explain { key: ObjectKey },
-    /// Brings ranges (offset, length) of an object to a faster device before they are read. With `must`, because they lie
-    /// where no client can read them: it fails if that is impossible. Without, it is done, or left alone if it does not
-    /// pay; `ahead`: nobody waits for the bytes yet.
+    /// Brings ranges (offset, length) of an object to a faster device before they are read. With `must`, because no
+    /// client can read them where they are: fails if that is impossible. Without, does nothing if it does not pay;
+    /// `ahead`: nobody waits for the bytes yet.
     Fetch { key: ObjectKey, ranges: Vec<(u64, u64)>, ahead: bool, must: bool },
-    /// What this client has read without asking.
+    /// Reads that this client answered from its cached maps, without a request.
     Touched { reads: Vec<Touch> },
-    /// What a program has learned of its reads in a container, in earlier runs.
+    /// The read habits (access pattern) of a program in a container, learned in earlier runs.
     Habit { container: ContainerId, program: String },
-    /// What a program has learned of its reads in a container: a profile that only clients understand, 64 KiB at most.
+    /// Stores the read habits of a program in a container: a profile that only clients understand, 64 KiB at most.
     HabitLearned { container: ContainerId, program: String, learned: Vec<u8> },
-    /// Moves what is in `target` as told; returns when it is done. `dry_run`: only tells what would be moved, at what cost.
+    /// Moves the data of `target` as `what` says; returns when that is done. `dry_run`: only reports the moves and
+    /// their cost.
     Arrange { target: Box<ArrangeTarget>, what: Arrange, dry_run: bool },
     /// Reads and checks every checksum in `target`.
     Verify { target: FlushTarget },
-    /// Counters of the whole store. It looks at every index: not for who asks often.
+    /// Counters of the whole store. Visits every index: not for frequent use.
     Stats,
-    /// How much moved between tiers since the store was opened: who waits for room sees by it whether tiers drain.
+    /// Total bytes moved between tiers since the store was opened: a client that waits for space sees from it whether
+    /// tiers drain.
     Moved,
-    /// What the store tells of itself to those who look on, with the `hot` objects that are used most (at most [`crate::HOT_MAX`]).
+    /// The store's telemetry, with the `hot` most used objects (at most [`crate::HOT_MAX`]).
     Telemetry { hot: u32 },
     /// Writes a checkpoint now.
     Checkpoint,
-    /// Asks the daemon to finish what it does and leave.
+    /// Asks the daemon to finish its work and exit.
     Shutdown,
-    /// Ranges (offset, length) of an object cannot be read where they are. Of what has a copy that is well, that becomes the
-    /// place; it fails if nothing of it has one.
+    /// Reports ranges (offset, length) of an object that cannot be read in their place. A range with a valid copy moves
+    /// to that copy; fails if no range has one.
     Unreadable { key: ObjectKey, ranges: Vec<(u64, u64)> },
-    /// The rules that users wrote are these from now on (none: there are none any more). Refused, with every fault in the cause,
-    /// if they make no sense for this store's tiers: the last good ones stay. `dry_run`: they are only checked.
+    /// Sets the rules of users (`None` removes them). If they are invalid for this store's tiers, they are refused with
+    /// every fault in the cause, and the last valid ones stay. `dry_run`: only checks them.
     PolicySet { text: Option<String>, dry_run: bool },
-    /// The rules that users wrote, what became of them, and policies from outside.
+    /// The rules of users, their effects, and plugin policies.
     PolicyShow,
-    /// What the life-cycle rules would do now if there were nothing else to do: nothing is done.
+    /// What the life-cycle rules would do now if they had the store to themselves; does nothing.
     RulesTry,
-    /// How far arrangements are that are being carried out.
+    /// Progress of the running arrangements.
     Progress,
-    /// Bytes of an object, for who may not map the devices: at most [`crate::CARRIED_BYTES_MAX`], up to the object's
-    /// size.
+    /// Bytes of an object, for a client that may not map the devices: at most [`crate::CARRIED_BYTES_MAX`], up to the
+    /// object's size.
     Read { key: ObjectKey, offset: u64, len: u32 },
-    /// Space that holds these bytes, or the first of them, leased as by [`Request::Lease`]: from who may not map the
-    /// devices.
+    /// Leases space as [`Request::Lease`] does and fills it with these bytes, or with the first of them: for a client
+    /// that may not map the devices.
     Deposit { container: ContainerId, bytes: Vec<u8>, avoid: Vec<DeviceId>, durability: Option<Durability> },
 }
 
-/// Reads of a range of an object that were answered from what the client had in memory.
+/// Reads of an object's range that the client answered from its cached map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Touch {
     /// The object.
     pub key: ObjectKey,
-    /// Where in it.
+    /// Offset of the range.
     pub offset: u64,
-    /// Bytes read there, those of reads that were not recorded estimated.
+    /// Bytes read there, with an estimate for reads that were not recorded.
     pub bytes: u64,
 }
 
-/// What [`Request::Flush`] and [`Request::Verify`] are about.
+/// The target of [`Request::Flush`] and [`Request::Verify`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlushTarget {
     /// The whole store.
@@ -151,23 +156,24 @@ pub enum FlushTarget {
     Object(ObjectKey),
 }
 
-/// Something that a transaction read and relies on.
+/// A precondition: something that a transaction read and relies on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Check {
-    /// The object was not changed after `epoch` (0: does not exist).
+    /// The object was not changed after `epoch` (0: it does not exist).
     Object { key: ObjectKey, epoch: u64 },
-    /// The record was not changed after `epoch` (0: does not exist).
+    /// The record was not changed after `epoch` (0: it does not exist).
     Record { index: IndexKey, key: Vec<u8>, epoch: u64 },
-    /// The record has this value (none: does not exist), whoever set it when.
+    /// The record has this value (`None`: it does not exist), whoever set it at whatever time.
     Value { index: IndexKey, key: Vec<u8>, value: Option<Vec<u8>> },
-    /// No record has a key that begins with `prefix`. As every check it is about what is there before the updates of its
-    /// request: records that these delete count, those that they put do not. An index that is not there has no records.
+    /// No record has a key that begins with `prefix`. Like every check it applies to the state before the updates of
+    /// its request: records that these delete count, records that they put do not. An index that does not exist has no
+    /// records.
     NoKeys { index: IndexKey, prefix: Vec<u8> },
-    /// The object is there and has this size in bytes.
+    /// The object exists and has this size in bytes.
     Size { key: ObjectKey, size: u64 },
 }
 
-/// Where [`Request::Next`] begins.
+/// The start of [`Request::Next`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NextFrom {
     /// At the first record.
@@ -178,15 +184,15 @@ pub enum NextFrom {
     After(Vec<u8>),
 }
 
-/// The outcome for one key or update of a vector.
+/// The result for one key or update of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum KeyCode {
     /// Done.
     Ok = 0,
-    /// Nothing of that name.
+    /// The name does not exist.
     NotFound = 1,
-    /// There already.
+    /// The name exists already.
     Exists = 2,
     /// Key, value, range or block size out of bounds.
     Invalid = 3,
@@ -205,17 +211,18 @@ pub struct Run {
     pub len: u64,
 }
 
-/// Free space leased to a session until used by [`Update::Write`], given back, or its process dies.
+/// Free space leased to a session until [`Update::Write`] uses it, it is returned, or the session's process dies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lease {
-    /// All on one device.
+    /// Runs, all on one device.
     pub runs: Vec<Run>,
 }
 
 /// Part of an object's map.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lookup {
-    /// Value of the object's version word when this was true. A reader whose word still has it may use the map.
+    /// Value of the object's version word when this was valid. A reader may use the map while the word keeps this
+    /// value.
     pub version: u64,
     /// Epoch of the object's last update.
     pub epoch: u64,
@@ -226,7 +233,7 @@ pub struct Lookup {
     /// Extents that overlap `[offset, covered_to)`, ascending, with the object offset at which each begins (whole
     /// extents: the first may begin before, the last may end after). Gaps are holes.
     pub extents: Vec<(u64, Extent)>,
-    /// All of the map up to here is in `extents`.
+    /// `extents` has all of the map up to this offset.
     pub covered_to: u64,
 }
 
@@ -246,15 +253,15 @@ pub struct ContainerContent {
 pub struct IndexContent {
     /// The index.
     pub id: IndexId,
-    /// Value of its version word when this was true.
+    /// Value of the index's version word when this was valid.
     pub version: u64,
     /// In order, from the first.
     pub records: Records,
-    /// There are more.
+    /// True if the index has more records.
     pub more: bool,
 }
 
-/// An object as it stands.
+/// The state of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObjectStat {
     /// Recorded size in bytes.
@@ -263,17 +270,17 @@ pub struct ObjectStat {
     pub block_shift: u8,
     /// Extents in its map.
     pub extents: u64,
-    /// Bytes that those extents cover.
+    /// Bytes covered by those extents.
     pub mapped_bytes: u64,
     /// Epoch of its last update.
     pub epoch: u64,
-    /// Of the covered bytes those that are pinned to a tier.
+    /// Of the covered bytes, those pinned to a tier.
     pub pinned_bytes: u64,
-    /// Bytes that the extents take where they are read, in allocation units; of very many extents estimated.
+    /// Bytes of the extents in their place of reading, in allocation units; an estimate for very many extents.
     pub taken_bytes: u64,
 }
 
-/// Why a range is where it is.
+/// The reasons for the place of a range.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExtentWhy {
     /// Begin of the range in the object.
@@ -282,7 +289,7 @@ pub struct ExtentWhy {
     pub extent: Extent,
     /// Name of the device.
     pub device: String,
-    /// A sentence: which rule put it there, and what will happen next.
+    /// A sentence: the rule that put it there, and what happens next.
     pub why: String,
 }
 
@@ -293,35 +300,35 @@ pub struct Explanation {
     pub stat: ObjectStat,
     /// Its ranges (at most 10,000).
     pub ranges: Vec<ExtentWhy>,
-    /// Sentences about the whole: policy, heat, pending moves, durability.
+    /// Sentences about the whole object: policy, heat, pending moves, durability.
     pub notes: Vec<String>,
 }
 
-/// Something that a verify or scrub found wrong.
+/// A defect that a verify or scrub found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// The object.
     pub key: ObjectKey,
-    /// Begin of the bad range in the object.
+    /// Offset of the bad range in the object.
     pub offset: u64,
-    /// Bytes.
+    /// Length of the range.
     pub len: u64,
     /// Name of the device.
     pub device: String,
-    /// What is wrong.
+    /// The defect.
     pub what: String,
 }
 
 /// Answer to [`Request::Verify`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VerifyReport {
-    /// Objects looked at.
+    /// Number of objects checked.
     pub objects: u64,
     /// Bytes read and checked.
     pub bytes: u64,
-    /// What is wrong; empty if all is well.
+    /// The defects; empty if there are none.
     pub findings: Vec<Finding>,
-    /// Where maps, indices or free space in memory contradict themselves; empty if all is well.
+    /// Contradictions of maps, indices or free space in memory; empty if there are none.
     pub contradictions: Vec<String>,
 }
 
@@ -330,15 +337,15 @@ pub struct VerifyReport {
 pub struct StoreStats {
     /// Epoch of the last update.
     pub epoch: u64,
-    /// Containers, objects, indices, records.
+    /// Number of containers.
     pub containers: u64,
-    /// Objects in all containers.
+    /// Number of objects in all containers.
     pub objects: u64,
-    /// Indices in all containers.
+    /// Number of indices in all containers.
     pub indices: u64,
-    /// Records in all indices.
+    /// Number of records in all indices.
     pub records: u64,
-    /// Extents in all maps.
+    /// Number of extents in all maps.
     pub extents: u64,
     /// Bytes of journal since the last checkpoint.
     pub journal_bytes: u64,
@@ -348,24 +355,24 @@ pub struct StoreStats {
     pub sessions: u64,
     /// Bad ranges found by the background scrub since the store was opened.
     pub scrub_findings: u64,
-    /// Estimated bytes of process memory that the metadata take.
+    /// Estimated process memory of the metadata, in bytes.
     pub metadata_bytes: u64,
-    /// Bytes of values of records in memory that may leave it.
+    /// Bytes of record values in memory that may be spilled.
     pub values_here_bytes: u64,
-    /// So many may be there.
+    /// Upper bound of those bytes.
     pub values_budget_bytes: u64,
-    /// Bytes of values of records that are on tiers instead.
+    /// Bytes of record values that were spilled to tiers.
     pub values_away_bytes: u64,
 }
 
 impl Request {
-    /// What its time counts as.
+    /// The kind of latency that it counts as.
     #[must_use]
     pub fn timed(&self) -> Timed {
         match self {
             Self::Apply { .. } => Timed::Apply,
             Self::Lease { .. } | Self::Unlease { .. } => Timed::Lease,
-            // They wait for a job, as a flush does.
+            // These wait for a job, as a flush does.
             Self::Read { .. }
             | Self::Deposit { .. }
             | Self::Flush { .. }
@@ -375,7 +382,7 @@ impl Request {
             _ => Timed::Ask,
         }
     }
-    /// True if it is for those only who may write.
+    /// Returns true if it needs the right to write.
     #[must_use]
     pub fn changes(&self) -> bool {
         matches!(
@@ -397,13 +404,13 @@ impl Request {
     }
 }
 
-/// What a store answers.
+/// The answer of a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// To [`Request::Apply`]. `codes` is empty when every update is `Ok`.
-    /// `words`: for each distinct object written, in order of first appearance, its version word before and after:
-    /// a client whose cached map was at `before` may apply its own writes and go on at `after`. If a container was made, the same
-    /// follows for each of its indices.
+    /// To [`Request::Apply`]. `codes` is empty when every update is `Ok`. `words`: for each distinct written object, in
+    /// order of first appearance, its version word before and after. A client whose cached map was at `before` may
+    /// apply its own writes and continue at `after`. If a container was created, the same follows for each of its
+    /// indices.
     Applied { epoch: u64, codes: Vec<KeyCode>, words: Vec<(u64, u64)>, created: Option<ContainerId> },
     /// To [`Request::Lookup`].
     Lookup(Lookup),
@@ -411,7 +418,7 @@ pub enum Response {
     Stat(ObjectStat),
     /// To [`Request::ObjectList`].
     Objects(Vec<ObjectId>),
-    /// To [`Request::Get`]: for each key its value and epoch, or none.
+    /// To [`Request::Get`]: value and epoch of each key, or none.
     Values(Vec<Option<(Vec<u8>, u64)>>),
     /// To [`Request::Next`]; `more` if further records match.
     Records { records: Records, more: bool },
@@ -433,7 +440,7 @@ pub enum Response {
     Devices(Vec<DeviceInfo>),
     /// To [`Request::DeviceAdd`].
     Device(DeviceId),
-    /// To [`Request::Profile`]; without points if it was never measured.
+    /// To [`Request::Profile`]; without points if the device was never measured.
     Profile(Profile),
     /// To [`Request::Habit`]; empty if nothing is known.
     Habit(Vec<u8>),
@@ -455,9 +462,9 @@ pub enum Response {
     Progress(Vec<ArrangeProgress>),
     /// To [`Request::Read`]: the object's size, and the bytes.
     Bytes { size: u64, bytes: Vec<u8> },
-    /// Done; nothing to tell.
+    /// Success without a result.
     Done,
-    /// It failed; nothing was changed.
+    /// Failure; nothing was changed.
     Failed(Error),
 }
 

@@ -1,6 +1,6 @@
 //! Sizes in bytes, as people write and read them: `4096`, `64KiB`, `1.5G`, `2 GB`.
 
-/// Parses a size. `K`, `KiB`, `M`, … are powers of 1024; `kB`, `KB`, `MB`, … powers of 1000, as the standards have it.
+/// Parses a size. `K`, `KiB`, `M`, … are powers of 1024; `kB`, `KB`, `MB`, … powers of 1000, as in the standards.
 pub fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
@@ -11,7 +11,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     }
     let value: f64 = number.parse().map_err(|_| format!("`{text}` is not a size such as 4096, 64KiB or 1.5GiB"))?;
     let bytes = (value * factor as f64).round();
-    // 2^64 itself is the first float that no longer fits.
+    // 2^64 itself is the first float that does not fit.
     if bytes < 18_446_744_073_709_551_616.0 {
         Ok(bytes as u64)
     } else {
@@ -32,7 +32,7 @@ fn factor(unit: &str) -> Option<u64> {
     Some(if decimal { 1000_u64.pow(power) } else { 1024_u64.pow(power) })
 }
 
-/// A size for a person: `0 B`, `4.0 KiB`, `1.5 GiB`.
+/// Formats a size for a person: `0 B`, `4.0 KiB`, `1.5 GiB`.
 pub fn human(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -49,7 +49,7 @@ pub fn human(bytes: u64) -> String {
     format!("{value:.1} {unit}")
 }
 
-/// A count for a person: `1,234,567`.
+/// Formats a count for a person: `1,234,567`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);

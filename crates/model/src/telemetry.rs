@@ -1,41 +1,41 @@
-//! What a store tells of itself to those who look on: numbers that only rise, and what is there now.
+//! Telemetry of a store: counters, and current values.
 
 use crate::{ContainerId, DeviceId, DeviceInfo, Histogram, ObjectKey, StoreStats};
 
 /// Upper ends of the ages in a [`HeatRow`], in seconds; the last age has none.
 pub const HEAT_AGES_S: [u32; 5] = [1, 10, 60, 600, 3600];
-/// Ages in a [`HeatRow`].
+/// Number of ages in a [`HeatRow`].
 pub const HEAT_AGES: usize = HEAT_AGES_S.len() + 1;
-/// Most objects in [`Telemetry::hot`].
+/// Upper bound of the objects in [`Telemetry::hot`].
 pub const HOT_MAX: u32 = 1000;
 
-/// Answer to [`crate::Request::Telemetry`]: a store as it stands. What is called a counter only rises while
-/// [`Telemetry::uptime_ns`] does; when that falls, another engine has begun to count anew.
+/// Answer to [`crate::Request::Telemetry`]. Counters only rise while [`Telemetry::uptime_ns`] rises; when that
+/// falls, another engine has started counting anew.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Telemetry {
-    /// Time since the engine was opened, by a clock that only rises.
+    /// Time since the engine was opened, by a monotonic clock.
     pub uptime_ns: u64,
     /// Milliseconds since 1970.
     pub unix_ms: u64,
-    /// False if counting was turned off: then flows, clients' bytes and latencies say nothing.
+    /// False if counting was turned off: then flows, clients' bytes and latencies have no meaning.
     pub enabled: bool,
     /// Counters of the whole store.
     pub stats: StoreStats,
-    /// The devices with their use, fastest first.
+    /// The devices with their usage, fastest first.
     pub devices: Vec<DeviceInfo>,
-    /// Bytes that went from one place to another since the engine was opened.
+    /// Bytes moved from one place to another since the engine was opened.
     pub flows: Vec<Flow>,
-    /// The objects that were used most of late, most used first.
+    /// The objects used most recently and often, most used first.
     pub hot: Vec<HotObject>,
-    /// How much of each tier was used how recently.
+    /// How much of each tier was last used how long ago.
     pub heat: Vec<HeatRow>,
     /// The sessions now open.
     pub clients: Vec<ClientTelemetry>,
-    /// The containers that hold most, most first (at most 256).
+    /// The containers with the most bytes, largest first (at most 256).
     pub containers: Vec<ContainerTelemetry>,
-    /// How long things took.
+    /// Histograms of durations.
     pub latencies: Vec<Latency>,
-    /// Things that happened.
+    /// Counts of events.
     pub counts: Counts,
 }
 
@@ -44,13 +44,13 @@ pub struct Telemetry {
 pub enum FlowEnd {
     /// A program's memory.
     Client,
-    /// The engine, which reads bytes in order to check them.
+    /// The engine, which reads bytes to check them.
     Engine,
     /// A device of the store.
     Tier(DeviceId),
 }
 
-/// Why bytes flow.
+/// The reason of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum FlowWhy {
@@ -58,26 +58,26 @@ pub enum FlowWhy {
     Write = 0,
     /// A program reads.
     Read = 1,
-    /// A copy on a persistent tier, so that the bytes survive power loss.
+    /// Write-back: a copy on a persistent tier, so that the bytes survive power loss.
     Durability = 2,
-    /// A fast tier is too full: the copy on the other tier becomes the place, without any I/O.
+    /// A fast tier is too full: the copy on the other tier becomes the only place, without any I/O.
     Eviction = 3,
     /// To a faster tier, because it is used much.
     Promotion = 4,
-    /// To a faster tier, because it is expected to be used.
+    /// To a faster tier, in expectation of a read.
     Prefetch = 5,
-    /// To a slower tier, because the faster one is too full or it is used little.
+    /// To a slower tier, because the faster one is too full or the bytes are used little.
     Demotion = 6,
     /// Off a device that is being emptied.
     Evacuation = 7,
-    /// Read to be checked.
+    /// Read for a check.
     Verify = 8,
-    /// Written again on the same tier, because a sync failed or to compress it.
+    /// Rewritten on the same tier, because a sync failed or to compress it.
     Rewrite = 9,
 }
 
 impl FlowWhy {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 10] = [
         Self::Write,
         Self::Read,
@@ -90,7 +90,7 @@ impl FlowWhy {
         Self::Verify,
         Self::Rewrite,
     ];
-    /// The word on screen and in metrics.
+    /// Its name on screen and in metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Write => "write",
@@ -107,18 +107,18 @@ impl FlowWhy {
     }
 }
 
-/// Bytes that went one way for one reason since the engine was opened.
+/// Bytes that flowed in one direction for one reason since the engine was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flow {
-    /// Where they came from.
+    /// Source.
     pub from: FlowEnd,
-    /// Where they went.
+    /// Destination.
     pub to: FlowEnd,
-    /// Why.
+    /// Reason.
     pub why: FlowWhy,
-    /// How many.
+    /// Number of bytes.
     pub bytes: u64,
-    /// In how many pieces: reads, writes, extents.
+    /// Number of reads, writes or extents.
     pub operations: u64,
 }
 
@@ -131,22 +131,22 @@ pub struct HotObject {
     pub label: String,
     /// Its recorded size in bytes.
     pub size: u64,
-    /// Bytes used of late: what was used a minute ago counts half.
+    /// Recently used bytes: those used a minute ago count half.
     pub score: u64,
-    /// Milliseconds since it was last used, as far as the engine knows.
+    /// Milliseconds since its last use, as far as the engine knows.
     pub idle_ms: u64,
-    /// Its bytes on each tier. Those of the first 16,384 extents, if it has more.
+    /// Its bytes on each tier; of the first 16,384 extents, if it has more.
     pub tiers: Vec<(DeviceId, u64)>,
 }
 
-/// How much of a tier was used how recently: see [`HEAT_AGES_S`].
+/// How much of a tier was last used how long ago: see [`HEAT_AGES_S`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeatRow {
     /// The device.
     pub tier: DeviceId,
-    /// Bytes of objects by the time since they were last used, most recent first.
+    /// Bytes of objects by the time since their last use, most recent first.
     pub bytes: [u64; HEAT_AGES],
-    /// How many objects have such bytes there.
+    /// Number of objects with such bytes there.
     pub objects: [u64; HEAT_AGES],
 }
 
@@ -159,25 +159,25 @@ pub struct ClientTelemetry {
     pub pid: u32,
     /// Its user.
     pub uid: u32,
-    /// Name of the program, if its process could be asked.
+    /// Name of the program, if its process could be inspected.
     pub program: String,
-    /// May it change anything?
+    /// True if it may change anything.
     pub write: bool,
-    /// Bytes that it wrote…
+    /// Bytes that it wrote.
     pub written_bytes: u64,
-    /// …and in how many writes.
+    /// Number of those writes.
     pub writes: u64,
-    /// Bytes that it read, by copy…
+    /// Bytes that it read by copy.
     pub read_bytes: u64,
-    /// …and in how many reads.
+    /// Number of those reads.
     pub reads: u64,
-    /// Messages that the engine had from it.
+    /// Messages that the engine received from it.
     pub requests: u64,
-    /// Free space that it holds to write to, in bytes.
+    /// Free space leased to it for writing, in bytes.
     pub leased_bytes: u64,
 }
 
-/// A container, as far as room goes.
+/// Space usage of a container.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContainerTelemetry {
     /// The container.
@@ -186,15 +186,15 @@ pub struct ContainerTelemetry {
     pub label: String,
     /// Objects in it.
     pub objects: u64,
-    /// Bytes that its extents take.
+    /// Bytes of its extents.
     pub stored_bytes: u64,
-    /// Most bytes that they may take; 0 for no limit.
+    /// Quota of those bytes; 0 for no limit.
     pub quota_bytes: u64,
-    /// Thousandths of what all containers hold.
+    /// Its thousandths of the bytes in all containers.
     pub share_permille: u16,
 }
 
-/// What takes time.
+/// A timed operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Timed {
@@ -202,11 +202,11 @@ pub enum Timed {
     Get = 0,
     /// A program's write, until it is acknowledged.
     Put = 1,
-    /// The engine's work on a message that changes something.
+    /// The engine's work on a request that changes something.
     Apply = 2,
-    /// The engine's work on a message that asks for something.
+    /// The engine's work on a request that only reads.
     Ask = 3,
-    /// The engine's work on a message that asks for space.
+    /// The engine's work on a request for space.
     Lease = 4,
     /// A flush or another request that waits for I/O, until it is answered.
     Flush = 5,
@@ -216,18 +216,18 @@ pub enum Timed {
     SyncDevices = 7,
     /// A batch of bytes read, checked and written elsewhere.
     Copy = 8,
-    /// A checkpoint written.
+    /// Writing a checkpoint.
     Checkpoint = 9,
-    /// A journal file made.
+    /// Creating a journal file.
     MakeJournal = 10,
     /// A batch of bytes read and checked.
     Verify = 11,
-    /// A device that could not be opened, tried again.
+    /// Another attempt to open a device that could not be opened.
     Reopen = 12,
 }
 
 impl Timed {
-    /// All of them.
+    /// All timed operations.
     pub const ALL: [Self; 13] = [
         Self::Get,
         Self::Put,
@@ -243,11 +243,11 @@ impl Timed {
         Self::Verify,
         Self::Reopen,
     ];
-    /// True if somebody waits for it, false for what goes on behind.
+    /// Returns true if a caller waits for it, false for background work.
     pub fn is_foreground(self) -> bool {
         self <= Self::Flush
     }
-    /// The word on screen and in metrics.
+    /// Its name on screen and in metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -267,33 +267,33 @@ impl Timed {
     }
 }
 
-/// How long something took.
+/// The latency of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Latency {
-    /// What.
+    /// The operation.
     pub what: Timed,
-    /// On which tier, if it was about one.
+    /// The tier, if it concerns one.
     pub tier: Option<DeviceId>,
-    /// One in so many was timed.
+    /// Sampling period: one of this many was timed.
     pub sampled_in: u32,
-    /// Those that were.
+    /// Durations of the timed ones.
     pub histogram: Histogram,
 }
 
-/// Things that happened since the engine was opened.
+/// Counts of events since the engine was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Messages from clients.
+    /// Messages received from clients.
     pub requests: u64,
-    /// Requests for space that were told to ask again, because tiers were full and something was about to leave.
+    /// Requests for space that were told to repeat, because tiers were full and something was about to leave.
     pub stalls: u64,
     /// Requests for space that were refused, because tiers were full.
     pub refusals: u64,
-    /// Bytes brought to a faster tier because they were expected to be used…
+    /// Bytes prefetched to a faster tier.
     pub prefetched_bytes: u64,
-    /// …those of them that were used…
+    /// Prefetched bytes that were used.
     pub prefetch_used_bytes: u64,
-    /// …and those that left again unused.
+    /// Prefetched bytes that were evicted unused.
     pub prefetch_wasted_bytes: u64,
     /// Copies and moves that failed.
     pub moves_failed: u64,

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use crate::{DeviceId, Speed, TierOptions, size};
 
-/// What a device is made of. The order is that in which tiers are taken to be fast as long as nobody has measured them;
-/// the numbers are those on media and on the wire.
+/// The kind of a device. The order is the assumed order of speed until a device is measured; the numbers are those on
+/// media and on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum DeviceKind {
@@ -25,28 +25,28 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
-    /// All of them, fastest first.
+    /// All kinds, fastest first.
     pub const ALL: [Self; 6] =
         [Self::SharedMemory, Self::PersistentMemory, Self::File, Self::Directory, Self::S3, Self::Swift];
 
-    /// The one with that number on media and on the wire.
+    /// The kind with this code on media and on the wire.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == code)
     }
-    /// True if what was synced survives power loss.
+    /// Returns true if synced bytes survive power loss.
     pub fn is_persistent(self) -> bool {
         self != Self::SharedMemory
     }
-    /// True if clients read and write its bytes themselves, through descriptors of its segments. What lies on others
-    /// comes to such a device before anybody reads it.
+    /// Returns true if clients read and write its bytes themselves, through descriptors of its segments. Data on other
+    /// devices move to such a device before anybody reads them.
     pub fn is_shareable(self) -> bool {
         !self.is_object()
     }
-    /// True if it is a bucket of an object service: its path is none of the file system's.
+    /// Returns true for a bucket of an object service, whose path is not in the file system.
     pub fn is_object(self) -> bool {
         matches!(self, Self::S3 | Self::Swift)
     }
-    /// The word used in configuration and on screen.
+    /// Its name in configuration and on screen.
     pub fn word(self) -> &'static str {
         match self {
             Self::SharedMemory => "memory",
@@ -74,75 +74,75 @@ impl Ord for DeviceKind {
     }
 }
 
-/// A device that a store is made of, or is to get.
+/// The settings of a device in a store, or to be added to one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceSpec {
-    /// Unique in the store; the name of the tier on screen.
+    /// Name of the tier, unique in the store.
     pub name: String,
-    /// What it is made of.
+    /// Its kind.
     pub kind: DeviceKind,
-    /// Where: the file, block device or directory; `BUCKET/PREFIX` of an object service. For shared memory empty: the
-    /// store chooses a name in `/dev/shm`.
+    /// Its place: the file, block device or directory; `BUCKET/PREFIX` for an object service. Empty for shared memory:
+    /// the store chooses a name in `/dev/shm`.
     pub path: PathBuf,
-    /// Bytes that it may hold.
+    /// Its capacity in bytes.
     pub capacity_bytes: u64,
-    /// Draining starts when use passes this many thousandths of the capacity…
+    /// Draining (write-back) starts above this use, in thousandths of the capacity.
     pub watermark_high_permille: u16,
-    /// …and goes on down to this.
+    /// Draining stops at this use.
     pub watermark_low_permille: u16,
-    /// What only some kinds of tiers take.
+    /// Options that only some kinds take.
     pub options: TierOptions,
 }
 
-/// Where a device is in its life.
+/// The state of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum DeviceState {
     /// Takes new data.
     Online = 0,
-    /// Is being emptied; takes none.
+    /// Is being emptied; takes no new data.
     Draining = 1,
     /// Cannot be reached, or failed; its extents cannot be read.
     Failed = 2,
 }
 
-/// A device as it stands.
+/// A device's current state and usage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceInfo {
     /// Its id.
     pub id: DeviceId,
     /// Its settings.
     pub spec: DeviceSpec,
-    /// Where it is in its life.
+    /// Its state.
     pub state: DeviceState,
     /// Bytes in use by extents.
     pub used_bytes: u64,
-    /// Bytes leased to clients or waiting for readers to leave before they can be used again.
+    /// Bytes that are leased to clients, or that cannot be reused before readers leave.
     pub reserved_bytes: u64,
-    /// Of the reserved bytes those leased to clients: room for their next writes, and what `fallocate` keeps for files.
+    /// Of the reserved bytes, those leased to clients: for their next writes, and for files that used `fallocate`.
     pub leased_bytes: u64,
-    /// Of the used bytes those that have a copy on another device: they can leave without I/O.
+    /// Of the used bytes, those with a copy on another device: they can be evicted without I/O.
     pub evictable_bytes: u64,
     /// Allocation unit in bytes; every run begins at a multiple of it.
     pub unit_bytes: u32,
-    /// Bytes in each segment file; address / this = segment number.
+    /// Bytes in each segment file; offset / this = segment number.
     pub segment_bytes: u64,
-    /// How fast it is, as measured and seen since; `None` while nothing is known.
+    /// Its speed, as measured and observed since; `None` while unknown.
     pub speed: Option<Speed>,
-    /// What a person should know of how it works here; mostly empty.
+    /// A note for a person about how it works here; mostly empty.
     pub note: String,
-    /// Of the bytes in use, those of compressed extents…
+    /// Of the used bytes, those of compressed extents.
     pub packed_bytes: u64,
-    /// …and how many these are as programs see them.
+    /// Plain bytes of those extents.
     pub unpacked_bytes: u64,
 }
 
 impl DeviceInfo {
-    /// Bytes that nobody uses and nobody keeps for himself. What waits for readers to leave is free soon, and counts as free.
+    /// Bytes that are neither used nor leased. Space that waits for readers is free soon and counts as free.
     pub fn free_bytes(&self) -> u64 {
         self.spec.capacity_bytes.saturating_sub(self.used_bytes.saturating_add(self.leased_bytes))
     }
-    /// What comes of compression, in words: how many bytes take how many. `None` if nothing there is compressed.
+    /// The effect of compression, in words: plain and stored bytes. `None` if nothing is compressed.
     pub fn compression(&self) -> Option<String> {
         let ratio = self.unpacked_bytes as f64 / self.packed_bytes.max(1) as f64;
         let text = || format!("{} compressed {ratio:.1} times", size::human(self.unpacked_bytes));
@@ -150,7 +150,7 @@ impl DeviceInfo {
     }
 }
 
-/// What is fixed when a store is made. What can be tuned per process is in the client's `OpenOptions`.
+/// Settings fixed when a store is created. Settings tunable per process are in the client's `OpenOptions`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StoreConfig {
     /// The devices. Empty: a memory tier and a directory beside the metadata, sized for this machine.

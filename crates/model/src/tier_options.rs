@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use crate::{DeviceKind, size};
 
-/// Settings of a tier that only some kinds take, by name. Kept in the superblock as text, so never a secret:
-/// `credentials` says where the secret is.
+/// Options of a tier that only some kinds take, by name. The superblock keeps them as text, so never a
+/// secret: `credentials` names the place of the secret.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct TierOptions(BTreeMap<String, String>);
 
-/// How many bytes names and values of one tier's options may have together.
+/// Upper bound of the bytes of names and values in one tier's options together.
 const BYTES_MAX: usize = 16 << 10;
 
-/// What an option's value must be.
+/// The type of an option's value.
 enum Value {
-    /// Anything but nothing.
+    /// Any text that is not empty.
     Text,
     /// A size.
     Size,
@@ -22,13 +22,13 @@ enum Value {
     OneOf(&'static [&'static str]),
 }
 
-/// Each option: its name, who takes it, and what it may be.
+/// The known options: name, kinds that take it, and type of its value.
 const KNOWN: &[(&str, &[DeviceKind], Value)] = &[
     ("endpoint", &[DeviceKind::S3, DeviceKind::Swift], Value::Text),
     ("region", &[DeviceKind::S3, DeviceKind::Swift], Value::Text),
     ("credentials", &[DeviceKind::S3, DeviceKind::Swift], Value::Text),
     ("pack", &[DeviceKind::S3, DeviceKind::Swift], Value::Size),
-    // Not memory: it is read by reference.
+    // Not for memory, which is read by reference.
     (
         "compress",
         &[DeviceKind::File, DeviceKind::Directory, DeviceKind::S3, DeviceKind::Swift],
@@ -43,23 +43,23 @@ impl TierOptions {
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
-    /// Sets an option; the value that it had.
+    /// Sets an option; returns the previous value.
     pub fn set(&mut self, name: &str, value: &str) -> Option<String> {
         self.0.insert(name.to_owned(), value.to_owned())
     }
-    /// All of them, by name.
+    /// All options, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
-    /// How many there are.
+    /// Number of options.
     pub fn len(&self) -> usize {
         self.0.len()
     }
-    /// True if there is none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// True if there is an option of that name for some kind of tier.
+    /// Returns true if some kind of tier has an option of this name.
     pub fn is_known(name: &str) -> bool {
         KNOWN.iter().any(|(known, ..)| *known == name)
     }
@@ -67,7 +67,7 @@ impl TierOptions {
     pub fn names() -> impl Iterator<Item = &'static str> {
         KNOWN.iter().map(|(name, ..)| *name)
     }
-    /// What is wrong with these options for a tier of that kind.
+    /// Checks the options for a tier of this kind; the error says what is wrong.
     pub fn check(&self, kind: DeviceKind) -> Result<(), String> {
         let bytes: usize = self.0.iter().map(|(name, value)| name.len() + value.len()).sum();
         if bytes > BYTES_MAX {

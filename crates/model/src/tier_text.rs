@@ -5,19 +5,19 @@ use std::str::FromStr;
 
 use crate::{DeviceKind, DeviceSpec, Error, ErrorKind, Result, TierOptions, size};
 
-/// Draining starts above this use where nothing else is said.
+/// Default high watermark: draining starts above this use.
 pub const WATERMARK_HIGH_DEFAULT_PERMILLE: u16 = 900;
-/// Draining goes down to this where nothing else is said.
+/// Default low watermark: draining stops at this use.
 pub const WATERMARK_LOW_DEFAULT_PERMILLE: u16 = 700;
 
-/// What people say of a tier, before it is known to make sense: every part may be missing.
+/// The description of a tier before validation: every part may be missing.
 #[derive(Clone, Debug, Default)]
 pub struct TierText {
     /// Its name.
     pub name: Option<String>,
-    /// What it is made of.
+    /// Its kind.
     pub kind: Option<DeviceKind>,
-    /// Where it is.
+    /// Its path.
     pub path: Option<PathBuf>,
     /// Its capacity in bytes.
     pub size: Option<u64>,
@@ -25,13 +25,13 @@ pub struct TierText {
     pub high: Option<u16>,
     /// Low watermark in thousandths.
     pub low: Option<u16>,
-    /// Settings that only some kinds take.
+    /// Options that only some kinds take.
     pub options: TierOptions,
 }
 
 impl FromStr for DeviceKind {
     type Err = String;
-    /// A word such as `memory`, `file` or `directory`.
+    /// Parses a word such as `memory`, `file` or `directory`.
     fn from_str(word: &str) -> Result<Self, String> {
         let words = || Self::ALL.map(Self::word).join(", ");
         Self::ALL
@@ -52,7 +52,7 @@ pub fn parse_permille(text: &str) -> Result<u16, String> {
 }
 
 impl TierText {
-    /// The tier that is meant, or what is missing.
+    /// The specified tier, or what is missing.
     pub fn into_spec(self) -> Result<DeviceSpec, String> {
         let name = self.name.filter(|name| !name.is_empty()).ok_or("a tier needs a name, as in name=ram")?;
         let kind = self.kind.ok_or_else(|| format!("tier `{name}` needs a kind, such as memory, file or directory"))?;
@@ -106,7 +106,8 @@ impl TierText {
 
 impl FromStr for DeviceSpec {
     type Err = Error;
-    /// A tier as the command line and the bindings take it: `name=ram,kind=memory,size=2GiB,high=90%,low=70%`.
+    /// Parses a tier in the form of the command line and the bindings:
+    /// `name=ram,kind=memory,size=2GiB,high=90%,low=70%`.
     fn from_str(text: &str) -> Result<Self> {
         TierText::parse(text).and_then(TierText::into_spec).map_err(|cause| {
             Error::new(ErrorKind::InvalidInput, format!("tier `{text}`")).because(cause).try_next(

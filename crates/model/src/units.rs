@@ -1,11 +1,10 @@
 //! Bytes in whole allocation units.
 
-/// Counts the bytes that ranges take where they lie, in allocation units. A unit that a range shares with the one before
-/// counts once.
+/// Counts the bytes of ranges on their devices, in allocation units. A unit shared by consecutive ranges counts once.
 #[derive(Debug)]
 pub struct UnitBytes<P> {
     bytes: u64,
-    /// Where the last range was, and the end of its units there.
+    /// Place of the last range, and the end of its units there.
     before: Option<(P, u64)>,
 }
 
@@ -16,18 +15,18 @@ impl<P> Default for UnitBytes<P> {
 }
 
 impl<P: PartialEq> UnitBytes<P> {
-    /// Adds what lies on `place`, whose units have `unit` bytes, from `from` up to `to`.
+    /// Adds the range from `from` up to `to` on `place`, whose allocation unit is `unit` bytes.
     pub fn add(&mut self, place: P, unit: u64, from: u64, to: u64) {
         let (from, to) = (from / unit * unit, to.next_multiple_of(unit));
         let known = self.before.as_ref().filter(|(known, end)| *known == place && *end > from && *end <= to);
         self.bytes += to - known.map_or(from, |(_, end)| *end);
         self.before = Some((place, to));
     }
-    /// Adds bytes of which nothing more is known.
+    /// Adds bytes whose place is unknown.
     pub fn add_whole(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
-    /// What it came to.
+    /// The sum.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes

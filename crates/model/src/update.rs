@@ -4,26 +4,26 @@
 
 use crate::{ContainerId, ContainerSpec, Extent, IndexKey, ObjectKey};
 
-/// One change to a store. Everything that a user can change is a list of these; a transaction is one list applied
-/// whole or not at all, and the journal is a sequence of such lists.
+/// One change to a store. Every change by a user is a list of these; a transaction is one list, applied whole or not at
+/// all, and the journal is a sequence of such lists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Update {
-    /// Makes a container. The id is chosen by the engine when 0.
+    /// Creates a container. With id 0 the engine chooses the id.
     ContainerCreate { id: ContainerId, label: String, spec: ContainerSpec },
-    /// Gives it another label.
+    /// Changes its label.
     ContainerRename { id: ContainerId, label: String },
-    /// Changes what can be changed: durability, quota, policy, owner.
+    /// Changes its variable settings: durability, quota, policy, owner.
     ContainerSet { id: ContainerId, spec: ContainerSpec },
-    /// Deletes it with everything in it.
+    /// Deletes it with all its content.
     ContainerDelete { id: ContainerId },
-    /// Makes a snapshot of a container: all that is in it now, for reading only. `id`, by which it is read, and the time
-    /// are chosen by the engine when 0. With `replace`, it takes the place of one of that name.
+    /// Creates a snapshot of a container: its current content, read-only. `id`, by which it is read, and the time are
+    /// chosen by the engine when 0. With `replace`, it replaces a snapshot of that name.
     SnapshotCreate { of: ContainerId, id: ContainerId, name: String, replace: bool, unix_ms: u64 },
     /// Deletes a snapshot.
     SnapshotDelete { of: ContainerId, name: String },
-    /// The container holds again what it held when the snapshot was made; the snapshot stays.
+    /// Restores the content that the container had when the snapshot was created; the snapshot stays.
     SnapshotRollback { of: ContainerId, name: String },
-    /// Makes an empty object with blocks of 2^`block_shift` bytes.
+    /// Creates an empty object with blocks of 2^`block_shift` bytes.
     ObjectCreate { key: ObjectKey, block_shift: u8 },
     /// Deletes it.
     ObjectDelete { key: ObjectKey },
@@ -31,24 +31,25 @@ pub enum Update {
     Write { key: ObjectKey, offset: u64, extent: Extent },
     /// Turns a range into a hole; the size stays.
     Punch { key: ObjectKey, offset: u64, len: u64 },
-    /// Sets the size; drops what lies beyond.
+    /// Sets the size; drops the bytes beyond it.
     Truncate { key: ObjectKey, size: u64 },
-    /// Makes an empty index.
+    /// Creates an empty index.
     IndexCreate { key: IndexKey },
     /// Deletes it with its records.
     IndexDelete { key: IndexKey },
-    /// Sets a record. With `only_new`, fails with [`crate::KeyCode::Exists`] if the key is there.
+    /// Sets a record. With `only_new`, fails with [`crate::KeyCode::Exists`] if the key exists.
     Put { index: IndexKey, key: Vec<u8>, value: Vec<u8>, only_new: bool },
     /// Deletes a record.
     Del { index: IndexKey, key: Vec<u8> },
-    /// Makes `[at, at + len)` of `to` what `[offset, offset + len)` of `from` is, holes included, without copying bytes: both
-    /// name the same ones until either is overwritten. Grows the size to cover it. `from` is an object of the same container,
-    /// or of a snapshot of it; the range must lie below its size, and must not overlap the other one if both are of one object.
+    /// Makes `[at, at + len)` of `to` equal to `[offset, offset + len)` of `from`, holes included, without copying
+    /// bytes: both refer to the same bytes until either is overwritten. Grows the size to cover the range. `from` is an
+    /// object of the same container, or of a snapshot of it; its range must lie below its size, and the two ranges must
+    /// not overlap if both are of one object.
     Share { to: ObjectKey, at: u64, from: ObjectKey, offset: u64, len: u64 },
 }
 
 impl Update {
-    /// True if it is about a snapshot: such an update stands alone in its request.
+    /// Returns true if it is about a snapshot: such an update must be alone in its request.
     pub fn is_about_snapshot(&self) -> bool {
         matches!(self, Self::SnapshotCreate { .. } | Self::SnapshotDelete { .. } | Self::SnapshotRollback { .. })
     }

@@ -178,7 +178,6 @@ unsafe fn sum_line(src: *const u8, state: u64) -> u64 {
 
 /// Copies large stretches with three parallel streams; the module documentation says why. From 32 KiB to 256 KiB this
 /// is a fifth to a third faster than `memcpy` if the source is uncached, and 7% slower if all of it is cached.
-/// third faster than `memcpy` if the source is not in the caches, and 7% slower if all of it is.
 ///
 /// # Safety
 /// [`is_available`] must be true, and the ranges valid for `len` bytes and not overlapping.

@@ -1,14 +1,14 @@
-//! Neighbouring leaves, and the branches of a map.
+//! Adjacent leaves, and the branches of a map.
 
 use super::leaf::{ENTRIES_MAX, Leaf};
 
-/// Leaves in a branch: more, and it is split.
+/// Upper bound of the leaves in a branch; a branch that exceeds it splits.
 const LEAVES_MAX: usize = 256;
-/// A leaf with fewer entries is joined with a neighbour, if both together leave room.
+/// A leaf with fewer entries merges with an adjacent one if the result is not too full.
 const ENTRIES_MIN: usize = ENTRIES_MAX / 4;
 const ENTRIES_JOINED_MAX: usize = ENTRIES_MAX * 3 / 4;
 
-/// Where something is: branch, leaf in it, entry in that.
+/// A position: branch, leaf in it, entry in that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Spot {
     pub branch: usize,
@@ -16,7 +16,7 @@ pub(super) struct Spot {
     pub entry: usize,
 }
 
-/// Some leaves. `bounds[i]` is not above any key of leaf `i`, and above all keys before; no leaf is empty.
+/// Some leaves. `bounds[i]` is at most every key of leaf `i`, and above all earlier keys; no leaf is empty.
 #[derive(Clone, Debug)]
 struct Branch<V> {
     bounds: Vec<u64>,
@@ -24,8 +24,8 @@ struct Branch<V> {
     leaves: Vec<Box<Leaf<V>>>,
 }
 
-/// A map of many entries: two levels of bounds above the leaves. The first bound of a branch is the branch's own, and
-/// that of the first branch is zero.
+/// A map of many entries: two levels of bounds above the leaves. The first bound of a branch equals the branch's
+/// bound, and that of the first branch is zero.
 #[derive(Clone, Debug)]
 pub(super) struct Tree<V> {
     bounds: Vec<u64>,
@@ -40,7 +40,7 @@ fn find(bounds: &[u64], key: u64) -> usize {
 }
 
 impl<V> Tree<V> {
-    /// Of one leaf, which must not be empty.
+    /// A tree of one leaf, which must not be empty.
     pub fn new(leaf: Leaf<V>) -> Self {
         let len = leaf.len();
         Self { bounds: vec![0], branches: vec![Branch { bounds: vec![0], leaves: vec![Box::new(leaf)] }], len }
@@ -59,13 +59,13 @@ impl<V> Tree<V> {
     pub fn leaves_mut(&mut self) -> impl Iterator<Item = &mut Leaf<V>> {
         self.branches.iter_mut().flat_map(|branch| branch.leaves.iter_mut().map(|leaf| &mut **leaf))
     }
-    /// The leaf where a key belongs.
+    /// The leaf for a key.
     #[inline]
     pub fn place(&self, key: u64) -> (usize, usize) {
         let branch = find(&self.bounds, key);
         (branch, find(&self.branches[branch].bounds, key))
     }
-    /// The leaf after one.
+    /// The next leaf.
     pub fn next_leaf(&self, branch: usize, leaf: usize) -> (usize, usize) {
         if leaf + 1 < self.branches[branch].leaves.len() { (branch, leaf + 1) } else { (branch + 1, 0) }
     }
@@ -83,7 +83,7 @@ impl<V> Tree<V> {
     pub fn last(&self) -> Option<Spot> {
         self.last_before(self.branches.len(), 0)
     }
-    /// Adds an entry that is not there yet, at its place.
+    /// Inserts a new entry at its position.
     pub fn insert(&mut self, at: Spot, key: u64, value: V) {
         self.len += 1;
         let Spot { branch: b, leaf: l, entry } = at;
@@ -91,7 +91,7 @@ impl<V> Tree<V> {
         if !leaf.is_full() {
             return leaf.insert(entry, key, value);
         }
-        // Who adds in ascending order leaves full leaves behind.
+        // Inserting in ascending order leaves full leaves behind.
         let right = if entry == ENTRIES_MAX {
             Leaf::new(&[key], vec![value])
         } else {
@@ -118,7 +118,7 @@ impl<V> Tree<V> {
         self.bounds.insert(b + 1, right.bounds[0]);
         self.branches.insert(b + 1, right);
     }
-    /// Takes an entry out.
+    /// Removes an entry.
     pub fn remove(&mut self, at: Spot) -> V {
         self.len -= 1;
         let leaf = &mut self.branches[at.branch].leaves[at.leaf];
@@ -128,7 +128,7 @@ impl<V> Tree<V> {
         }
         value
     }
-    /// Joins a small leaf with one beside it in its branch, and takes an empty one out.
+    /// Merges a small leaf with an adjacent one in its branch, and removes an empty one.
     fn join(&mut self, b: usize, l: usize) {
         let branch = &mut self.branches[b];
         let fits = |left: usize| {
@@ -141,7 +141,7 @@ impl<V> Tree<V> {
             let right = branch.leaves.remove(left + 1);
             branch.leaves[left].append(*right);
         } else if branch.leaves[l].len() == 0 && branch.leaves.len() > 1 {
-            // The leaf before it has its range from now on; or the one behind, if it was the first.
+            // The previous leaf takes over the range; for the first leaf, the next one does.
             branch.leaves.remove(l);
             branch.bounds.remove(l.max(1));
         } else if branch.leaves[l].len() == 0 && self.branches.len() > 1 {
@@ -152,20 +152,20 @@ impl<V> Tree<V> {
             }
         }
     }
-    /// The only leaf, if there is but one.
+    /// The leaf, if there is only one.
     pub fn into_leaf(mut self) -> Option<Leaf<V>> {
         Some(*self.branches.pop()?.leaves.pop()?)
     }
-    /// True if all entries are in one leaf.
+    /// Returns true if all entries are in one leaf.
     pub fn is_one_leaf(&self) -> bool {
         self.branches.len() == 1 && self.branches[0].leaves.len() == 1
     }
-    /// Bytes of memory, about.
+    /// Approximate memory in bytes.
     pub fn memory_bytes(&self) -> usize {
         let leaves = self.branches.iter().flat_map(|branch| &branch.leaves).map(|leaf| leaf.memory_bytes() + 16);
         leaves.sum::<usize>() + self.branches.len() * (size_of::<Branch<V>>() + 40)
     }
-    /// What is wrong with it, if anything is.
+    /// Checks the invariants; the error names the violated one.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.bounds.len() != self.branches.len() || self.bounds.first() != Some(&0) {
             return Err("a map has not one bound for each branch, from zero on");

@@ -1,13 +1,14 @@
-//! Neighbouring entries of a map in one stretch of memory.
+//! Adjacent entries of a map in contiguous memory.
 
-/// Entries in a leaf: with them it fills four cache lines. More would be fewer bounds above, and more lines in a search.
+/// Entries in a leaf: they fill four cache lines. More entries would mean fewer bounds above, but more lines in a
+/// search.
 pub(super) const ENTRIES_MAX: usize = 29;
 /// Keys in a cache line.
 const LINE: usize = 8;
-/// Stands behind the last key.
+/// Fills the slots behind the last key.
 const UNUSED: u64 = u64::MAX;
 
-/// Some entries, sorted. What a search looks at, the keys, is apart from what it finds.
+/// Some sorted entries. The keys, which a search reads, are separate from the values.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Leaf<V> {
@@ -38,7 +39,8 @@ impl<V> Leaf<V> {
     pub fn is_full(&self) -> bool {
         self.len() == ENTRIES_MAX
     }
-    /// Entries whose key is at most `key`. Counts instead of bisecting: the lines of the keys come all at once.
+    /// Number of entries whose key is at most `key`. Counts instead of bisecting, so that all lines of keys load in
+    /// parallel.
     #[inline]
     pub fn rank(&self, key: u64) -> usize {
         let is_counted = |at: &&u64| **at <= key;
@@ -46,12 +48,12 @@ impl<V> Leaf<V> {
         let rank = line + self.keys[line..].iter().take(LINE).filter(is_counted).count();
         rank.min(self.len())
     }
-    /// Brings what a search looks at into the cache; the value must be used, so that it is not left out.
+    /// Loads what a search reads into the cache; use the value, so that the compiler keeps the loads.
     #[inline]
     pub fn touch(&self) -> u64 {
         self.keys.iter().step_by(LINE).fold(self.len() as u64, |sum, key| sum ^ key)
     }
-    /// Adds an entry at its place; the leaf must not be full.
+    /// Inserts an entry at its position; the leaf must not be full.
     pub fn insert(&mut self, i: usize, key: u64, value: V) {
         let len = self.len();
         self.keys.copy_within(i..len, i + 1);
@@ -66,14 +68,14 @@ impl<V> Leaf<V> {
         self.keys[len] = UNUSED;
         value
     }
-    /// The entries from `i` on, as a leaf of their own.
+    /// Splits off the entries from `i` on as a new leaf.
     pub fn split_off(&mut self, i: usize) -> Self {
         let right = Self::new(&self.keys[i..self.values.len()], self.values.split_off(i));
         self.keys[i..].fill(UNUSED);
         self.values.shrink_to(i + i / 2);
         right
     }
-    /// Adds all entries of the next leaf; there must be room.
+    /// Appends all entries of the next leaf; they must fit.
     pub fn append(&mut self, mut next: Self) {
         let len = self.len();
         self.keys[len..len + next.len()].copy_from_slice(next.keys());
@@ -84,13 +86,13 @@ impl<V> Leaf<V> {
     pub fn into_vecs(self) -> (Vec<u64>, Vec<V>) {
         (self.keys().to_vec(), self.values)
     }
-    /// Bytes of memory, about.
+    /// Approximate memory in bytes.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.values.capacity() * size_of::<V>() + 32
     }
 }
 
-/// Makes room for one more: by halves rather than doubling, since most memory of a store is in such vectors.
+/// Makes room for one more entry: by a factor of 1.5 rather than 2, since most memory of a store is in such vectors.
 pub(super) fn grow<T>(values: &mut Vec<T>, most: usize) {
     let len = values.len();
     if len == values.capacity() {

@@ -1,10 +1,9 @@
-//! An ordered map from offsets to values, for maps from some to millions of entries that are searched at random.
+//! An ordered map from offsets to values, for random searches in maps of some to millions of entries.
 //!
-//! What a search costs when a map does not fit the caches is the memory that it waits for, one line after the other. So
-//! keys lie side by side apart from the values, 29 to a leaf, and are found through two levels of bounds that are small
-//! enough to stay in a cache: a search comes to two waits, one for the keys of a leaf, one for the value, however large
-//! the map is. And who knows beforehand what will be looked for can have it brought in at once ([`OffsetMap::touch`]).
-//! A few entries are two plain vectors.
+//! A search in a map that exceeds the caches costs the memory accesses that it waits for, one after the other. So keys
+//! are contiguous and separate from the values, 29 to a leaf, and two levels of bounds above them are small enough to
+//! stay in a cache: a search waits twice, for the keys of a leaf and for the value, however large the map is. A caller
+//! that knows its keys in advance can load them all at once ([`OffsetMap::touch`]). A small map is two plain vectors.
 
 mod branch;
 mod leaf;
@@ -16,11 +15,11 @@ use std::hint::black_box;
 use branch::{Spot, Tree};
 use leaf::{ENTRIES_MAX, Leaf, grow};
 
-/// So many entries are few.
+/// Upper bound of the entries in a small map.
 const FEW_MAX: usize = ENTRIES_MAX;
-/// Maps with fewer entries are taken to be in a cache anyway.
+/// Maps with fewer entries are assumed to be in a cache.
 const TOUCHED_MIN: usize = 512;
-/// Searches whose waits go side by side.
+/// Number of searches that load in parallel.
 const TOUCHED_AT_ONCE: usize = 64;
 
 /// An ordered map from `u64` below `u64::MAX`.
@@ -48,7 +47,7 @@ impl<V> OffsetMap<V> {
             Shape::Many(tree) => tree.len(),
         }
     }
-    /// What is wrong with its order or with what it counts, if anything is. Takes time in proportion to its entries.
+    /// Checks the order and the counts; the error names the violated invariant. Takes time proportional to the entries.
     pub fn check(&self) -> Result<(), &'static str> {
         match &self.0 {
             Shape::Few(keys, values) if keys.len() != values.len() => Err("a map has not one value for each key"),
@@ -59,15 +58,15 @@ impl<V> OffsetMap<V> {
             Shape::Many(tree) => tree.check(),
         }
     }
-    /// True if there are none.
+    /// Returns true if the map is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Takes all entries out.
+    /// Removes all entries.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
-    /// Where the first entry after `key` is, or would be.
+    /// Position of the first entry after `key`, existing or not.
     #[inline]
     fn after(&self, key: u64) -> Spot {
         match &self.0 {
@@ -78,7 +77,7 @@ impl<V> OffsetMap<V> {
             }
         }
     }
-    /// The entry before a spot.
+    /// The entry before a position.
     #[inline]
     fn before_spot(&self, spot: Spot) -> Option<Spot> {
         match (&self.0, spot.entry.checked_sub(1)) {
@@ -121,7 +120,7 @@ impl<V> OffsetMap<V> {
     pub fn get(&self, key: u64) -> Option<&V> {
         self.entry(self.find(key)?).map(|(_, value)| value)
     }
-    /// The value at `key`, to be changed.
+    /// The value at `key`, mutable.
     #[inline]
     pub fn get_mut(&mut self, key: u64) -> Option<&mut V> {
         self.entry_mut(self.find(key)?).map(|(_, value)| value)
@@ -131,7 +130,7 @@ impl<V> OffsetMap<V> {
     pub fn floor(&self, key: u64) -> Option<(u64, &V)> {
         self.entry(self.before_spot(self.after(key))?)
     }
-    /// The last entry at or before `key`, to be changed.
+    /// The last entry at or before `key`, mutable.
     #[inline]
     pub fn floor_mut(&mut self, key: u64) -> Option<(u64, &mut V)> {
         self.entry_mut(self.before_spot(self.after(key))?)
@@ -143,7 +142,7 @@ impl<V> OffsetMap<V> {
             Shape::Many(tree) => self.entry(tree.last()?),
         }
     }
-    /// Entries from the last one at or before `key` on, ascending: all that can overlap what begins at `key`.
+    /// Entries from the last one at or before `key` on, ascending: all that can overlap a range that begins at `key`.
     #[inline]
     pub fn from_floor(&self, key: u64) -> Entries<'_, V> {
         let after = self.after(key);
@@ -153,7 +152,7 @@ impl<V> OffsetMap<V> {
     pub fn iter(&self) -> Entries<'_, V> {
         Entries { map: self, at: Spot { branch: 0, leaf: 0, entry: 0 } }
     }
-    /// Changes values in place, ascending.
+    /// Calls `each` with every value, mutable, ascending.
     pub fn for_each_mut(&mut self, mut each: impl FnMut(u64, &mut V)) {
         match &mut self.0 {
             Shape::Few(keys, values) => keys.iter().zip(values).for_each(|(key, value)| each(*key, value)),
@@ -167,7 +166,7 @@ impl<V> OffsetMap<V> {
             }
         }
     }
-    /// Sets an entry; gives what was there.
+    /// Sets an entry; returns the previous value.
     pub fn insert(&mut self, key: u64, value: V) -> Option<V> {
         debug_assert_ne!(key, u64::MAX);
         let after = self.after(key);
@@ -193,7 +192,7 @@ impl<V> OffsetMap<V> {
         }
         None
     }
-    /// Takes an entry out.
+    /// Removes an entry.
     pub fn remove(&mut self, key: u64) -> Option<V> {
         let spot = self.find(key)?;
         match &mut self.0 {
@@ -212,9 +211,9 @@ impl<V> OffsetMap<V> {
             }
         }
     }
-    /// Brings into the cache what searches for these keys will look at, and the entries at or before them: the waits for
-    /// memory go side by side instead of one after the other. `look` is to read something of an entry's value; what it
-    /// gives has no meaning.
+    /// Loads into the cache what searches for these keys will read, and the entries at or before them: the memory
+    /// accesses wait in parallel instead of one after the other. `look` must read a part of an entry's value; its
+    /// result has no meaning.
     pub fn touch(&self, keys: impl IntoIterator<Item = u64>, look: impl Fn(&V) -> u64) {
         let Shape::Many(tree) = &self.0 else { return };
         if tree.len() < TOUCHED_MIN {
@@ -240,7 +239,7 @@ impl<V> OffsetMap<V> {
             }
         }
     }
-    /// Bytes of memory that it takes beside itself, about; without what values own.
+    /// Approximate memory in bytes beside the map itself, without memory owned by values.
     pub fn memory_bytes(&self) -> usize {
         match &self.0 {
             Shape::Few(keys, values) => keys.capacity() * 8 + values.capacity() * size_of::<V>(),

@@ -1,4 +1,4 @@
-//! Beside the map of the standard library, under changes that a seed decides.
+//! Compares with the standard library's map, under changes drawn from a seed.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,8 @@ fn compare(map: &OffsetMap<u64>, model: &BTreeMap<u64, u64>, key: u64, seed: u64
     assert!(map.from_floor(key).take(70).eq(ahead), "CENOTE_SEED={seed}, from the floor of {key}");
 }
 
-/// One history: phases that grow, shrink or churn the map, at random places, ascending, or in a narrow range.
+/// One history: phases that grow, shrink or churn the map, at random positions, ascending, or in a narrow
+/// range.
 fn history(seed: u64, steps: u64) {
     let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let mut map = OffsetMap::default();
@@ -113,7 +114,7 @@ fn many_branches_agree() {
             assert_eq!(map.insert(*key, *key), model.insert(*key, *key), "CENOTE_SEED={seed}");
         }
         check(&mut map, &mut model, seed);
-        // Whole stretches go, the first of all among them, and then all of it in another order.
+        // Removes whole ranges, the first one included, and then everything in another order.
         for key in (0..30_000).chain(700_000..1_100_000) {
             assert_eq!(map.remove(key), model.remove(&key), "CENOTE_SEED={seed}");
         }
@@ -160,7 +161,7 @@ fn touching_looks_at_the_entry_before_each_key() {
     assert!(seen.into_inner().into_iter().eq((0..1000).map(|key| key * 99)));
 }
 
-/// Offsets with gaps, so that what lies between two of them is looked for, too.
+/// Offsets with gaps, so that searches between two offsets occur too.
 fn follow(plan: &Plan) -> Held {
     let (mut map, mut model) = (OffsetMap::default(), BTreeMap::new());
     plan.each(|step| {
