@@ -1,4 +1,4 @@
-//! What a decision costs: `cargo run --release -p cenote-policy --example decisions`.
+//! Measures the cost of a decision: `cargo run --release -p cenote-policy --example decisions`.
 //!
 //! The median and the slowest of a hundred rounds of 10,000 decisions with 2 to 16 tiers, and of plans over 512 ranges.
 
@@ -12,14 +12,14 @@ fn devices(count: u16) -> Vec<DeviceView> {
     let kind = |i: u16| DeviceKind::ALL[usize::from(i) % DeviceKind::ALL.len()];
     let mut devices: Vec<_> =
         (0..count).map(|i| DeviceView::new(DeviceId(i), &format!("tier{i}"), kind(i), 1 << 30)).collect();
-    // The upper half is full, so that a decision has something to weigh.
+    // The upper half is full, so that the policy has to weigh.
     for device in devices.iter_mut().take(usize::from(count / 2)) {
         device.used_bytes = 1_000_000_000;
     }
     devices
 }
 
-/// Median and greatest nanoseconds of one call.
+/// Median and maximum nanoseconds of one call.
 fn measure(rounds: usize, calls: u32, mut call: impl FnMut()) -> (f64, f64) {
     let mut ns: Vec<f64> = (0..rounds)
         .map(|_| {

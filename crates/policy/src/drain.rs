@@ -1,10 +1,10 @@
-//! What leaves a device that is too full, or is to be emptied.
+//! Selects what leaves a device that is too full, or is to be emptied.
 
 use cenote_model::{DeviceState, ObjectKey};
 
 use crate::DeviceView;
 
-/// An object with bytes on a device, as a sample of the store's objects shows it.
+/// An object with bytes on a device, from a sample of the store's objects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Candidate {
     /// The object.
@@ -13,29 +13,29 @@ pub struct Candidate {
     pub bytes: u64,
     /// Milliseconds since it was last read or written.
     pub idle_ms: u64,
-    /// True if all those bytes have a copy on a persistent device already: leaving costs no I/O.
+    /// True if all those bytes have a copy on a persistent device already: leaving needs no I/O.
     pub copied: bool,
 }
 
-/// One object's bytes to leave a device.
+/// A candidate that has to leave a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Leaving {
-    /// Which of the candidates.
+    /// Index of the candidate.
     pub candidate: usize,
     /// Why.
     pub reason: String,
 }
 
-/// What is to leave a device, in order.
+/// The objects that leave a device, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DrainPlan {
-    /// Which objects.
+    /// The objects.
     pub moves: Vec<Leaving>,
-    /// Why anything leaves at all; empty if nothing has to.
+    /// Why anything leaves; empty if nothing has to.
     pub reason: String,
 }
 
-/// Bytes that have to leave `device`: all if it is draining, down to the low watermark if it is above the high one.
+/// Bytes that have to leave `device`: all if it is draining; down to the low watermark if it is above the high one.
 pub fn excess_bytes(device: &DeviceView) -> u64 {
     match device.state {
         DeviceState::Draining => device.used_bytes,
@@ -51,7 +51,8 @@ pub fn excess_bytes(device: &DeviceView) -> u64 {
     }
 }
 
-/// Chooses which candidates leave `device`: the coldest first, among equals those with a copy, until the excess is gone.
+/// Chooses the candidates that leave `device`: the coldest first, among equals those with a copy, until the excess is
+/// gone.
 pub fn plan_drain(device: &DeviceView, candidates: &[Candidate]) -> DrainPlan {
     let excess = excess_bytes(device);
     if excess == 0 {

@@ -1,4 +1,4 @@
-//! Holds a policy that somebody else wrote to its promises.
+//! Guards the engine against a faulty plugin policy.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,13 +8,14 @@ use crate::place::Refusal;
 use crate::policies::FastFirst;
 use crate::{Action, Decision, DeviceView, Incoming, Limits, Plan, Policy, RangeView, Reason};
 
-/// After so many failures a policy is not asked any more.
+/// A policy is no longer asked after this many failures.
 const FAILURES_MAX: u32 = 8;
 
-/// A foreign policy: its panics are caught, its nonsense is refused, and one that is late is marked. Each time
-/// `fast-first` decides instead; after some failures it is not asked any more. The reason of the last failure is kept.
+/// A wrapper of a foreign policy: catches panics, rejects invalid answers, and records late ones. In each such case
+/// `fast-first` decides instead; after some failures the policy is no longer asked. The cause of the last failure is
+/// kept.
 ///
-/// Who cannot be interrupted (an endless loop) needs a thread of its own: that is for the caller to give.
+/// The wrapper cannot interrupt a policy (in an endless loop): for that the caller must provide a thread.
 pub struct Guard {
     inner: Arc<dyn Policy>,
     bound_ns: u64,
@@ -24,25 +25,25 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Guards a policy. `clock` gives nanoseconds; a decision or plan that takes longer than `bound_ns` is a failure.
+    /// Guards a policy. `clock` returns nanoseconds; a decision or plan that takes longer than `bound_ns` is a failure.
     pub fn new(inner: Arc<dyn Policy>, bound_ns: u64, clock: Arc<dyn Fn() -> u64 + Send + Sync>) -> Self {
         Self { inner, bound_ns, clock, failures: AtomicU32::new(0), last: Mutex::new(None) }
     }
-    /// What it did last that it should not have; `None`: all is well.
+    /// The last failure; `None` if there was none.
     pub fn failure(&self) -> Option<Arc<str>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-    /// True if it is not asked any more.
+    /// Returns true if the policy is no longer asked.
     pub fn is_given_up(&self) -> bool {
         self.failures.load(Ordering::Relaxed) >= FAILURES_MAX
     }
-    /// Asks it again.
+    /// Lets the policy be asked again.
     pub fn forgive(&self) {
         self.failures.store(0, Ordering::Relaxed);
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Calls the policy; gives its answer only if that came in time, without a panic, and makes sense.
+    /// Calls the policy; returns its answer only if it came in time, without a panic, and is valid.
     fn ask<T>(&self, call: impl FnOnce() -> T, check: impl FnOnce(&T) -> Result<(), String>) -> Result<T, Arc<str>> {
         if self.is_given_up() {
             let last = self.failure().unwrap_or_else(|| "failed".into());
@@ -90,7 +91,7 @@ impl Policy for Guard {
             Err(_) => Ok(()),
         };
         match self.ask(|| self.inner.place(devices, incoming), check) {
-            // A refusal is nothing to rely on: somebody else's opinion must not fail a write that has room.
+            // A foreign policy's refusal does not count: it must not fail a write that has room.
             Ok(Err(_)) => FastFirst.place(devices, incoming),
             Ok(answer) => answer,
             Err(because) => FastFirst.place(devices, incoming).map(|mut decision| {
@@ -113,7 +114,7 @@ impl Policy for Guard {
     }
 }
 
-/// True if nothing is lost with the range's copy: it is scratch, or persistent where it is read.
+/// Returns true if the range does not need its copy: it is scratch, or its place of reading is persistent.
 pub(crate) fn copy_is_spare(range: &RangeView<'_>, devices: &[DeviceView]) -> bool {
     let persistent = || devices.iter().any(|d| d.id == range.device && d.kind.is_persistent());
     range.durability == cenote_model::Durability::Scratch || persistent()
@@ -124,7 +125,7 @@ fn panic_words(panic: &(dyn std::any::Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without words")
 }
 
-/// What is wrong with a decision, whoever made it: an unknown device, one that may not be used, more than there is room for.
+/// Checks a decision: a known device that may be used, and no more bytes than it has room for.
 pub fn check_decision(decision: &Decision, devices: &[DeviceView], incoming: &Incoming<'_>) -> Result<(), String> {
     let id = decision.device();
     let device = devices.iter().find(|d| d.id == id).ok_or_else(|| format!("there is no device {id}"))?;
@@ -142,7 +143,7 @@ pub fn check_decision(decision: &Decision, devices: &[DeviceView], incoming: &In
     }
 }
 
-/// What is wrong with a plan: ranges or devices that there are not, eviction of what has no copy, a range moved twice.
+/// Checks a plan: known ranges and devices, eviction only of ranges with a copy, no range moved twice.
 pub fn check_plan(plan: &Plan, devices: &[DeviceView], ranges: &[RangeView<'_>]) -> Result<(), String> {
     let mut seen = vec![false; ranges.len()];
     for planned in &plan.moves {

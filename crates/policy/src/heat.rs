@@ -1,15 +1,15 @@
-//! What was seen of a range: a small record that the engine keeps for each range it tracks.
+//! Access statistics of a range: a small record that the engine keeps for each range it tracks.
 
-/// A read or write counts half after so many milliseconds.
+/// Half life of a read's or write's weight, in milliseconds.
 pub(crate) const HALF_LIFE_MS: f32 = 30_000.0;
-/// Weight of the newest interval in the mean, at least: the first ones count the same.
+/// Weight of the newest interval in the mean, at least: the first intervals count equally.
 const INTERVAL_WEIGHT: f32 = 0.12;
-/// Milliseconds that one step of the clock of a [`Heat`] lasts: 4 ms makes it turn over after 198 days.
+/// Milliseconds of one step of a [`Heat`]'s clock: with 4 ms it wraps around after 198 days.
 const STEP_MS: u64 = 4;
-/// Reads closer together than this are one use: an application reads a range in many calls.
+/// Reads closer together than this count as one use: an application reads a range in many calls.
 pub(crate) const ONE_USE_MS: f32 = 8.0;
 
-/// How a range has been used: decaying counts of reads and writes, when the last ones were, and the rhythm of reads.
+/// Usage of a range: decaying counts of reads and writes, the times of the last ones, and the rhythm of reads.
 ///
 /// Times are milliseconds of any clock that only this record's calls share; a clock that jumps back makes ages zero,
 /// never enormous. 40 bytes, so that with a key of 24 bytes an entry of the engine's table has 64.
@@ -33,7 +33,7 @@ const SEEN_READ: u8 = 1;
 const SEEN_WRITE: u8 = 2;
 
 impl Heat {
-    /// The range was read: `bytes` of it.
+    /// Records a read of `bytes` of the range.
     pub fn read(&mut self, now_ms: u64, bytes: u64) {
         let now = step(now_ms);
         if self.seen & SEEN_READ != 0 {
@@ -52,7 +52,7 @@ impl Heat {
         self.uses = self.uses.saturating_add(1);
         self.last_read = now;
     }
-    /// The range was written: `bytes` of it.
+    /// Records a write of `bytes` of the range.
     pub fn write(&mut self, now_ms: u64, bytes: u64) {
         let now = step(now_ms);
         if self.seen & SEEN_WRITE != 0 {
@@ -66,7 +66,7 @@ impl Heat {
         self.written_bytes += bytes as f32;
         self.last_write = now;
     }
-    /// Tells whether an access began where the last one to the object had ended.
+    /// Records whether an access began where the object's previous access had ended.
     pub fn mark_order(&mut self, in_order: bool) {
         self.in_order = (self.in_order << 1) | u8::from(in_order);
     }
@@ -83,25 +83,26 @@ impl Heat {
         }
     }
 
-    /// Frequency and recency in one number: accesses, each halved every half minute since.
+    /// Frequency and recency in one number: the sum of accesses, each halved every half minute.
     pub fn score(&self, now_ms: u64) -> f32 {
         let now = step(now_ms);
         self.reads * decay(age_ms(self.last_read, now)) + self.writes * decay(age_ms(self.last_write, now))
     }
-    /// Reads to be expected in the next `horizon_ms`, from what was seen of this range alone.
+    /// Expected reads in the next `horizon_ms`, from the history of this range alone.
     ///
-    /// With a rhythm (intervals that hardly differ) the next read is due one interval after the last: counted in full if
-    /// that is within the horizon, and given up as it is overdue. Without, reads come at the mean rate, which ages.
+    /// With a rhythm (intervals that hardly differ) the next read is due one interval after the last: it counts in full
+    /// if that is within the horizon, and less and less when overdue. Without a rhythm, reads come at the mean rate,
+    /// which ages.
     pub fn expected_reads(&self, now_ms: u64, horizon_ms: u64) -> f32 {
         if self.seen & SEEN_READ == 0 || self.uses < 2 {
-            // Seen once or never: as often again as the decaying count says, at most once in a half life.
+            // Read once or never: as many reads as the decaying count predicts, at most one in a half life.
             let rate = self.reads * decay(age_ms(self.last_read, step(now_ms))) / (4.0 * HALF_LIFE_MS);
             return (rate * horizon_ms as f32).min(1.0) * f32::from(u8::from(self.seen & SEEN_READ != 0));
         }
         let age = age_ms(self.last_read, step(now_ms));
         let horizon = horizon_ms as f32;
         let interval = self.interval_ms.max(1.0);
-        // Who has not come for much longer than usual will not come at the usual rate.
+        // A reader that is long overdue will not return at the usual rate.
         let overdue = (age / interval - 1.0).max(0.0);
         let alive = 1.0 / (1.0 + overdue * overdue);
         match self.due_in_ms(now_ms) {
@@ -110,15 +111,16 @@ impl Heat {
             None => alive * horizon / interval,
         }
     }
-    /// Milliseconds until the next read if reads have a rhythm; 0 when overdue.
+    /// Milliseconds until the next read, if reads have a rhythm; 0 when overdue.
     pub fn due_in_ms(&self, now_ms: u64) -> Option<f32> {
         let regular = self.uses >= 3 && self.deviation_ms <= 0.35 * self.interval_ms;
         regular.then(|| (self.interval_ms - age_ms(self.last_read, step(now_ms))).max(0.0))
     }
-    /// Milliseconds until the next read is expected, and the probability that it comes at all; `None` before the second read.
+    /// Milliseconds until the next expected read, and the probability that it comes at all; `None` before the second
+    /// read.
     ///
-    /// With a rhythm as [`Heat::due_in_ms`]; without, at the mean rate, however long ago the last one was. Who stays away for
-    /// much longer than usual is given up: sooner with a rhythm than without.
+    /// With a rhythm as [`Heat::due_in_ms`]; without, at the mean rate, however long ago the last read was. The
+    /// probability falls when a read is long overdue: sooner with a rhythm than without.
     pub fn next_read(&self, now_ms: u64) -> Option<(f32, f32)> {
         if self.uses < 2 {
             return None;
@@ -132,7 +134,7 @@ impl Heat {
             _ => Some((interval, alive(4.0))),
         }
     }
-    /// Reads, each counted half after half a minute.
+    /// Number of reads, each halved every half minute.
     pub fn read_count(&self, now_ms: u64) -> f32 {
         self.reads * decay(age_ms(self.last_read, step(now_ms)))
     }
@@ -144,7 +146,7 @@ impl Heat {
     pub fn read_ms_ago(&self, now_ms: u64) -> Option<f32> {
         (self.seen & SEEN_READ != 0).then(|| age_ms(self.last_read, step(now_ms)))
     }
-    /// Mean milliseconds between reads; `None` before the second.
+    /// Mean milliseconds between reads; `None` before the second read.
     pub fn interval_ms(&self) -> Option<f32> {
         (self.uses >= 2).then_some(self.interval_ms)
     }
@@ -156,27 +158,27 @@ impl Heat {
         let least = read.into_iter().chain(write).reduce(f32::min)?;
         Some(least as u64)
     }
-    /// Times that it was read; reads within some milliseconds are one. At most 65,535.
+    /// Number of reads; reads within some milliseconds are one. At most 65,535.
     pub fn reads(&self) -> u32 {
         u32::from(self.uses)
     }
-    /// Times that it was written again after its first write. At most 65,535.
+    /// Number of writes after the first one. At most 65,535.
     pub fn overwrites(&self) -> u32 {
         u32::from(self.overwrites)
     }
-    /// Bytes read, each counted half after half a minute without use.
+    /// Bytes read, halved after each half minute without use.
     pub fn read_bytes(&self) -> f32 {
         self.read_bytes
     }
-    /// Bytes written, likewise.
+    /// Bytes written, in the same way.
     pub fn written_bytes(&self) -> f32 {
         self.written_bytes
     }
-    /// True if most of the last accesses went on where the one before had ended.
+    /// Returns true if most of the last accesses continued where the previous one had ended.
     pub fn is_sequential(&self) -> bool {
         self.in_order.count_ones() >= 5
     }
-    /// True if it was ever read.
+    /// Returns true if the range was ever read.
     pub fn was_read(&self) -> bool {
         self.seen & SEEN_READ != 0
     }

@@ -1,8 +1,8 @@
-//! Placement and movement as pure functions: a snapshot of the devices goes in, a decision or a plan comes out,
-//! each with its reason, so that it can be printed, dry-run and simulated.
+//! Placement and movement as pure functions: from a snapshot of the devices to a decision or a plan, each with its
+//! reason, so that both can be printed, dry-run and simulated.
 //!
-//! This room must not know the engine, do I/O or read a clock: ages come with the snapshot, and what is learned is kept
-//! by the caller, in records of this room ([`Heat`], [`Rhythm`]).
+//! This room must not know the engine, do I/O or read a clock: ages come with the snapshot, and the caller keeps what
+//! is learned in records of this room ([`Heat`], [`Rhythm`]).
 
 mod drain;
 mod guard;

@@ -1,52 +1,53 @@
-//! What is compressed on its way to a tier, and how: by what was measured of a sample, of the codecs and of the tier.
+//! Chooses whether and how to compress bytes for a tier: from a measured sample, the codecs and the tier.
 
 use cenote_model::{Codec, Speed};
 
-/// What the `compress` option of a tier asks for.
+/// The value of a tier's `compress` option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Compress {
-    /// With this codec, whatever it costs, if anything comes of it.
+    /// Use this codec, at any cost, if it saves space.
     Only(Codec),
-    /// With what pays, if anything does.
+    /// Use whatever pays, if anything does.
     Auto,
 }
 
 impl Compress {
-    /// From the option's value; `None`: not at all.
+    /// Parses the option's value; `None` means no compression.
     pub fn from_option(value: Option<&str>) -> Option<Self> {
         match value? {
             "auto" => Some(Self::Auto),
             word => Codec::ALL.into_iter().find(|codec| codec.word() == word).map(Self::Only),
         }
     }
-    /// True if this codec is to be tried.
+    /// Returns true if this codec is to be tried.
     pub fn tries(self, codec: Codec) -> bool {
         self == Self::Auto || self == Self::Only(codec)
     }
 }
 
-/// What came of compressing a sample.
+/// The result of compressing a sample.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Trial {
-    /// By what.
+    /// The codec.
     pub codec: Codec,
-    /// Power of two of the element whose bytes were shuffled first.
+    /// Base-two logarithm of the element size of the byte shuffle.
     pub stride_shift: u8,
     /// Bytes on the device for each byte of the sample, in whole allocation units.
     pub ratio: f64,
-    /// Nanoseconds that compressing a byte takes.
+    /// Nanoseconds to compress a byte.
     pub pack_ns: f64,
-    /// Nanoseconds that decompressing a byte takes.
+    /// Nanoseconds to decompress a byte.
     pub unpack_ns: f64,
 }
 
-/// Bytes on the device for each byte of the user's, above which nothing is gained.
+/// Stored bytes per plain byte above which compression gains nothing.
 const RATIO_MAX: f64 = 0.94;
 
-/// Which of the trials to go by; `None`: the bytes are better left as they are.
+/// Index of the best trial; `None` if the bytes are better left plain.
 ///
-/// What counts is the product of space and time: bytes that take half the room may take twice as long to write once and
-/// read once. On a slow device less room is less time too, so that almost anything pays; on a quick one little does.
+/// The measure is the product of space and time: bytes that take half the space may take twice as long to write once
+/// and read once. On a slow device less space also means less time, so that almost anything pays; on a fast one little
+/// does.
 pub fn choose_packing(wanted: Compress, speed: &Speed, trials: &[Trial]) -> Option<usize> {
     let device_ns = 1e9 / speed.write_bandwidth + 1e9 / speed.read_bandwidth;
     let cost = |trial: &Trial| match wanted {

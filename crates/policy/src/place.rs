@@ -1,11 +1,11 @@
-//! Where new bytes go.
+//! Placement of new bytes.
 
 use cenote_model::{DeviceId, Durability};
 
 use crate::view::{bytes_words, tier_order};
 use crate::{DeviceView, Incoming};
 
-/// What is to be placed.
+/// Bytes to place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlaceRequest<'a> {
     /// The container's durability.
@@ -16,18 +16,19 @@ pub struct PlaceRequest<'a> {
     pub avoid: &'a [DeviceId],
 }
 
-/// Which device, and why.
+/// The chosen device, and the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placed {
     /// The device.
     pub device: DeviceId,
-    /// A sentence.
+    /// The reason, as a sentence.
     pub reason: String,
-    /// True if every tier is above its high watermark: only to be followed by what must be placed at all costs.
+    /// True if every tier is above its high watermark: to be followed only for bytes that must be placed at all
+    /// costs.
     pub past_watermarks: bool,
 }
 
-/// No device can take it; each that might have, with its use.
+/// No device can take the bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
     /// A sentence that names every tier considered and its use.
@@ -36,7 +37,7 @@ pub struct Refusal {
 
 /// Chooses the device for new data. `devices` may come in any order.
 ///
-/// The fastest tier whose use stays below its high watermark; if there is none, the fastest with room at all.
+/// Prefers the fastest tier whose use stays below its high watermark; if there is none, the fastest with any room.
 /// `Sync` data go to persistent tiers only, `Bypass` data to the slowest persistent tier that has room.
 pub fn place(devices: &[DeviceView], request: &PlaceRequest<'_>) -> Result<Placed, Refusal> {
     let persistent_only = matches!(request.durability, Durability::Sync | Durability::Bypass);
@@ -82,7 +83,7 @@ fn uses(devices: &[&DeviceView]) -> String {
     devices.iter().map(|d| d.use_words()).collect::<Vec<_>>().join(", ")
 }
 
-/// Why nothing can take these bytes.
+/// The refusal of these bytes.
 pub(crate) fn refusal_for(devices: &[DeviceView], incoming: &Incoming<'_>) -> Refusal {
     let request = PlaceRequest { durability: incoming.durability, bytes: incoming.bytes, avoid: incoming.avoid };
     refusal(devices, &request, incoming.persistent_only())

@@ -1,4 +1,4 @@
-//! What a policy is, and what it is asked and answers.
+//! The policy trait, its questions and its answers.
 
 use std::sync::Arc;
 
@@ -8,23 +8,24 @@ use crate::drain::excess_bytes;
 use crate::place::{Refusal, place_copy};
 use crate::{DeviceView, Heat, Reason, Rhythm};
 
-/// Decides where bytes are. A pure function of what it is given: what is learned lies in [`Heat`] and [`Rhythm`], which
-/// the caller keeps, so that a decision can be repeated, dry-run and simulated.
+/// Decides where bytes are. A pure function of its arguments: what is learned is in [`Heat`] and [`Rhythm`], which the
+/// caller keeps, so that a decision can be repeated, dry-run and simulated.
 pub trait Policy: Send + Sync {
-    /// The name by which containers choose it.
+    /// The name by which containers select it.
     fn name(&self) -> &str;
-    /// One sentence for people.
+    /// A one-sentence description for people.
     fn about(&self) -> &str;
-    /// Where new bytes go: one device and how many of them (a split: the rest asks again), or wait, because room is made
-    /// sooner than another tier would have taken them.
+    /// Decides where new bytes go: to one device, with a number of bytes (a split: the rest asks again), or to wait,
+    /// because room is made sooner than another tier would have taken the bytes.
     fn place(&self, devices: &[DeviceView], incoming: &Incoming<'_>) -> Result<Decision, Refusal>;
-    /// Which of a sample of ranges should be somewhere else, in the order in which to do it.
+    /// Plans which ranges of a sample should be elsewhere, in the order of execution.
     fn plan(&self, devices: &[DeviceView], ranges: &[RangeView<'_>], limits: &Limits<'_>) -> Plan;
-    /// What it did last that it should not have; `None`: all is well, as with every policy that is Cenote's own.
+    /// Its last failure; `None` if there was none, as with all of Cenote's own policies.
     fn failure(&self) -> Option<Arc<str>> {
         None
     }
-    /// Where the persistent copy of volatile bytes goes. As given: the fastest persistent tier below its high watermark.
+    /// Decides where the persistent copy of volatile bytes goes. Default: the fastest persistent tier below its high
+    /// watermark.
     fn place_copy(&self, devices: &[DeviceView], incoming: &Incoming<'_>) -> Result<Decision, Refusal> {
         let placed = place_copy(devices, incoming.bytes, incoming.avoid)?;
         let tier = devices.iter().find(|d| d.id == placed.device).map(|d| d.name.clone()).unwrap_or_default();
@@ -34,14 +35,14 @@ pub trait Policy: Send + Sync {
     }
 }
 
-/// What is to be placed. `Incoming { heat: Some(&heat), ..Incoming::new(durability, bytes) }`.
+/// Bytes to place. `Incoming { heat: Some(&heat), ..Incoming::new(durability, bytes) }`.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming<'a> {
     /// The container's durability.
     pub durability: Durability,
     /// Bytes wanted.
     pub bytes: u64,
-    /// The least piece that is of use: a decision gives all bytes or at least so many.
+    /// Shortest useful run: a decision grants all bytes or at least this many.
     pub run_min: u64,
     /// Devices that must not be chosen.
     pub avoid: &'a [DeviceId],
@@ -53,13 +54,13 @@ pub struct Incoming<'a> {
     pub name: Option<&'a str>,
     /// The dispersion unit that the bytes belong to (object, dataset or key range), as a hash.
     pub unit: Option<u64>,
-    /// Where the unit's bytes are: bytes by device.
+    /// The unit's bytes on each device.
     pub unit_places: &'a [(DeviceId, u64)],
-    /// Heat of what is overwritten, or of its neighbours.
+    /// Heat of the overwritten range, or of its neighbours.
     pub heat: Option<&'a Heat>,
-    /// When the container is written and read.
+    /// Rhythm of the container's writes and reads.
     pub rhythm: Option<&'a Rhythm>,
-    /// When these bytes will be read, if somebody knows.
+    /// The predicted next read of these bytes, if there is a prediction.
     pub coming: Option<Coming>,
     /// Milliseconds of the clock of heat and rhythm.
     pub now_ms: u64,
@@ -67,12 +68,12 @@ pub struct Incoming<'a> {
     pub now_unix_ms: u64,
     /// Clients that are writing now.
     pub writers: u32,
-    /// Bytes a second that were written to the container of late.
+    /// Recent write rate of the container, in bytes per second.
     pub write_rate_bytes_per_s: f64,
 }
 
 impl Incoming<'_> {
-    /// So many bytes of which nothing else is known.
+    /// Bytes without any other information.
     pub fn new(durability: Durability, bytes: u64) -> Self {
         Self {
             durability,
@@ -93,39 +94,40 @@ impl Incoming<'_> {
             write_rate_bytes_per_s: 0.0,
         }
     }
-    /// True if only persistent tiers will do.
+    /// Returns true if only persistent tiers are allowed.
     pub fn persistent_only(&self) -> bool {
         matches!(self.durability, Durability::Sync | Durability::Bypass)
     }
-    /// True if the device may take these bytes at all, room aside.
+    /// Returns true if the device may take these bytes, whether or not it has room.
     pub fn may_use(&self, device: &DeviceView) -> bool {
         device.takes(self.persistent_only()) && !self.avoid.contains(&device.id)
     }
-    /// The least number of bytes that a decision may give.
+    /// The least number of bytes that a decision may grant.
     pub fn least_bytes(&self) -> u64 {
         self.run_min.clamp(1, self.bytes.max(1))
     }
 }
 
-/// What to do with new bytes.
+/// A decision about new bytes.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Decision {
-    /// They go to a device.
+    /// Place them on a device.
     Place {
         /// The device.
         device: DeviceId,
-        /// How many of them; the rest asks again.
+        /// Number of bytes; the rest asks again.
         bytes: u64,
         /// Why.
         reason: Reason,
-        /// True if every tier is above its high watermark: only to be followed by what must be placed at all costs.
+        /// True if every tier is above its high watermark: to be followed only for bytes that must be placed at all
+        /// costs.
         past_watermarks: bool,
     },
-    /// They wait until a device has room (see [`Limits::room_wanted`]), and ask again.
+    /// Wait until a device has room (see [`Limits::room_wanted`]), and ask again.
     Wait {
-        /// The device that is to get room.
+        /// The device that gets room.
         device: DeviceId,
-        /// How long that should take; to be cut short at the caller's patience.
+        /// Expected wait; the caller's patience may cut it short.
         expected_ns: u64,
         /// Why.
         reason: Reason,
@@ -133,7 +135,7 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// The device that was chosen.
+    /// The chosen device.
     pub fn device(&self) -> DeviceId {
         match self {
             Self::Place { device, .. } | Self::Wait { device, .. } => *device,
@@ -152,19 +154,19 @@ impl Decision {
 pub struct RangeView<'a> {
     /// The object.
     pub object: ObjectKey,
-    /// Where in it the range begins.
+    /// Offset of the range in the object.
     pub offset: u64,
     /// Its length.
     pub bytes: u64,
-    /// Where it is read.
+    /// The device on which it is read.
     pub device: DeviceId,
-    /// Where it has a copy, on a persistent device.
+    /// The persistent device with its copy, if it has one.
     pub copy: Option<DeviceId>,
     /// The container's durability.
     pub durability: Durability,
-    /// How it has been used.
+    /// Its usage.
     pub heat: Heat,
-    /// Somebody said that it stays where it is.
+    /// True if a user or a rule keeps it in place.
     pub is_pinned: bool,
     /// The container's label.
     pub label: &'a str,
@@ -176,27 +178,27 @@ pub struct RangeView<'a> {
     pub age_ms: u64,
     /// Its dispersion unit.
     pub unit: Option<u64>,
-    /// What a stream's prefetcher expects: when it is read next, and how sure that is.
+    /// The prediction of a stream's prefetcher: time and certainty of the next read.
     pub coming: Option<Coming>,
-    /// When its object (if that [`Rhythm::is_telling`], else its container) is written and read.
+    /// Rhythm of the writes and reads of its object (if that [`Rhythm::is_telling`], else of its container).
     pub rhythm: Option<&'a Rhythm>,
 }
 
 /// A read that a stream predicts.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Coming {
-    /// Milliseconds until then; `u32::MAX`: never.
+    /// Milliseconds until the read; `u32::MAX`: never.
     pub in_ms: u32,
-    /// 0 to 1: how many of such predictions came true.
+    /// 0 to 1: the share of such predictions that came true.
     pub confidence: f32,
 }
 
-/// What a plan may cost, and what it is made in view of.
+/// The limits of a plan, and its context.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits<'a> {
-    /// Most bytes to move.
+    /// Upper bound of the bytes to move.
     pub bytes_max: u64,
-    /// Most ranges to move.
+    /// Upper bound of the ranges to move.
     pub moves_max: usize,
     /// How far ahead to look, in milliseconds.
     pub horizon_ms: u64,
@@ -204,18 +206,18 @@ pub struct Limits<'a> {
     pub now_ms: u64,
     /// Milliseconds since 1970, for times of day.
     pub now_unix_ms: u64,
-    /// When the store is written.
+    /// Rhythm of the store's writes.
     pub rhythm: Option<&'a Rhythm>,
-    /// Room that writers wait for, by device: a policy that answers [`Decision::Wait`] makes it here.
+    /// Room that writers wait for, by device: a policy that answers [`Decision::Wait`] has to make it.
     pub room_wanted: &'a [(DeviceId, u64)],
-    /// Somebody waits: nothing is to be done but to make room.
+    /// Somebody waits: plan only moves that make room.
     pub room_only: bool,
-    /// Share of the time that devices have for background movement: 1 when nobody does anything, 0 when all are busy.
+    /// Share of the time that devices have for background movement: 1 when all are idle, 0 when all are busy.
     pub idle: f32,
 }
 
 impl Limits<'_> {
-    /// Bytes that have to leave a device: what is too much, and what makes the room that writers wait for.
+    /// Bytes that have to leave a device: its excess, and the room that writers wait for.
     pub fn to_leave_bytes(&self, device: &DeviceView) -> u64 {
         let wanted = self.room_wanted.iter().find(|(id, _)| *id == device.id).map_or(0, |(_, bytes)| *bytes);
         excess_bytes(device).max(wanted.saturating_sub(device.room_bytes()).min(device.used_bytes))
@@ -238,42 +240,42 @@ impl Default for Limits<'_> {
     }
 }
 
-/// What to do with a range.
+/// A move of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// It is to be read from that faster device; where it is now stays as its copy if that is persistent.
+    /// Promote to that faster device; the present place stays as the copy if it is persistent.
     Promote(DeviceId),
-    /// It is to be on that slower device and no longer where it is read now; a copy elsewhere stays.
+    /// Demote to that slower device; the present place is given up, a copy elsewhere stays.
     Demote(DeviceId),
-    /// It has a copy below: that is to be its only place.
+    /// Give up the place above; the copy below becomes the only place.
     Evict,
-    /// Its copy is to be on that persistent device: it is made, or moved from where it is.
+    /// Make a copy on that persistent device, or move the copy there.
     Copy(DeviceId),
-    /// It needs no copy (it is scratch, or persistent where it is read): the copy is to be given up.
+    /// Drop the copy, which is not needed (the range is scratch, or persistent where it is read).
     DropCopy,
 }
 
-/// One range to be somewhere else.
+/// A planned move.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Planned {
-    /// Which of the ranges.
+    /// Index of the range.
     pub range: usize,
-    /// What to do.
+    /// The move.
     pub action: Action,
     /// Expected I/O time saved in the horizon.
     pub gain_ns: f64,
-    /// Expected time of devices that it takes.
+    /// Expected device time of the move.
     pub cost_ns: f64,
     /// Why.
     pub reason: Reason,
 }
 
-/// What is to be moved, in order.
+/// The moves, in order.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
     /// The moves.
     pub moves: Vec<Planned>,
-    /// Why anything moves at all.
+    /// Why anything moves.
     pub reason: Reason,
 }
 

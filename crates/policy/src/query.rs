@@ -1,25 +1,25 @@
-//! Which things are meant, in a line: `size>=1GiB and age>7d and tier=nvme`.
+//! Queries that select objects and ranges, in one line: `size>=1GiB and age>7d and tier=nvme`.
 //!
 //! Conditions are joined by `and`, `or`, `not` and parentheses. Names are compared with patterns (`*`, `?`).
 
 use crate::schema::{Glob, duration_ms};
 
-/// Conditions nested in each other, at most.
+/// Upper bound of nesting.
 const DEPTH_MAX: u32 = 64;
 /// Longest query, in bytes.
 pub const QUERY_BYTES_MAX: usize = 16 << 10;
 
-/// Used within this: hot…
+/// Used within this time: hot.
 const HOT_MS: u64 = 60_000;
-/// …and within this: warm.
+/// Used within this time: warm.
 const WARM_MS: u64 = 3_600_000;
 
-/// What is wrong with a query, and where.
+/// A fault in a query, and its place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueryFault {
-    /// The column in characters, from 1 on.
+    /// Column in characters, from 1.
     pub column: u32,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
 }
 
@@ -29,7 +29,7 @@ impl std::fmt::Display for QueryFault {
     }
 }
 
-/// A range that a query is asked about.
+/// A range that a query is evaluated on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Candidacy<'a> {
     /// The container's label.
@@ -38,7 +38,7 @@ pub struct Candidacy<'a> {
     pub object: &'a str,
     /// Bytes of the object.
     pub bytes: u64,
-    /// Milliseconds since it was last written.
+    /// Milliseconds since the object was last written.
     pub age_ms: u64,
     /// Milliseconds since it was last read or written.
     pub idle_ms: u64,
@@ -46,7 +46,7 @@ pub struct Candidacy<'a> {
     pub tier: &'a str,
     /// The tier that has its copy.
     pub copy: Option<&'a str>,
-    /// It is pinned.
+    /// True if it is pinned.
     pub is_pinned: bool,
 }
 
@@ -95,17 +95,17 @@ enum Term {
     Not(Box<Term>),
     Named(Name, Glob),
     Counted(Number, Order, u64),
-    /// Idle at least so long and less than so long.
+    /// Idle at least the first and less than the second time.
     Temperature(u64, u64),
     Pinned(bool),
 }
 
-/// A query that was read.
+/// A parsed query.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Query(Term);
 
 impl Query {
-    /// Reads a query.
+    /// Parses a query.
     pub fn parse(text: &str) -> Result<Self, QueryFault> {
         if text.len() > QUERY_BYTES_MAX {
             return Err(QueryFault { column: 1, what: format!("longer than {QUERY_BYTES_MAX} bytes") });
@@ -117,7 +117,7 @@ impl Query {
             Some((at, word)) => Err(parser.fault(at, format!("`{word}` where `and`, `or` or the end should be"))),
         }
     }
-    /// True if it means this range.
+    /// Returns true if the query selects this range.
     #[must_use]
     pub fn means(&self, it: &Candidacy<'_>) -> bool {
         means(&self.0, it)
@@ -174,7 +174,8 @@ impl<'a> Parser<'a> {
         self.at += rest.len() - trimmed.len();
         trimmed
     }
-    /// What comes next and where, without taking it: a parenthesis, a sign, or what is before the next of these or a space.
+    /// The next token and its place, without consuming it: a parenthesis, an operator, or the text before the next of
+    /// these or a space.
     fn peek(&mut self) -> Option<(usize, &'a str)> {
         let rest = self.rest();
         let first = rest.chars().next()?;

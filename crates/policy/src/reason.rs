@@ -1,11 +1,11 @@
-//! Why something was decided: values that become sentences only when somebody wants to read them.
+//! Reasons of decisions: values that become sentences only when somebody reads them.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::view::{DeviceView, bytes_words, ns_words};
 
-/// Why a decision is as it is. `Display` makes the sentence.
+/// The reason of a decision. `Display` formats the sentence.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Reason {
     /// Nothing had to be decided.
@@ -19,14 +19,14 @@ pub enum Reason {
     Spill {
         /// The tier.
         tier: Arc<str>,
-        /// The tier in order before it…
+        /// The previous tier in order.
         above: Arc<str>,
-        /// …and its use.
+        /// Use of the previous tier.
         above_percent: u8,
     },
     /// Every tier is above its high watermark.
     PastWatermarks {
-        /// The first that has room.
+        /// The first tier with room.
         tier: Arc<str>,
     },
     /// Data that leave fast tiers to others.
@@ -34,7 +34,7 @@ pub enum Reason {
         /// The tier.
         tier: Arc<str>,
     },
-    /// As much as fits goes here, the rest is asked for again.
+    /// As much as fits goes here; the rest asks again.
     Split {
         /// The tier.
         tier: Arc<str>,
@@ -45,11 +45,11 @@ pub enum Reason {
         /// Expected time of the next best choice.
         instead_ns: f64,
     },
-    /// A tier above is passed over.
+    /// A higher tier is skipped.
     Skip {
         /// The tier chosen.
         tier: Arc<str>,
-        /// The tier passed over.
+        /// The skipped tier.
         skipped: Arc<str>,
         /// Expected time.
         expected_ns: f64,
@@ -71,16 +71,16 @@ pub enum Reason {
         tier: Arc<str>,
         /// Thousandths of the unit that are there.
         held_permille: u16,
-        /// Thousandths that should be.
+        /// Thousandths of the unit that should be there.
         wanted_permille: u16,
     },
-    /// As hot as this belongs there.
+    /// The score belongs on that tier.
     Heat {
         /// The tier.
         tier: Arc<str>,
         /// The score.
         score: f32,
-        /// The score from which on data belong there.
+        /// The lowest score that belongs there.
         from_score: f32,
     },
     /// A rule of the user's schema.
@@ -98,18 +98,18 @@ pub enum Reason {
         tier: Arc<str>,
         /// Expected time.
         expected_ns: f64,
-        /// Next best tier.
+        /// The second-best tier.
         instead: Arc<str>,
-        /// Its expected time.
+        /// Expected time of the second-best tier.
         instead_ns: f64,
     },
-    /// Room is kept for the burst that is expected.
+    /// Room is kept for an expected burst.
     Reserve {
         /// The tier.
         tier: Arc<str>,
         /// Bytes of the burst.
         bytes: u64,
-        /// Until it is expected.
+        /// Milliseconds until it is expected.
         in_ms: u64,
     },
     /// It will be read soon.
@@ -118,16 +118,16 @@ pub enum Reason {
         tier: Arc<str>,
         /// Reads expected in the horizon.
         reads: f32,
-        /// Until the next one, if known.
+        /// Milliseconds until the next one, if known.
         in_ms: Option<u64>,
     },
-    /// Others have more use for its place.
+    /// Other ranges make better use of its place.
     LessUse {
         /// The tier that it leaves.
         tier: Arc<str>,
         /// Reads expected in the horizon.
         reads: f32,
-        /// Since it was last used.
+        /// Milliseconds since its last use.
         idle_ms: u64,
     },
     /// Its tier is above the high watermark.
@@ -136,9 +136,9 @@ pub enum Reason {
         tier: Arc<str>,
         /// Use of that tier.
         percent: u8,
-        /// Since it was last used.
+        /// Milliseconds since its last use.
         idle_ms: u64,
-        /// There is a copy below.
+        /// True if a copy exists below.
         copied: bool,
     },
     /// Its tier is being emptied.
@@ -146,13 +146,13 @@ pub enum Reason {
         /// The tier that it leaves.
         tier: Arc<str>,
     },
-    /// The policy that was asked cannot be relied on.
+    /// The selected policy failed.
     Fallback {
         /// Its name.
         policy: Arc<str>,
-        /// What it did.
+        /// The failure.
         because: Arc<str>,
-        /// What was decided instead.
+        /// The decision made instead.
         then: Box<Reason>,
     },
     /// A sentence from elsewhere.
@@ -160,7 +160,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Above its high watermark, or being emptied.
+    /// The tier is above its high watermark, or being emptied.
     pub fn leaves(device: &DeviceView, idle_ms: u64, copied: bool) -> Self {
         let tier = Arc::clone(&device.name);
         if device.is_online() {

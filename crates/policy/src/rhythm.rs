@@ -1,17 +1,17 @@
-//! Bursts and pauses, and what comes of what is written: when a container is written and read, learned from when it was.
+//! Bursts, pauses and re-reads of a container, learned from its past writes and reads.
 
 use crate::Heat;
 use crate::heat::{HALF_LIFE_MS, ONE_USE_MS, decay};
 
-/// A pause is at least so long…
+/// Shortest pause.
 const PAUSE_MS_MIN: f32 = 40.0;
-/// …and so many times the usual time between writes.
+/// Shortest pause, in mean intervals between writes.
 const PAUSE_TIMES: f32 = 8.0;
 /// Weight of the newest burst in the means.
 const WEIGHT: f32 = 0.35;
 
-/// The phases of a container or a store: how many bytes a burst of writes has and how long pauses are; after how long
-/// what was written is read, and what share of it is read again.
+/// The phases of a container or a store: the bytes of a burst of writes and the length of pauses; the time until
+/// written ranges are read, and the share of them that is read again.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Rhythm {
     began_ms: u64,
@@ -35,19 +35,19 @@ pub struct Rhythm {
     first_read_ms: u64,
 }
 
-/// A burst of writes that is expected.
+/// An expected burst of writes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Burst {
     /// Milliseconds until it begins; 0 if it is overdue.
     pub in_ms: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// 0 to 1: how regular pauses have been.
+    /// 0 to 1: how regular the pauses have been.
     pub confidence: f32,
 }
 
 impl Rhythm {
-    /// A range is read; `heat` is from before.
+    /// Records a read of a range; `heat` is its state before the read.
     pub fn read(&mut self, now_ms: u64, heat: &Heat) {
         if heat.read_ms_ago(now_ms).is_some_and(|ago| ago >= ONE_USE_MS) {
             self.rereads = self.rereads_at(now_ms) + 1.0;
@@ -82,23 +82,23 @@ impl Rhythm {
     fn rereads_at(&self, now_ms: u64) -> f32 {
         self.rereads * decay(now_ms.saturating_sub(self.reread_ms) as f32)
     }
-    /// How often ranges that were read once are read again, each per millisecond, on average; and the milliseconds that
-    /// decaying counts speak of.
+    /// Mean rate at which ranges that were read once are read again, per range and millisecond; and the time window of
+    /// the decaying counts, in milliseconds.
     pub fn reread_rate(&self, now_ms: u64) -> Option<(f32, f32)> {
         let seen_ms = now_ms.saturating_sub(self.first_read_ms) as f32;
         let window_ms = ((1.0 - decay(seen_ms)) * HALF_LIFE_MS / std::f32::consts::LN_2).max(1.0);
         self.is_telling().then(|| (self.rereads_at(now_ms) / self.read_first / window_ms, window_ms))
     }
-    /// True if enough of its ranges were read to say something of the others: an object's own rhythm is to be preferred
-    /// to its container's then.
+    /// Returns true if enough of its ranges were read to predict the others: then an object's own rhythm is preferred
+    /// to its container's.
     pub fn is_telling(&self) -> bool {
         self.read_first >= 8.0
     }
-    /// For what was written and not read yet: milliseconds from the write to the first read, and the share that is read.
+    /// For ranges written and not read yet: milliseconds from the write to the first read, and the share that is read.
     pub fn read_back(&self) -> Option<(f32, f32)> {
         (self.read_back >= 4.0).then(|| (self.back_mean_ms, (self.read_back / self.written.max(1.0)).min(1.0)))
     }
-    /// For what was read once: milliseconds to the second read, and the share that is read again.
+    /// For ranges read once: milliseconds to the second read, and the share that is read again.
     pub fn read_again(&self) -> Option<(f32, f32)> {
         let known = self.read_first >= 16.0;
         known.then(|| (self.again_mean_ms.max(1.0), (self.read_again / self.read_first).min(1.0)))
@@ -106,11 +106,11 @@ impl Rhythm {
     fn wrote_range(&mut self) {
         self.written += 1.0;
     }
-    /// True if nothing that was written has been read, and much was written.
+    /// Returns true if much was written and nothing of it was read.
     pub fn is_write_only(&self) -> bool {
         self.written >= 64.0 && self.read_back < 0.02 * self.written
     }
-    /// Bytes were written.
+    /// Records a write.
     pub fn wrote(&mut self, now_ms: u64, bytes: u64) {
         self.wrote_range();
         if self.bursts == 0 && self.burst_bytes == 0.0 {
@@ -135,34 +135,34 @@ impl Rhythm {
         self.burst_bytes += bytes as f32;
         self.last_ms = self.last_ms.max(now_ms);
     }
-    /// True while a burst is under way, as far as can be told.
+    /// Returns true while a burst seems to be under way.
     pub fn is_in_burst(&self, now_ms: u64) -> bool {
         let gap = now_ms.saturating_sub(self.last_ms) as f32;
         self.burst_bytes > 0.0 && gap < PAUSE_MS_MIN.max(PAUSE_TIMES * self.gap_mean_ms)
     }
-    /// Bytes that the burst under way still brings, if bursts are known and one is under way.
+    /// Bytes still to come in the present burst, if bursts are known and one is under way.
     pub fn burst_left_bytes(&self, now_ms: u64) -> Option<u64> {
         let known = self.bursts >= 2 && self.is_in_burst(now_ms);
         known.then(|| (self.burst_mean_bytes - self.burst_bytes).max(0.0) as u64)
     }
-    /// The next burst, if two or more were seen and pauses are anything like regular.
+    /// The next burst, if at least two were seen and pauses are roughly regular.
     pub fn next_burst(&self, now_ms: u64) -> Option<Burst> {
         if self.bursts < 2 || self.is_in_burst(now_ms) {
             return None;
         }
         let since = now_ms.saturating_sub(self.last_ms) as f32;
         let confidence = (1.0 - self.pause_deviation_ms / self.pause_mean_ms.max(1.0)).clamp(0.0, 1.0);
-        // Who stays away for several pauses is done.
+        // A writer that stays away for several pauses is done.
         let overdue = (since / self.pause_mean_ms.max(1.0) - 1.0).max(0.0);
         let confidence = confidence / (1.0 + overdue * overdue);
         let in_ms = (self.pause_mean_ms - since).max(0.0) as u64;
         Some(Burst { in_ms, bytes: self.burst_mean_bytes as u64, confidence })
     }
-    /// Milliseconds of the mean pause, once one was seen.
+    /// Mean pause in milliseconds, once one was seen.
     pub fn pause_ms(&self) -> Option<f32> {
         (self.bursts > 0).then_some(self.pause_mean_ms)
     }
-    /// Bytes for which room is worth having: those of the mean burst; of who writes without pauses those of half a second.
+    /// Bytes for which room is useful: those of the mean burst, or half a second's writes of a writer without pauses.
     /// `None` while nothing is being written.
     pub fn room_bytes(&self, now_ms: u64) -> Option<u64> {
         if self.bursts > 0 {
@@ -171,7 +171,7 @@ impl Rhythm {
         let ms = self.last_ms.saturating_sub(self.began_ms).max(1) as f32;
         self.is_in_burst(now_ms).then(|| (self.burst_bytes * (500.0 / ms).min(1.0)) as u64)
     }
-    /// Bursts seen to their end.
+    /// Number of complete bursts.
     pub fn bursts(&self) -> u32 {
         self.bursts
     }

@@ -5,45 +5,45 @@ use std::sync::Arc;
 
 use cenote_model::{DeviceId, DeviceKind, DeviceState, Speed};
 
-/// What placement needs to know of a device.
+/// A device as placement sees it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DeviceView {
     /// Its id.
     pub id: DeviceId,
     /// Its name, for reasons.
     pub name: Arc<str>,
-    /// What it is made of.
+    /// Its kind.
     pub kind: DeviceKind,
-    /// Where it is in its life.
+    /// Its state.
     pub state: DeviceState,
-    /// Bytes that it holds when full.
+    /// Its capacity in bytes.
     pub capacity_bytes: u64,
-    /// Bytes that extents take.
+    /// Bytes of extents.
     pub used_bytes: u64,
     /// Bytes leased, or waiting for readers to leave.
     pub reserved_bytes: u64,
-    /// Of the used bytes those that have a copy on another device, so that they can leave without I/O; 0 if unknown.
+    /// Of the used bytes, those with a copy on another device, which can leave without I/O; 0 if unknown.
     pub evictable_bytes: u64,
-    /// Draining starts above this…
+    /// Draining starts above this use.
     pub watermark_high_permille: u16,
-    /// …and goes down to this.
+    /// Draining stops at this use.
     pub watermark_low_permille: u16,
-    /// How fast it is: as measured, or [`speed_preset`].
+    /// Its speed: as measured, or [`speed_preset`].
     pub speed: Speed,
-    /// Bytes that are being read from it or are known to be read next, in the foreground and in the background.
+    /// Bytes being read from it or known to be read next, in the foreground and in the background.
     pub queued_read_bytes: u64,
-    /// Bytes that are being written to it or are known to be written next.
+    /// Bytes being written to it or known to be written next.
     pub queued_write_bytes: u64,
-    /// Share of the last seconds in which it was at work for the foreground: 0 to 1; 0 if unknown.
+    /// Share of the last seconds in which it worked for the foreground: 0 to 1; 0 if unknown.
     pub busy: f32,
-    /// Bytes a second that background movement to and from it may take; none: no limit.
+    /// Bytes per second that background movement to and from it may take; `None`: no limit.
     pub budget_bytes_per_s: Option<f64>,
-    /// True if it is a cache of the tier below (`use=cache`): it holds only bytes that have a copy there.
+    /// True if it is a cache of the next lower tier (`use=cache`): it holds only bytes that have a copy there.
     pub is_cache: bool,
 }
 
 impl DeviceView {
-    /// An empty device that is online, unmeasured, with the usual watermarks.
+    /// An empty device that is online, unmeasured, with default watermarks.
     pub fn new(id: DeviceId, name: &str, kind: DeviceKind, capacity_bytes: u64) -> Self {
         Self {
             id,
@@ -64,48 +64,48 @@ impl DeviceView {
             is_cache: false,
         }
     }
-    /// Bytes that could be given out now.
+    /// Bytes available now.
     pub fn free_bytes(&self) -> u64 {
         self.capacity_bytes.saturating_sub(self.used_bytes).saturating_sub(self.reserved_bytes)
     }
-    /// Bytes taken, those leased included.
+    /// Bytes used or reserved.
     pub fn taken_bytes(&self) -> u64 {
         self.used_bytes.saturating_add(self.reserved_bytes).min(self.capacity_bytes)
     }
-    /// Bytes of use at which draining starts.
+    /// Bytes of use above which draining starts.
     pub fn high_bytes(&self) -> u64 {
         permille(self.capacity_bytes, self.watermark_high_permille)
     }
-    /// Bytes of use at which draining ends.
+    /// Bytes of use at which draining stops.
     pub fn low_bytes(&self) -> u64 {
         permille(self.capacity_bytes, self.watermark_low_permille)
     }
-    /// Bytes that can be added without passing the high watermark.
+    /// Bytes that can be added without exceeding the high watermark.
     pub fn room_bytes(&self) -> u64 {
         self.high_bytes().saturating_sub(self.used_bytes.saturating_add(self.reserved_bytes))
     }
-    /// True if it takes new data.
+    /// Returns true if it takes new data.
     pub fn is_online(&self) -> bool {
         self.state == DeviceState::Online
     }
-    /// True if new bytes of that durability may be placed on it: it is online, no mere cache, and persistent where they
-    /// must be.
+    /// Returns true if new bytes of that durability may be placed on it: it is online, not just a cache, and persistent
+    /// where that is required.
     pub fn takes(&self, persistent_only: bool) -> bool {
         self.is_online() && !self.is_cache && (!persistent_only || self.kind.is_persistent())
     }
-    /// True if use, with `more` added, stays at or below the high watermark.
+    /// Returns true if use, with `more` added, stays at or below the high watermark.
     pub fn below_high_with(&self, more: u64) -> bool {
         self.used_bytes.saturating_add(self.reserved_bytes).saturating_add(more) <= self.high_bytes()
     }
-    /// Nanoseconds until so many bytes are written, what is queued included.
+    /// Nanoseconds until this many bytes are written, including the queue.
     pub fn write_done_ns(&self, bytes: u64) -> f64 {
         self.queue_ns() + self.speed.write_ns(bytes)
     }
-    /// Nanoseconds until so many bytes are read, what is queued included.
+    /// Nanoseconds until this many bytes are read, including the queue.
     pub fn read_done_ns(&self, bytes: u64) -> f64 {
         self.queue_ns() + self.speed.read_ns(bytes)
     }
-    /// Nanoseconds that what is queued will keep it at work.
+    /// Nanoseconds of queued work.
     pub fn queue_ns(&self) -> f64 {
         let ns = |bytes: u64, bandwidth: f64| if bytes == 0 { 0.0 } else { bytes as f64 * 1e9 / bandwidth };
         ns(self.queued_read_bytes, self.speed.read_bandwidth) + ns(self.queued_write_bytes, self.speed.write_bandwidth)
@@ -126,8 +126,8 @@ impl DeviceView {
     }
 }
 
-/// How fast a device of that kind is taken to be as long as nobody has measured it: kinds are in the order of
-/// [`DeviceKind`], each some times slower than the one before. Figures after the table of devices in the Hermes paper.
+/// Assumed speed of a device of that kind before any measurement: kinds are in the order of [`DeviceKind`], each some
+/// times slower than the previous one. Figures after the table of devices in the Hermes paper.
 pub fn speed_preset(kind: DeviceKind) -> Speed {
     let line = |latency_ns: f64, read: f64, write: f64| Speed {
         read_latency_ns: latency_ns,
@@ -145,9 +145,9 @@ pub fn speed_preset(kind: DeviceKind) -> Speed {
     }
 }
 
-/// Orders two devices as tiers: memory, persistent memory, what has files, services. Among those of one class whoever writes
-/// 1 MiB sooner is above, if it is about four times as soon: measurements are noisy, and what is where should not depend
-/// on that. Ties by kind, then id.
+/// Orders two devices as tiers: memory, persistent memory, devices with files, services. Within a class the device that
+/// writes 1 MiB sooner is higher, if it is about four times as fast: measurements are noisy, and placement should not
+/// depend on noise. Ties by kind, then id.
 pub fn tier_order(one: &DeviceView, other: &DeviceView) -> Ordering {
     let class = |device: &DeviceView| match device.kind {
         DeviceKind::SharedMemory => 0,
@@ -171,7 +171,7 @@ fn permille(bytes: u64, part: u16) -> u64 {
     (u128::from(bytes) * u128::from(part.min(1000)) / 1000) as u64
 }
 
-/// A size for a person.
+/// Formats a size for a person.
 pub(crate) fn bytes_words(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut unit = 0;
@@ -187,7 +187,7 @@ pub(crate) fn bytes_words(bytes: u64) -> String {
     }
 }
 
-/// A time for a person.
+/// Formats a time for a person.
 pub(crate) fn ns_words(ns: f64) -> String {
     match ns.abs() {
         under if under < 1e3 => format!("{ns:.0} ns"),

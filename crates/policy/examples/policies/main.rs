@@ -1,4 +1,5 @@
-//! The policies side by side on traces, in simulated time: `make policies`. Prints a table, writes an SVG if given a path.
+//! Compares the policies on traces, in simulated time: `make policies`. Prints a table, and writes an SVG if given a
+//! path.
 
 mod oracle;
 mod report;
@@ -12,22 +13,22 @@ use cenote_policy::{Policy, by_name, from_schema};
 use crate::sim::{Outcome, Sim};
 use crate::traces::Trace;
 
-/// One trace on all policies.
+/// Results of one trace with all policies.
 struct Row {
     trace: &'static str,
     /// Seconds of I/O by policy, in the order of [`POLICIES`].
     io_s: Vec<f64>,
-    /// Foresight without what streams foresee.
+    /// Foresight without the predictions of streams.
     blind_s: f64,
-    /// What knowing the future gives.
+    /// With knowledge of the future.
     oracle_s: f64,
-    /// No schedule whatever can be faster.
+    /// Lower bound of every schedule.
     bound_s: f64,
 }
 
 const POLICIES: [&str; 6] = ["fast-first", "max-bandwidth", "data-locality", "hot-data", "user", "foresight"];
 
-/// What somebody would write who knows which kinds of data there are.
+/// A schema by somebody who knows which kinds of data there are.
 const SCHEMA: &str = r#"
 version = 1
 fallback = "hot-data"

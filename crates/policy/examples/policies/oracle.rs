@@ -1,10 +1,10 @@
-//! A policy that knows the future: when each range will be read, as an earlier run of the same trace has shown.
+//! A policy that knows the future: an earlier run of the same trace tells when each range will be read.
 //!
-//! It moves by Belady's order with the costs of movement, over all combinations of how far it looks ahead and how far it
-//! streams, and the best of these and of all online policies counts, for each trace on its own: it knows the future twice,
-//! once what comes and once which settings are best for it. It is no proven bound (placement over tiers with costs and
-//! queues is NP-hard: it contains knapsack), but nothing online has come below it. The column `bound` is proven: every
-//! access from the fastest tier, without queues.
+//! It moves by Belady's order with the costs of movement, over all combinations of two settings: how far it looks ahead
+//! and how far it streams. The best of these and of all online policies counts, for each trace separately, so the
+//! oracle knows the future twice: the reads to come, and the best settings for them. It is no proven bound (placement
+//! over tiers with costs and queues is NP-hard: it contains knapsack), but no online policy has come below it. The
+//! column `bound` is proven: every access from the fastest tier, without queues.
 
 use cenote_policy::{Decision, DeviceView, Foresight, Incoming, Limits, Next, Plan, Policy, RangeView, Refusal};
 
@@ -46,7 +46,7 @@ impl Policy for Oracle<'_> {
     }
 }
 
-/// The least seconds of I/O that it finds. `start`: reads as a run without it had them.
+/// The least seconds of I/O that the oracle finds. `start`: the reads of a run without it.
 pub fn best_s(trace: &Trace, start: Future) -> f64 {
     let mut firsts = Vec::new();
     let mut first = 0;

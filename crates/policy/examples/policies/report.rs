@@ -1,11 +1,11 @@
-//! The table and the picture.
+//! The table and the chart.
 
 use std::fmt::Write;
 
 use crate::traces::{Op, Trace};
 use crate::{POLICIES, Row};
 
-/// No schedule is faster: every access takes at least what the fastest tier takes for it.
+/// Lower bound of every schedule: each access takes at least the fastest tier's time.
 pub fn bound_s(trace: &Trace) -> f64 {
     let top = &crate::sim::tiers()[0].speed;
     let bytes: Vec<u64> = trace.objects.iter().flat_map(|o| vec![o.range_bytes; o.ranges as usize]).collect();
@@ -52,7 +52,7 @@ pub fn print(title: &str, rows: &[Row]) {
     println!("{:>28} | {to_best:>9.2}{to_oracle:>10.2}", "mean");
 }
 
-/// Bars: I/O time of each policy relative to the slowest, trace by trace.
+/// A bar chart: I/O time of each policy relative to the slowest, for each trace.
 pub fn svg(title: &str, rows: &[Row]) -> String {
     const COLOURS: [&str; 8] = ["#9aa5b1", "#6c8ebf", "#82b366", "#d6b656", "#b085c5", "#b85450", "#444444", "#000000"];
     let names = POLICIES;

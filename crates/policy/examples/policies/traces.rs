@@ -1,4 +1,4 @@
-//! What clients do: traces, made from seeds. Ten to tune on, and others that are held out.
+//! Traces of clients, generated from seeds: ten for tuning, and others held out.
 
 /// A small generator (`SplitMix64`), so that a trace is the same everywhere.
 pub struct Rng(u64);
@@ -46,7 +46,7 @@ impl Zipf {
 /// One step of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op {
-    /// Computes for so many nanoseconds.
+    /// Computes for this many nanoseconds.
     Think(u64),
     /// Reads a range.
     Read(u32),
@@ -62,12 +62,12 @@ pub struct Object {
     pub range_bytes: u64,
     /// Never needs to be persistent.
     pub scratch: bool,
-    /// It is on the lowest tier at first.
+    /// On the lowest tier at first.
     pub preloaded: bool,
     pub label: &'static str,
 }
 
-/// What some clients do.
+/// The operations of some clients.
 pub struct Trace {
     pub name: &'static str,
     pub objects: Vec<Object>,
@@ -78,7 +78,7 @@ impl Trace {
     fn new(name: &'static str, clients: usize) -> Self {
         Self { name, objects: Vec::new(), clients: vec![Vec::new(); clients] }
     }
-    /// Adds an object; gives the number of its first range.
+    /// Adds an object; returns the number of its first range.
     fn object(&mut self, ranges: u32, range_bytes: u64, scratch: bool, preloaded: bool, label: &'static str) -> u32 {
         let first = self.objects.iter().map(|object| object.ranges).sum();
         self.objects.push(Object { ranges, range_bytes, scratch, preloaded, label });
@@ -100,7 +100,7 @@ impl Trace {
 
 const MIB: u64 = 1 << 20;
 
-/// Scans data that nobody has read before.
+/// Scans data that was not read before.
 fn sequential(name: &'static str, clients: usize, mib: u32, think_ms: f64, backward: bool) -> Trace {
     let mut trace = Trace::new(name, clients);
     for client in 0..clients {
@@ -113,7 +113,7 @@ fn sequential(name: &'static str, clients: usize, mib: u32, think_ms: f64, backw
     trace
 }
 
-/// Every `stride`th piece, from each of the first `phases` on.
+/// Reads every `stride`th piece, once from each of the first `phases` pieces on.
 fn strided(name: &'static str, mib: u32, stride: u32, phases: u32, think_ms: f64) -> Trace {
     let mut trace = Trace::new(name, 2);
     for client in 0..2 {
@@ -127,7 +127,7 @@ fn strided(name: &'static str, mib: u32, stride: u32, phases: u32, think_ms: f64
     trace
 }
 
-/// Columns of a matrix kept by rows, block by block.
+/// Reads columns of a row-major matrix, block by block.
 fn nested(name: &'static str, rows: u32, columns: u32, think_ms: f64) -> Trace {
     let mut trace = Trace::new(name, 1);
     let first = trace.data(rows * columns);
@@ -151,7 +151,7 @@ fn random(name: &'static str, seed: u64, mib: u32, ops: u32, writes_percent: u64
     trace
 }
 
-/// Zipf's law, whose favourites change `drifts` times.
+/// Reads by Zipf's law; the favourites change `drifts` times.
 fn zipf(name: &'static str, seed: u64, mib: u32, ops: u32, exponent: f64, drifts: u32) -> Trace {
     let mut rng = Rng::new(seed);
     let mut trace = Trace::new(name, 4);
@@ -170,7 +170,7 @@ fn zipf(name: &'static str, seed: u64, mib: u32, ops: u32, exponent: f64, drifts
     trace
 }
 
-/// Working sets that are used for a while and come back later.
+/// Uses working sets for a while and returns to them later.
 fn phased(name: &'static str, seed: u64, sets: u32, set_mib: u32, visits: u32, ops: u32) -> Trace {
     let mut rng = Rng::new(seed);
     let mut trace = Trace::new(name, 2);
@@ -219,7 +219,7 @@ fn checkpoint(
     trace
 }
 
-/// A producer writes pieces that consumers read once, `lag` pieces later.
+/// A producer writes pieces, which consumers read once, `lag` pieces later.
 fn producer(name: &'static str, pieces: u32, lag: u32, consumers: usize, think_ms: f64) -> Trace {
     let mut trace = Trace::new(name, 1 + consumers);
     let first: Vec<u32> = (0..pieces).map(|_| trace.object(4, MIB, true, false, "stream")).collect();
@@ -238,7 +238,7 @@ fn producer(name: &'static str, pieces: u32, lag: u32, consumers: usize, think_m
     trace
 }
 
-/// Writes temporary data and reads all of it again and again.
+/// Writes temporary data and reads all of it repeatedly.
 fn passes(name: &'static str, mib: u32, passes: u32, think_ms: f64, shuffled: Option<u64>) -> Trace {
     let mut trace = Trace::new(name, 2);
     for client in 0..2 {
@@ -260,7 +260,7 @@ fn passes(name: &'static str, mib: u32, passes: u32, think_ms: f64, shuffled: Op
     trace
 }
 
-/// One scans, one follows Zipf's law, one writes checkpoints.
+/// One client scans, one reads by Zipf's law, one writes checkpoints.
 fn mixed(name: &'static str, seed: u64, scan_mib: u32, hot_mib: u32) -> Trace {
     let mut rng = Rng::new(seed);
     let mut trace = Trace::new(name, 3);
@@ -296,7 +296,7 @@ fn small(name: &'static str, seed: u64, objects: u32, bytes: u64, reads: u32) ->
     trace
 }
 
-/// Reads, changes and writes piece after piece, pass after pass.
+/// Reads, changes and writes one piece after the other, in several passes.
 fn update(name: &'static str, mib: u32, rounds: u32, think_ms: f64) -> Trace {
     let mut trace = Trace::new(name, 2);
     for client in 0..2 {
@@ -311,7 +311,7 @@ fn update(name: &'static str, mib: u32, rounds: u32, think_ms: f64) -> Trace {
     trace
 }
 
-/// The ten that policies are tuned on.
+/// The ten traces for tuning.
 pub fn tuned() -> Vec<Trace> {
     vec![
         sequential("sequential", 2, 240, 20.0, false),
@@ -327,7 +327,7 @@ pub fn tuned() -> Vec<Trace> {
     ]
 }
 
-/// Those that nothing is tuned on.
+/// The traces that no policy is tuned on.
 pub fn held_out() -> Vec<Trace> {
     vec![
         sequential("backward", 3, 150, 30.0, true),

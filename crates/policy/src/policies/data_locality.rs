@@ -1,9 +1,10 @@
 //! `data-locality`: a dispersion unit (object, dataset, key range) stays together, spread over the layers in proportion
-//! (Hermes: side-ways, by the place of what is buffered already and the ratio between layers).
+//! (Hermes: sideways, by the place of bytes that are buffered already and the ratio between layers).
 //!
-//! Each tier is to hold of every unit the share `w(i) = capacity(i) / Σ capacity` of the tiers that buffer, which are all but
-//! the lowest. New bytes go to the tier that lacks most: `max over i of w(i) - held(i) / held`. A unit that has a home on
-//! one tier with room stays there until its share is passed by a run. The units idle for longest leave as a whole.
+//! Each buffering tier (all but the lowest) is to hold of every unit the share `w(i) = capacity(i) / Σ capacity` of
+//! these tiers. New bytes go to the tier with the largest deficit: `max over i of w(i) - held(i) / held`. A unit with a
+//! home on one tier with room stays there until it exceeds its share by a run. The units idle for longest leave as a
+//! whole.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -35,7 +36,7 @@ impl Policy for DataLocality {
         let mut tiers = order(devices);
         tiers.retain(|device| incoming.may_use(device));
         if tiers.len() > 2 {
-            tiers.pop(); // the lowest holds what the others cannot
+            tiers.pop(); // the lowest tier holds the rest
         }
         let total: f64 = tiers.iter().map(|d| d.high_bytes() as f64).sum();
         let held = |id: DeviceId| incoming.unit_places.iter().find(|(at, _)| *at == id).map_or(0, |(_, bytes)| *bytes);
@@ -54,7 +55,7 @@ impl Policy for DataLocality {
         Ok(Decision::Place { device: device.id, bytes: incoming.bytes, reason, past_watermarks: false })
     }
     fn plan(&self, devices: &[DeviceView], ranges: &[RangeView<'_>], limits: &Limits<'_>) -> Plan {
-        // A unit is as idle as that of its ranges that was used last.
+        // A unit is as idle as its most recently used range.
         let unit_of = |range: &RangeView<'_>| range.unit.unwrap_or_else(|| range.object.word_hash());
         let idle_of = |range: &RangeView<'_>| range.heat.idle_ms(limits.now_ms).unwrap_or(u64::MAX);
         let mut idle: HashMap<u64, u64> = HashMap::with_capacity(ranges.len());

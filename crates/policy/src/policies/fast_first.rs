@@ -1,4 +1,4 @@
-//! `fast-first`: the fastest tier below its high watermark; what is coldest leaves tiers that are too full.
+//! `fast-first`: the fastest tier below its high watermark; the coldest bytes leave tiers that are too full.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -30,12 +30,12 @@ impl Policy for FastFirst {
     }
 }
 
-/// The first tier in order below its high watermark; else the first with room. Bypass goes the other way round.
+/// The first tier in order below its high watermark; else the first with room. Bypass data use the reverse order.
 pub(crate) fn place_by_order(devices: &[DeviceView], incoming: &Incoming<'_>) -> Result<Decision, Refusal> {
     let bypass = incoming.durability == Durability::Bypass;
     let mut best: Option<&DeviceView> = None;
-    let mut first: Option<&DeviceView> = None; // in order, room or not
-    let mut roomy: Option<&DeviceView> = None; // first with room at all
+    let mut first: Option<&DeviceView> = None; // in order, with or without room
+    let mut roomy: Option<&DeviceView> = None; // the first with any room
     let before = |one: &DeviceView, other: Option<&DeviceView>| {
         other.is_none_or(|other| (tier_order(one, other) == std::cmp::Ordering::Less) != bypass)
     };
@@ -68,8 +68,8 @@ pub(crate) fn place_by_order(devices: &[DeviceView], incoming: &Incoming<'_>) ->
     Ok(Decision::Place { device: device.id, bytes, reason, past_watermarks: true })
 }
 
-/// What has to leave devices that are too full or being emptied: what sorts first by `key` leaves first, to the next
-/// tier below that has room, or to its copy.
+/// Plans what has to leave devices that are too full or being emptied: ranges leave in the order of `key`, to the
+/// next lower tier with room, or to their copy.
 pub(crate) fn relieve<K: Ord>(
     devices: &[DeviceView],
     ranges: &[RangeView<'_>],
@@ -112,7 +112,7 @@ pub(crate) fn relieve<K: Ord>(
     plan
 }
 
-/// How a range leaves the tier at `at`, and what that costs: to its copy, or to the next tier with room that will do.
+/// How a range leaves the tier at `at`, and the cost: to its copy, or to the next suitable tier with room.
 pub(crate) fn way_out(
     tiers: &[&DeviceView],
     room: &mut [u64],
@@ -131,7 +131,7 @@ pub(crate) fn way_out(
     let persistent_only = is_copy || !matches!(range.durability, Durability::Scratch);
     let fits =
         |to: &usize| room[*to] >= range.bytes && tiers[*to].takes(persistent_only) && tiers[*to].id != range.device;
-    // Below if possible; one that is to be emptied may have nothing below it.
+    // Prefer a lower tier; a tier that is to be emptied may have none below it.
     let above = if tiers[at].is_online() { 0 } else { at };
     let to = (at + 1..tiers.len()).find(fits).or_else(|| (0..above).rev().find(fits))?;
     room[to] -= range.bytes;
@@ -181,7 +181,7 @@ mod tests {
         for (i, range) in ranges.iter_mut().enumerate() {
             range.heat.read(1_000 + (i as u64 * 37 % 40) * 10, 1);
         }
-        ranges[0].is_pinned = true; // the coldest of all
+        ranges[0].is_pinned = true; // the coldest range
         let limits = Limits { now_ms: 60_000, ..Limits::default() };
         let plan = FastFirst.plan(&devices, &ranges, &limits);
         assert_eq!(plan.moves.len() as u64, count);

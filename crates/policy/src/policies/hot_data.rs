@@ -1,4 +1,4 @@
-//! `hot-data`: the hotter, the higher (Hermes' policy for workloads with a spectrum from hot to cold).
+//! `hot-data`: the hotter a range, the higher its tier (Hermes' policy for workloads with a spectrum from hot to cold).
 //!
 //! The score is the combined recency and frequency of Lee et al. (LRFU, IEEE ToC 2001): `S = Σ 2^(-age / half life)` over
 //! all accesses. Ranges sorted by score fill the tiers from the top, each up to its high watermark: the score where a tier
@@ -11,7 +11,7 @@ use crate::place::Refusal;
 use crate::view::order;
 use crate::{Action, Decision, DeviceView, Incoming, Limits, Plan, Planned, Policy, RangeView, Reason};
 
-/// A range moves if its score is so many times the threshold.
+/// A range moves if its score is this many times the threshold.
 const MARGIN: f32 = 1.25;
 /// New bytes whose neighbours have a lower score than this leave the fastest tier to others.
 const COLD: f32 = 0.1;
@@ -99,7 +99,8 @@ impl Policy for HotData {
     }
 }
 
-/// The score of the coldest range that still fits, if the hottest fill a tier of so many bytes after those above it.
+/// Score of the coldest range that still fits if the hottest ranges fill the tiers above and then this one of `bytes`
+/// bytes.
 fn threshold(hottest: &[usize], ranges: &[RangeView<'_>], scores: &[f32], bytes: u64, above: &[&DeviceView]) -> f32 {
     let mut left = bytes.saturating_add(above.iter().map(|d| d.high_bytes()).sum());
     for &i in hottest {

@@ -1,13 +1,13 @@
-//! `max-bandwidth`: top-down, as Hermes' default policy (Kougkas et al., HPDC'18, document 003).
+//! `max-bandwidth`: top-down, like Hermes' default policy (Kougkas et al., HPDC'18, document 003).
 //!
 //! From the fastest tier on: if the bytes fit, they go there; else the cheapest of three:
 //!
 //! - *split*: as much as fits here and the rest below: `T = Σ write(tier k, part k)`;
-//! - *skip*: the first tier below that takes all: `T = write(tier j, bytes)`;
+//! - *skip*: the first lower tier that takes all: `T = write(tier j, bytes)`;
 //! - *flush first*: make room here, then write here: `T = missing / min(read here, write below) + write(here, bytes)`.
 //!
-//! Times are by measured speeds and include what is queued. One pass over the tiers. Bytes that were read of late go up to
-//! the fastest tier with room; what was not used for longest goes down.
+//! Times are by measured speeds and include the queue. One pass over the tiers. Recently read bytes go up to the
+//! fastest tier with room; the least recently used bytes go down.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::{Decision, DeviceView, Incoming, Limits, Plan, Policy, RangeView, Rea
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MaxBandwidth;
 
-/// One of the ways in which bytes can be placed.
+/// One way to place the bytes.
 #[derive(Clone, Copy)]
 struct Choice<'a> {
     device: &'a DeviceView,
@@ -85,7 +85,7 @@ impl Policy for MaxBandwidth {
     }
 }
 
-/// As much as fits on each tier from the top down, until all is placed; the first part is the decision.
+/// Splits the bytes over the tiers from the top down, as much as fits on each; the first part is the decision.
 fn split<'a>(tiers: &[&'a DeviceView], incoming: &Incoming<'_>) -> Option<Choice<'a>> {
     let mut left = incoming.bytes;
     let mut total_ns = 0.0;
@@ -106,7 +106,7 @@ fn split<'a>(tiers: &[&'a DeviceView], incoming: &Incoming<'_>) -> Option<Choice
     Some(Choice { device, bytes, wait_ns: 0.0, total_ns })
 }
 
-/// The tier where making room and writing takes least.
+/// The tier where making room and writing take the least time.
 fn flush<'a>(tiers: &[&'a DeviceView], bytes: u64) -> Option<Choice<'a>> {
     let flushed = tiers.iter().zip(tiers.iter().skip(1)).filter(|(device, below)| {
         device.high_bytes() >= bytes && (below.room_bytes() >= bytes || device.evictable_bytes >= bytes)
@@ -137,12 +137,12 @@ mod tests {
         let mut devices = devices();
         let mib = 1 << 20;
         assert!(matches!(decide(&devices, 4 * mib, mib), Decision::Place { device, .. } if device == devices[0].id));
-        // Two MiB of room in memory and nothing below is fast: split.
+        // 2 MiB of room in memory, and no fast tier below: split.
         devices[0].used_bytes = devices[0].high_bytes() - 2 * mib;
         devices[1].used_bytes = devices[1].high_bytes() - 3 * mib;
         let split = decide(&devices, 4 * mib, mib);
         assert!(matches!(split.reason(), Reason::Split { bytes, .. } if *bytes == 2 * mib), "{split:?}");
-        // Pieces must be whole: flushing 2 MiB to the next tier takes less than writing all 4 there...
+        // Pieces must be whole: flushing 2 MiB to the next tier takes less time than writing all 4 there...
         devices[1].used_bytes = 0;
         let flush = decide(&devices, 4 * mib, 4 * mib);
         assert!(matches!(flush.reason(), Reason::FlushFirst { .. }), "{flush:?}");
@@ -150,13 +150,13 @@ mod tests {
         devices[0].queued_read_bytes = 1 << 30;
         let skip = decide(&devices, 4 * mib, 4 * mib);
         assert!(matches!(skip.reason(), Reason::Skip { .. }) && skip.device() == devices[1].id, "{skip:?}");
-        // What is in memory has copies: room is made for nothing.
+        // Bytes in memory have copies: room costs nothing.
         devices[0].used_bytes = devices[0].high_bytes();
         devices[0].evictable_bytes = 8 * mib;
         devices[0].queued_read_bytes = 0;
         let flush = decide(&devices, 4 * mib, 4 * mib);
         assert!(matches!(flush, Decision::Wait { device, expected_ns: 0, .. } if device == devices[0].id), "{flush:?}");
-        // Without copies, and with a long queue on the next tier, it skips that too.
+        // Without copies, and with a long queue on the next tier, it skips that tier too.
         devices[0].evictable_bytes = 0;
         devices[1].queued_write_bytes = 4 << 30;
         assert_eq!(decide(&devices, 4 * mib, 4 * mib).device(), devices[2].id);

@@ -22,7 +22,7 @@ use crate::{DeviceView, Policy};
 
 type Make = fn() -> Arc<dyn Policy>;
 
-/// Name and maker of each.
+/// Name and constructor of each policy.
 const POLICIES: &[(&str, Make)] = &[
     ("fast-first", || Arc::new(FastFirst)),
     ("max-bandwidth", || Arc::new(MaxBandwidth)),
@@ -31,26 +31,26 @@ const POLICIES: &[(&str, Make)] = &[
     ("foresight", || Arc::new(Foresight)),
 ];
 
-/// The policy of that name; the empty name means `fast-first`. `None`: there is none.
+/// The policy of that name, if there is one; the empty name means `fast-first`.
 pub fn by_name(name: &str) -> Option<Arc<dyn Policy>> {
     let name = if name.is_empty() { "fast-first" } else { name };
     POLICIES.iter().find(|(known, _)| *known == name).map(|(_, make)| make())
 }
 
-/// True if the policy of that name moves what is read much, so that it has to know what is read. The empty name, and
-/// `fast-first`, only look at what was not used for longest.
+/// Returns true if the policy of that name moves ranges that are read much, so that it needs to know the reads. The
+/// empty name and `fast-first` only use the time of the last use.
 pub fn is_tracking(name: &str) -> bool {
     !name.is_empty() && name != "fast-first"
 }
 
-/// The policy `user` with a schema, once that was read and checked for these tiers; else every fault.
+/// The policy `user` with a schema that is valid for these tiers; else every fault.
 pub fn from_schema(text: &str, devices: &[DeviceView]) -> Result<Arc<dyn Policy>, Vec<Fault>> {
     let schema = Schema::parse(text).map_err(|fault| vec![fault])?;
     let faults = schema.check(devices);
     if faults.is_empty() { Ok(Arc::new(User::new(Arc::new(schema)))) } else { Err(faults) }
 }
 
-/// Names of all policies that need nothing but their name.
+/// Names of all policies that need no parameters.
 pub fn names() -> impl Iterator<Item = &'static str> {
     POLICIES.iter().map(|(name, _)| *name)
 }

@@ -1,4 +1,4 @@
-//! Bytes that were read of late go up: what policies do that do not look ahead.
+//! Promotion of recently read bytes: the rule of policies that do not look ahead.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use super::fast_first::way_out;
 use crate::view::order;
 use crate::{Action, DeviceView, Limits, Plan, Planned, RangeView, Reason};
 
-/// Bytes read within so many milliseconds are recent.
+/// Bytes read within this many milliseconds are recent.
 const RECENT_MS: u64 = 1_000;
 
-/// Adds to a plan that what was just read goes up to the fastest tier, in the place of what was not used for longest, as
-/// far as that can leave without I/O.
+/// Adds promotions to a plan: recently read ranges go up to the fastest tier, in the place of the least recently used
+/// ranges there, as far as those can leave without I/O.
 pub(crate) fn promote_recent(devices: &[DeviceView], ranges: &[RangeView<'_>], limits: &Limits<'_>, plan: &mut Plan) {
     if limits.room_only {
         return;

@@ -1,8 +1,9 @@
-//! `user`: what a schema in TOML says ([`crate::schema`]); what no rule speaks of, its fallback decides.
+//! `user`: follows a schema in TOML ([`crate::schema`]); where no rule applies, its fallback decides.
 //!
-//! New bytes go to the first tier of the first rule that holds, as far as that has room (and the rule's budget); else to the
-//! next; then as the rule named by `else` says; then by the fallback. Plans bring what a rule wants higher up to its
-//! tier, what was idle for long enough down, and follow the life cycle. A tier that has gone is passed over.
+//! New bytes go to the first tier of the first matching rule, as far as that tier has room (and the rule's budget
+//! allows); else to its next tier; then by the rule named in `else`; then by the fallback. Plans move ranges up to the
+//! tier that their rule wants, move ranges down that were idle for long enough, and apply the life cycle. A tier that
+//! is gone is skipped.
 
 use std::sync::Arc;
 
@@ -20,12 +21,12 @@ pub struct User {
 }
 
 impl User {
-    /// Follows a schema.
+    /// Follows the given schema.
     pub fn new(schema: Arc<Schema>) -> Self {
         let fallback = by_name(&schema.fallback).unwrap_or_else(|| Arc::new(super::FastFirst));
         Self { schema, fallback }
     }
-    /// What it follows.
+    /// The schema.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
@@ -53,7 +54,7 @@ impl Policy for User {
             now_unix_ms: incoming.now_unix_ms,
         };
         let mut next = self.schema.rule_for(&of);
-        // No circles: the schema was checked; a bound costs nothing.
+        // The schema was checked for cycles; the bound costs nothing.
         for _ in 0..=self.schema.rules.len() {
             let Some(rule) = next else { break };
             for (nth, named) in rule.tiers.iter().enumerate() {
@@ -97,7 +98,7 @@ impl Policy for User {
             }
         }
         let mut plan = ruling.plan;
-        // The fallback moves only what no rule speaks of.
+        // The fallback moves only ranges without a rule.
         let others: Vec<RangeView<'_>> = free.iter().map(|i| ranges[*i]).collect();
         let left = Limits { bytes_max: bytes_left, moves_max: limits.moves_max - plan.moves.len(), ..*limits };
         let rest = self.fallback.plan(devices, &others, &left);
@@ -115,11 +116,11 @@ fn reason(rule: &Arc<str>, line: u32, device: &DeviceView) -> Reason {
     Reason::Rule { rule: Arc::clone(rule), line, tier: Arc::clone(&device.name) }
 }
 
-/// What the rules say of a range.
+/// What the rules say about a range.
 enum Said {
-    /// Nothing: it is the fallback's.
+    /// Nothing: the fallback decides.
     Nothing,
-    /// It is where it should be, and stays.
+    /// It is in the right place and stays.
     Stays,
     Move(Action, f64, Reason),
 }
@@ -162,7 +163,7 @@ impl Ruling<'_> {
         if wanted.contains(&at) {
             return if rule.pin { Said::Stays } else { Said::Nothing };
         }
-        // Up to the best of its tiers with room, if that is above.
+        // Up to the first of its tiers with room, if that is higher.
         let Some(to) = wanted.into_iter().find(|to| *to < at && self.room[*to] >= range.bytes) else {
             return Said::Nothing;
         };
@@ -184,7 +185,7 @@ impl Ruling<'_> {
         for rule in self.schema.lifecycle.iter().filter(|rule| rule.when.holds(of)) {
             let to = match &rule.action {
                 LifecycleAction::Demote(to) | LifecycleAction::Archive(Some(to)) => self.tier(&to.name),
-                // What only the engine can do, it does.
+                // The engine carries these out.
                 LifecycleAction::Release(_) | LifecycleAction::Delete => continue,
                 LifecycleAction::Archive(None) => self.tiers.iter().rposition(|tier| tier.takes(true)),
                 LifecycleAction::DeleteCopy => {
@@ -206,7 +207,7 @@ impl Ruling<'_> {
         None
     }
 
-    /// To a lower tier; by giving up the upper place where a copy is there already.
+    /// Moves to a lower tier; without I/O if a copy is there already.
     fn down(
         &mut self,
         range: &RangeView<'_>,
@@ -321,7 +322,7 @@ action = "archive"
         assert_eq!(did(1), Some(Action::Demote(devices[2].id)), "idle for more than a minute");
         assert_eq!(did(2), None);
         assert_eq!(did(3), Some(Action::Demote(devices[3].id)), "a day old");
-        // What a rule pins stays when its tier is too full; the rest leaves.
+        // Ranges that a rule pins stay when their tier is too full; the others leave.
         devices[0].used_bytes = devices[0].capacity_bytes;
         for range in &mut ranges {
             range.device = devices[0].id;

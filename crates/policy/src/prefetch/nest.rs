@@ -1,27 +1,27 @@
 //! Strides, and strides of strides: a row of a matrix, the rows of a block, the blocks of a volume.
 
-/// Nested strides that are looked for.
+/// Number of nested strides detected.
 const LEVELS: usize = 4;
 
-/// Runs at one level: numbers that rise (or fall) by the same each time.
+/// Runs at one level: numbers that rise (or fall) by a constant step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Level {
     last: i64,
     stride: i64,
     count: u32,
-    /// Stride and length of the run before.
+    /// Stride and length of the previous run.
     prior: (i64, u32),
-    /// Runs on end that had the shape of the one before them.
+    /// Number of consecutive runs with the same shape as the previous one.
     same: u32,
 }
 
 impl Level {
-    /// Takes the next number; true if it begins a run.
+    /// Takes the next number; returns true if it begins a run.
     fn feed(&mut self, at: i64) -> bool {
         let step = at.wrapping_sub(self.last);
         self.last = at;
         if self.count == 1 && self.same > 0 && step != self.prior.0 {
-            // Runs of this shape are known, and this is none of them.
+            // The known shape of runs no longer holds.
             self.same = 0;
         }
         match self.count {
@@ -57,7 +57,7 @@ impl Nest {
             }
         }
     }
-    /// What comes next, if that can be told.
+    /// The next offset, if it can be predicted.
     pub fn next(&self) -> Option<i64> {
         Self::next_of(&self.levels)
     }
@@ -74,7 +74,8 @@ impl Nest {
             _ => None,
         }
     }
-    /// True if a run of known shape has just ended and nobody knows where the next begins.
+    /// Returns true if a run of known shape has just ended and the start of the next one is
+    /// unknown.
     pub fn is_at_end(&self) -> bool {
         let level = &self.levels[0];
         level.same > 0 && (level.stride, level.count) == level.prior && self.next().is_none()
@@ -93,7 +94,7 @@ impl Nest {
 mod tests {
     use super::*;
 
-    /// Share of a sequence that was foreseen, one ahead.
+    /// Share of a sequence that was predicted one step ahead.
     fn foreseen(sequence: &[i64]) -> f64 {
         let mut nest = Nest::default();
         let mut right = 0;

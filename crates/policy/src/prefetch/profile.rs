@@ -1,16 +1,16 @@
-//! What a program reads, in which order: learned in one run, used in the next.
+//! The order of a program's reads: learned in one run, used in the next.
 
 use std::collections::HashMap;
 
 use cenote_model::{ContainerId, ObjectId, ObjectKey};
 
-/// Most bytes of an encoded profile.
+/// Upper bound of an encoded profile's bytes.
 pub const PROFILE_BYTES_MAX: usize = 64 << 10;
-/// The version that is written; each later one reads this too.
+/// The version written; each later version also reads it.
 const VERSION: u8 = 1;
-/// Most steps that are remembered.
+/// Upper bound of the steps in a profile.
 const STEPS_MAX: usize = 8192;
-/// Most objects that are remembered.
+/// Upper bound of the objects in a profile.
 const OBJECTS_MAX: usize = 1024;
 
 /// Reads of one object at a constant stride.
@@ -30,31 +30,31 @@ impl Step {
     }
 }
 
-/// A place in the profile: the step, and which of its reads comes next.
+/// A position in the profile: the step, and the index of its next read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Cursor {
     step: u32,
     nth: u32,
 }
 
-/// A learned sequence of reads: steps in the order in which they came, and where it went on elsewhere than at the next.
+/// A learned sequence of reads: steps in order, and links where the sequence continued at another step than the next.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AccessProfile {
     objects: Vec<ObjectKey>,
     steps: Vec<Step>,
-    /// After the step, this one came.
+    /// Links from a step to its successor.
     links: HashMap<u32, u32>,
 }
 
-/// Follows a profile while reads come, and extends it where they are new.
+/// Follows a profile while reads come, and extends it with new reads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Follower {
     profile: AccessProfile,
     numbers: HashMap<ObjectKey, u32>,
     begins: HashMap<(u32, u64), u32>,
-    /// What is expected next; `None`: nothing is known.
+    /// The expected next read; `None` if it is unknown.
     cursor: Option<Cursor>,
-    /// Reads that came as expected, on end.
+    /// Number of consecutive reads that came as expected.
     pub hits: u32,
     is_recording: bool,
 }
@@ -72,7 +72,7 @@ impl Follower {
         &self.profile
     }
 
-    /// The next read.
+    /// Takes the next read.
     pub fn see(&mut self, object: ObjectKey, offset: u64, bytes: u32) {
         let Some(number) = self.number(object) else {
             (self.cursor, self.hits, self.is_recording) = (None, 0, false);
@@ -90,7 +90,7 @@ impl Follower {
         self.hits = 0;
         let from = if self.is_recording { self.profile.steps.len().checked_sub(1) } else { self.at_end_of() };
         if let Some(step) = self.begins.get(&(number, offset)).copied() {
-            // Known from before: it goes on as it did then.
+            // A known sequence: it continues as before.
             if let Some(from) = from {
                 self.profile.links.insert(from as u32, step);
             }
@@ -102,7 +102,7 @@ impl Follower {
         self.record(Step { object: number, offset, stride: 0, count: 1, bytes });
     }
 
-    /// The step whose last read came last.
+    /// The step whose last read was the last read of all.
     fn at_end_of(&self) -> Option<usize> {
         let cursor = self.cursor?;
         let step = self.profile.steps.get(cursor.step as usize)?;
@@ -144,7 +144,7 @@ impl Follower {
         Some(number)
     }
 
-    /// A cursor that is past its step goes to the step that follows.
+    /// Moves a cursor past the end of its step to the successor step.
     fn settle(&self, cursor: Cursor) -> Option<Cursor> {
         let step = self.profile.steps.get(cursor.step as usize)?;
         if cursor.nth < step.count {
@@ -167,15 +167,15 @@ impl Follower {
 }
 
 impl AccessProfile {
-    /// Steps that it has.
+    /// Number of steps.
     pub fn len(&self) -> usize {
         self.steps.len()
     }
-    /// True if nothing was learned.
+    /// Returns true if nothing was learned.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
-    /// In at most [`PROFILE_BYTES_MAX`] bytes; what is too much for that is left out, the latest first.
+    /// Encodes the profile in at most [`PROFILE_BYTES_MAX`] bytes; drops the latest steps if it would be longer.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
         let mut known = 0;
@@ -221,7 +221,7 @@ impl AccessProfile {
         }
         bytes
     }
-    /// Reads what [`AccessProfile::encode`] wrote; whatever else the bytes are, an error says what is wrong.
+    /// Decodes the result of [`AccessProfile::encode`]; for any other bytes, an error says what is wrong.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         if bytes.len() > PROFILE_BYTES_MAX {
             return Err(format!("an access profile of {} bytes; at most {PROFILE_BYTES_MAX} are allowed", bytes.len()));

@@ -1,4 +1,4 @@
-//! What can be wrong with a schema that reads well.
+//! Semantic checks of a schema that was parsed.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ fn fault(place: (u32, u32), what: String) -> Fault {
     Fault { line: place.0, column: place.1, what }
 }
 
-/// Rules that name each other in a circle, or a rule that there is not.
+/// Fails if rules refer to each other in a cycle, or to a rule that
+/// does not exist.
 pub(super) fn cycles(schema: &Schema) -> Result<(), Fault> {
     let next = |name: &str| schema.rules.iter().find(|rule| &*rule.name == name);
     for rule in &schema.rules {
@@ -32,7 +33,7 @@ pub(super) fn cycles(schema: &Schema) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What cannot be on these tiers.
+/// The faults of a schema for these tiers.
 pub(super) fn against(schema: &Schema, devices: &[DeviceView]) -> Vec<Fault> {
     let mut faults = Vec::new();
     let tiers = order(devices);

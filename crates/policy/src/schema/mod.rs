@@ -1,4 +1,4 @@
-//! Policies written by users: rules in TOML, checked before anything follows them. `docs/policies.md` has the language.
+//! Policies written by users: rules in TOML, checked before they apply. `docs/policies.md` has the language.
 
 mod check;
 mod read;
@@ -15,14 +15,14 @@ use crate::{DeviceView, Heat};
 pub(crate) use text::duration_ms;
 pub use text::{Bound, Glob, Hours};
 
-/// What is wrong with a schema, and where.
+/// A fault in a schema, and its place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// The line, from 1 on.
+    /// Line, from 1.
     pub line: u32,
-    /// The column in characters, from 1 on.
+    /// Column in characters, from 1.
     pub column: u32,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
 }
 
@@ -54,12 +54,12 @@ pub struct Named {
     pub name: String,
 }
 
-/// How ranges are used, as heat shows it.
+/// Access pattern of a range, from its heat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pattern {
     /// Mostly one piece after the other.
     Sequential,
-    /// Not so.
+    /// Not sequential.
     Random,
     /// Written and never read.
     WriteOnly,
@@ -87,26 +87,26 @@ impl Pattern {
     }
 }
 
-/// When a rule speaks of something: all that is said must hold.
+/// The conditions of a rule, all of which must hold.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct When {
     /// Pattern of the container's label.
     pub label: Option<Glob>,
-    /// Pattern of the object's name; an object without a name is none of any.
+    /// Pattern of the object's name; an object without a name matches none.
     pub object: Option<Glob>,
-    /// Bytes of the object; of bytes that are just written, of these.
+    /// Bytes of the object, or of a new write.
     pub size: Option<Bound>,
     /// Milliseconds since the object was last written.
     pub age: Option<Bound>,
     /// Milliseconds since it was last read or written.
     pub idle: Option<Bound>,
-    /// How it is used.
+    /// Access pattern.
     pub pattern: Option<Pattern>,
     /// Hours of the day.
     pub hours: Option<Hours>,
 }
 
-/// What a rule is asked about.
+/// The object or range that a rule is evaluated on.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// The container's label.
@@ -117,9 +117,9 @@ pub struct Subject<'a> {
     pub bytes: u64,
     /// Milliseconds since it was last written.
     pub age_ms: u64,
-    /// Milliseconds since it was last used, if that is known otherwise than by its heat.
+    /// Milliseconds since its last use, if known from another source than its heat.
     pub idle_ms: Option<u64>,
-    /// How it has been used.
+    /// Its usage.
     pub heat: Option<&'a Heat>,
     /// Milliseconds of the clock of heat.
     pub now_ms: u64,
@@ -128,7 +128,7 @@ pub struct Subject<'a> {
 }
 
 impl When {
-    /// True if all that is said holds.
+    /// Returns true if all conditions hold.
     pub fn holds(&self, of: &Subject<'_>) -> bool {
         let idle_ms = || of.idle_ms.or_else(|| of.heat?.idle_ms(of.now_ms)).unwrap_or(0);
         self.label.as_ref().is_none_or(|glob| glob.matches(of.label))
@@ -141,28 +141,28 @@ impl When {
     }
 }
 
-/// How far ahead is read.
+/// Prefetch depth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Prefetch {
-    /// Not at all.
+    /// No prefetching.
     Off,
-    /// As far as it proves right.
+    /// As far as predictions come true.
     Auto,
-    /// At most so many ranges.
+    /// At most this many ranges.
     Depth(u32),
 }
 
 /// A part of a tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Share {
-    /// So many bytes.
+    /// Number of bytes.
     Bytes(u64),
-    /// Thousandths of its capacity.
+    /// Thousandths of the tier's capacity.
     Permille(u64),
 }
 
 impl Share {
-    /// The bytes of it on that tier.
+    /// Its bytes on that tier.
     pub fn bytes_of(self, device: &DeviceView) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -171,93 +171,93 @@ impl Share {
     }
 }
 
-/// A rule of placement; the first that holds decides.
+/// A placement rule; the first matching one decides.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
     /// Line and column of its name.
     pub place: (u32, u32),
     /// Its name.
     pub name: Arc<str>,
-    /// When it holds.
+    /// Its conditions.
     pub when: When,
-    /// Tiers, in order of preference; none: where the fallback puts it.
+    /// Tiers, in order of preference; empty: the fallback decides.
     pub tiers: Vec<Named>,
-    /// It stays there.
+    /// True if ranges stay there.
     pub pin: bool,
-    /// When updates are acknowledged.
+    /// Durability of updates.
     pub mode: Option<Durability>,
-    /// How far ahead is read.
+    /// Prefetch depth.
     pub prefetch: Option<Prefetch>,
-    /// It leaves after so long without use…
+    /// Ranges move down after this time without use.
     pub demote_after_ms: Option<u64>,
-    /// …to that tier, or to the next below.
+    /// The tier that they move down to; `None`: the next lower one.
     pub demote_to: Option<Named>,
-    /// Most of its first tier that what the rule speaks of may take.
+    /// Upper bound of the rule's ranges on its first tier.
     pub budget: Option<((u32, u32), Share)>,
     /// The rule to follow if none of its tiers has room.
     pub otherwise: Option<Named>,
 }
 
-/// What a life-cycle rule does.
+/// The action of a life-cycle rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LifecycleAction {
-    /// To that tier.
+    /// Demotes to that tier.
     Demote(Named),
-    /// To that tier, or the lowest.
+    /// Archives on that tier, or the lowest.
     Archive(Option<Named>),
-    /// A copy that durability does not need is given up.
+    /// Drops a copy that durability does not need.
     DeleteCopy,
-    /// What has its copy on that tier, or the lowest, leaves the faster ones.
+    /// Removes ranges with a copy on that tier, or the lowest, from the faster tiers.
     Release(Option<Named>),
-    /// The object is deleted.
+    /// Deletes the object.
     Delete,
 }
 
-/// A rule of the life cycle: what happens as things age.
+/// A life-cycle rule: its action on ageing data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lifecycle {
     /// Line and column of its name.
     pub place: (u32, u32),
     /// Its name.
     pub name: Arc<str>,
-    /// When it holds.
+    /// Its conditions.
     pub when: When,
-    /// What it does.
+    /// Its action.
     pub action: LifecycleAction,
 }
 
 /// A policy written by a user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Schema {
-    /// Name of the policy for what no rule speaks of.
+    /// Name of the policy for data without a rule.
     pub fallback: String,
-    /// The rules, in order.
+    /// The placement rules, in order.
     pub rules: Vec<Rule>,
-    /// The life cycle, in order.
+    /// The life-cycle rules, in order.
     pub lifecycle: Vec<Lifecycle>,
 }
 
 impl Schema {
-    /// Reads a schema.
+    /// Parses a schema.
     pub fn parse(text: &str) -> Result<Self, Fault> {
         let schema = read::read(text)?;
         check::cycles(&schema)?;
         Ok(schema)
     }
-    /// Everything that is wrong with it for these tiers: unknown ones, budgets beyond capacity, demotion upwards, bytes that
-    /// must be persistent on a tier that is not. Empty: it can be followed.
+    /// All faults of the schema for these tiers: unknown tiers, budgets beyond capacity, demotion upwards, bytes that
+    /// must be persistent on a volatile tier. Empty if the schema is valid.
     pub fn check(&self, devices: &[DeviceView]) -> Vec<Fault> {
         check::against(self, devices)
     }
-    /// The first rule that holds.
+    /// The first matching rule.
     pub fn rule_for(&self, of: &Subject<'_>) -> Option<&Rule> {
         self.rules.iter().find(|rule| rule.when.holds(of))
     }
-    /// What new objects of that kind are to be acknowledged by, if a rule says so.
+    /// Durability of new objects of that kind, if a rule sets it.
     pub fn mode_for(&self, of: &Subject<'_>) -> Option<Durability> {
         self.rules.iter().filter(|rule| rule.when.holds(of)).find_map(|rule| rule.mode)
     }
-    /// How far ahead such objects are read, if a rule says so.
+    /// Prefetch depth for such objects, if a rule sets it.
     pub fn prefetch_for(&self, of: &Subject<'_>) -> Option<Prefetch> {
         self.rules.iter().filter(|rule| rule.when.holds(of)).find_map(|rule| rule.prefetch)
     }

@@ -1,4 +1,4 @@
-//! From TOML to a schema, with the place of whatever is wrong.
+//! Parses TOML into a schema, with the place of each fault.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,9 +11,9 @@ use toml::Spanned;
 use super::text::{Bound, Glob, duration_ms};
 use super::{Fault, Lifecycle, LifecycleAction, Pattern, Prefetch, Rule, Schema, Share, When};
 
-/// The version of the schema that this reads.
+/// The version of the schema language that this parser reads.
 const VERSION: i64 = 1;
-/// Most rules of a schema: each decision looks at them in turn.
+/// Upper bound of a schema's rules: each decision checks them in turn.
 const RULES_MAX: usize = 256;
 
 #[derive(Deserialize)]
@@ -76,7 +76,7 @@ enum PrefetchToml {
     Word(String),
 }
 
-/// Reads a schema's text. Every fault has its line and column.
+/// Parses a schema's text. Every fault has its line and column.
 pub(super) fn read(text: &str) -> Result<Schema, Fault> {
     let file: FileToml = toml::from_str(text).map_err(|error| {
         let at = error.span().unwrap_or(0..0);
@@ -115,7 +115,7 @@ pub(super) fn read(text: &str) -> Result<Schema, Fault> {
     Ok(Schema { fallback, rules, lifecycle })
 }
 
-/// The value of a text, or the place of the text and what is wrong with it.
+/// Parses a text; a fault names its place.
 fn parsed<T>(
     text: &str,
     from: Option<Spanned<String>>,
@@ -130,7 +130,8 @@ fn named(text: &str, from: Option<Spanned<String>>) -> Option<super::Named> {
 
 type Text = Option<Spanned<String>>;
 
-/// The conditions that rules of both kinds have: names, and size, age and idleness.
+/// Parses the conditions common to both kinds of rules: names, size, age and idle
+/// time.
 fn when(
     text: &str,
     label: Option<&str>,

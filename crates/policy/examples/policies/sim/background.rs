@@ -1,4 +1,4 @@
-//! What goes on in the background: moves that plans ask for, and copies of volatile bytes.
+//! Background work: the moves of plans, and copies of volatile bytes.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use cenote_policy::{Action, Incoming};
 
 use super::{Event, MS, Sim};
 
-/// Background movement may take so much of a tier's time even if the tier is always busy.
+/// Share of a tier's time for background movement even if the tier is always busy.
 const BACKGROUND_SHARE: f64 = 0.2;
 
 impl Sim<'_> {
@@ -24,14 +24,15 @@ impl Sim<'_> {
         self.tiers[tier].busy_until <= self.now
     }
 
-    /// True if background movement may use the tier: it is idle, or background movement had less than its share of it.
+    /// Returns true if background movement may use the tier: it is idle, or background movement had less than its
+    /// share of it.
     fn has_time(&self, tier: usize) -> bool {
         let queued = self.tiers[tier].busy_until.saturating_sub(self.now);
         let share = (self.now as f64 * BACKGROUND_SHARE) as u64;
         queued == 0 || (queued < 50 * MS && self.tiers[tier].background_ns < share)
     }
 
-    /// Starts what can be started in the background.
+    /// Starts the background work that can start.
     pub(super) fn pump(&mut self) {
         if self.flushing && self.dirty.is_empty() {
             self.dirty = (0..self.ranges.len()).filter(|i| self.is_dirty(&self.ranges[*i])).collect();
@@ -94,7 +95,7 @@ impl Sim<'_> {
         self.tiers[to].view.reserved_bytes += bytes;
         let read = self.tiers[from].view.speed.read_ns(bytes) as u64;
         let write = self.tiers[to].view.speed.write_ns(bytes) as u64;
-        // Read and written in pieces, one after the other: each device is kept busy for its own part.
+        // Read and written in pieces, alternating: each device is busy only for its own part.
         let mut until = self.now;
         for (tier, ns) in [(from, read), (to, write)] {
             self.tiers[tier].background_ns += if self.is_idle(tier) { 0 } else { ns };
@@ -122,7 +123,7 @@ impl Sim<'_> {
         self.tiers[to].view.used_bytes += bytes;
         it.version += 1;
         match kind {
-            // Where it was stays as its copy, if that is persistent.
+            // The previous place stays as the copy, if it is persistent.
             0 => {
                 let old = std::mem::replace(&mut it.device, to);
                 let persistent = self.tiers[old].view.kind.is_persistent();

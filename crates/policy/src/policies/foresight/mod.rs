@@ -1,22 +1,25 @@
-//! `foresight`: the least expected I/O time of what is coming, from what has been seen.
+//! `foresight`: the least expected I/O time of coming accesses, predicted from past ones.
 //!
-//! *Which bytes are where.* Of each range `n` reads are expected within a horizon H: `n = p · H / t`, where `t` is the mean
-//! interval of its reads and `p` falls as it stays away for longer than usual; of what was read once or only written, the
-//! share and delay that its container has shown. Its place on tier i is worth, per byte,
+//! *Placement of ranges.* Each range has an expected number `n` of reads within a horizon H: `n = p · H / t`, where `t`
+//! is the mean interval of its reads and `p` falls when a read is overdue. For ranges that were read once or only
+//! written, the share and delay come from their container's history. The value of a place on tier i is, per byte,
 //!
-//! `v = n · (read(where else) - read(i)) / bytes`
+//! `v = n · (read(elsewhere) - read(i)) / bytes`
 //!
-//! (frequency, size and cost of a miss, as GreedyDual-Size-Frequency: Cherkasova 1998). It goes up if
-//! `v · bytes - margin · (v of whom it displaces) > busy · (read(here) + write(i))`: movement costs what it takes from the
-//! foreground. So a loop over more than fits keeps a part of it in place, as Belady would, and a scan displaces nothing.
+//! (frequency, size and cost of a miss, as GreedyDual-Size-Frequency: Cherkasova 1998). A range moves up if
+//! `v · bytes - margin · (v of the ranges it displaces) > busy · (read(here) + write(i))`: movement costs what it takes
+//! from the foreground. So a loop over more bytes than fit keeps a part of them in place, as Belady would, and a scan
+//! displaces nothing.
 //!
-//! What a *stream* announces, with probability `p` in `t`, goes up too, in the place of what is read only later (Belady's
-//! order), if `p · (read(here) - read(i)) > busy · (fetch + fetching back)`: as far as devices have time, it streams.
+//! *Streams.* A range that a stream announces, with probability `p` in `t`, also moves up, in the place of ranges that
+//! are read only later (Belady's order), if `p · (read(here) - read(i)) > busy · (fetch + fetching back)`: it streams
+//! as far as devices have time.
 //!
-//! Writes that the rhythm of bursts announces claim room: `v = p · (write(below) - write(top)) / bytes`.
+//! *Bursts.* Writes that the rhythm of bursts announces claim room: `v = p · (write(below) - write(top)) / bytes`.
 //!
-//! *Where new bytes go.* To the tier where they are soonest complete, queues included, so that all layers are at work when
-//! the top is full: `min over i of queue(i) + write(i) + p · read(i) · e^(-t / horizon)`; or they wait, if room without I/O is there.
+//! *New bytes* go to the tier where they are soonest complete, queues included, so that all layers work when the top is
+//! full: `min over i of queue(i) + write(i) + p · read(i) · e^(-t / horizon)`; or they wait, if room can be made there
+//! without I/O.
 
 mod planning;
 
@@ -30,22 +33,22 @@ use super::fast_first::{FastFirst, place_by_order};
 use crate::place::Refusal;
 use crate::{Coming, Decision, DeviceView, Heat, Incoming, Limits, Plan, Policy, RangeView, Reason, Rhythm};
 
-/// Of what nothing is known: the next read is expected after so long…
+/// Without any knowledge, the next read is expected after this time.
 const UNKNOWN_MS: f32 = 20_000.0;
-/// …with this probability.
+/// Without any knowledge, the next read comes with this probability.
 const UNKNOWN_P: f32 = 0.5;
-/// New bytes are placed in view of reads within so many milliseconds.
+/// New bytes are placed with a view to reads within this many milliseconds.
 const PLACE_HORIZON_MS: f32 = 10_000.0;
-/// To make room where copies are elsewhere takes about so long, and somebody else may miss what leaves.
+/// Estimated time to make room by dropping bytes that have copies elsewhere; somebody may miss them.
 const MAKE_ROOM_NS: f64 = 200_000.0;
-/// The rate of reads of its container counts as so many reads of a range.
+/// Weight of the container's read rate, in reads of a range.
 const PRIOR_READS: f32 = 4.0;
 
 /// The policy `foresight`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Foresight;
 
-/// What is expected of a range.
+/// The expected reads of a range.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Next {
     /// Milliseconds until the next read.
@@ -54,22 +57,22 @@ pub struct Next {
     pub p: f32,
     /// Reads in the horizon.
     pub reads: f32,
-    /// A stream has announced it.
+    /// A stream has announced the read.
     pub announced: bool,
 }
 
 impl Next {
-    /// It will not be read.
+    /// No read.
     pub const NEVER: Self = Self { in_ms: f32::MAX, p: 0.0, reads: 0.0, announced: false };
 
-    /// A time that is expected once, seen after some of it is over; who is late is ever less probable.
+    /// A read that is expected once, seen at age `age_ms`; its probability falls when it is overdue.
     fn once(expected_ms: f32, age_ms: f32, share: f32, horizon_ms: f32) -> Self {
         let late = (age_ms / expected_ms.max(1.0) - 1.0).max(0.0);
         let left = if late > 0.0 { age_ms } else { expected_ms - age_ms };
         let p = share / (1.0 + late * late);
         Self { in_ms: left.max(0.0), p, reads: p * (horizon_ms / left.max(1.0)).min(1.0), announced: false }
     }
-    /// What heat, streams and the container's habits say of a range.
+    /// Combines the range's heat, its stream and its container's habits.
     fn of(heat: &Heat, coming: Option<Coming>, rhythm: Option<&Rhythm>, now_ms: u64, horizon_ms: f32) -> Self {
         let seen = Self::seen(heat, rhythm, now_ms, horizon_ms);
         match coming {
@@ -86,7 +89,7 @@ impl Next {
             let Some((mean_rate, window_ms)) = rhythm.and_then(|rhythm| rhythm.reread_rate(now_ms)) else {
                 return Self::once(UNKNOWN_MS, age, UNKNOWN_P, horizon_ms);
             };
-            // Its own rate, as far as it was seen often enough, else that of its container (a gamma prior of that mean).
+            // Its own rate if it was read often enough, else that of its container (a gamma prior of that mean).
             let rereads = (heat.read_count(now_ms) - 1.0).max(0.0);
             let rate = (rereads + PRIOR_READS) / (window_ms + PRIOR_READS / mean_rate.max(1e-9));
             let by_rate = || {
@@ -108,7 +111,7 @@ impl Next {
 }
 
 impl Foresight {
-    /// A plan from what somebody else expects of each range; `None` to make up its own mind.
+    /// A plan from given expectations of each range; `None` computes them.
     pub fn plan_knowing(
         devices: &[DeviceView],
         ranges: &[RangeView<'_>],

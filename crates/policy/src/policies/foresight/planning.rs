@@ -1,4 +1,4 @@
-//! How `foresight` plans: who leaves, who comes, in whose place.
+//! Planning of `foresight`: which ranges leave, which come, and in whose place.
 
 use std::sync::Arc;
 
@@ -9,36 +9,36 @@ use crate::policies::fast_first::way_out;
 use crate::view::order;
 use crate::{Action, DeviceView, Limits, Plan, Planned, RangeView, Reason};
 
-/// Who takes another's place is worth so many times as much.
+/// A range must be worth this many times as much as the range that it displaces.
 const MARGIN: f32 = 1.5;
-/// A burst is prepared for when it is so sure.
+/// Confidence from which a burst is prepared for.
 const BURST_CONFIDENCE: f32 = 0.4;
-/// What leaves for a stream has to come back: that costs at least this share of its time.
+/// A range that leaves for a stream has to come back, which costs at least this share of its time.
 const STREAM_BUSY_MIN: f32 = 0.1;
 /// Movement is never free: it takes at least this share of its time from the foreground.
 const BUSY_MIN: f32 = 0.2;
-/// Devices that are busier than this are left alone.
+/// Devices busier than this are not drained ahead.
 const BUSY_TO_DRAIN: f32 = 0.5;
-/// Fewer reads expected in the horizon are none.
+/// Ranges with fewer expected reads in the horizon count as cold.
 const COLD_READS: f32 = 0.1;
-/// Ranges that leave one tier ahead of a burst in one plan.
+/// Upper bound of the ranges that leave one tier ahead of a burst in one plan.
 const DRAIN_MAX: usize = 16;
-/// Moves of one plan that cost I/O, at most: the next plan knows more.
+/// Upper bound of the moves with I/O in one plan: the next plan knows more.
 const COSTLY_MAX: usize = 64;
 
-/// A plan in the making.
+/// A plan under construction.
 pub(super) struct Planning<'a> {
     tiers: Vec<&'a DeviceView>,
     ranges: &'a [RangeView<'a>],
     limits: &'a Limits<'a>,
-    /// Of each range: when it is read next, how probably, and reads in the horizon.
+    /// For each range: time and probability of the next read, and reads in the horizon.
     next: Vec<Next>,
-    /// Of each range: its tier.
+    /// For each range: its tier.
     at: Vec<usize>,
     room: Vec<u64>,
-    /// Of each range: the tier where it belongs.
+    /// For each range: the tier where it belongs.
     home: Vec<usize>,
-    /// By tier: who is there and does not belong there, the least worth last.
+    /// For each tier: the ranges that do not belong there, the least valuable last.
     guests: Vec<Vec<usize>>,
     moved: Vec<bool>,
     bytes_left: u64,
@@ -90,7 +90,7 @@ impl<'a> Planning<'a> {
                 self.fill(tier);
             }
         }
-        // What makes room first, then what gains most for its time.
+        // First the moves that make room, then those with the largest gain per time.
         let rate = |planned: &Planned| match planned.action {
             Action::Promote(_) => planned.gain_ns / self.ranges[planned.range].bytes.max(1) as f64,
             _ => f64::INFINITY,
@@ -106,7 +106,7 @@ impl<'a> Planning<'a> {
         self.plan
     }
 
-    /// What a read of the range costs if it is not on this tier, less what it costs there, in ns.
+    /// Time that a read of the range takes elsewhere, minus the time on this tier, in ns.
     fn saving_ns(&self, i: usize, tier: usize) -> f64 {
         let range = &self.ranges[i];
         let below = if self.at[i] == tier {
@@ -118,13 +118,13 @@ impl<'a> Planning<'a> {
         let below = self.tiers.get(below).unwrap_or(&self.tiers[tier]);
         (below.speed.read_ns(range.bytes) - self.tiers[tier].speed.read_ns(range.bytes)).max(0.0)
     }
-    /// Worth of a place on one tier rather than on another, per byte.
+    /// Value of a place on one tier rather than on another, per byte.
     fn value_against(&self, i: usize, tier: usize, other: usize) -> f32 {
         let range = &self.ranges[i];
         let ns = self.tiers[other].speed.read_ns(range.bytes) - self.tiers[tier].speed.read_ns(range.bytes);
         self.next[i].reads * (ns / range.bytes.max(1) as f64) as f32
     }
-    /// Worth of the range's place on the tier, per byte.
+    /// Value of the range's place on the tier, per byte.
     fn value(&self, i: usize, tier: usize) -> f32 {
         let next = &self.next[i];
         let reads = next.reads.max(if next.announced { next.p } else { 0.0 });
@@ -137,8 +137,8 @@ impl<'a> Planning<'a> {
         self.ranges[i].heat.idle_ms(self.limits.now_ms).unwrap_or(0)
     }
 
-    /// Which tier each range belongs on: the worth of its place decides, tier after tier; who is there already has a bonus,
-    /// so that nothing swings.
+    /// Assigns each range to a tier by the value of its place, tier after tier. Ranges that are there already have a
+    /// bonus, so that nothing swings.
     fn assign(&mut self) {
         let last = self.tiers.len().saturating_sub(1);
         self.home = self.at.clone();
@@ -169,7 +169,7 @@ impl<'a> Planning<'a> {
         for i in left {
             self.home[i] = self.home[i].max(last);
         }
-        // Who does not belong to a tier, the least worth last.
+        // Ranges that do not belong to a tier, the least valuable last.
         self.guests = (0..self.tiers.len())
             .map(|tier| {
                 let guest = |i: &usize| self.at[*i] == tier && self.home[*i] > tier && self.may_move(*i);
@@ -181,10 +181,10 @@ impl<'a> Planning<'a> {
             .collect();
     }
 
-    /// Moves one range off a tier, to where it belongs; false if it has nowhere to go.
+    /// Moves one range off a tier, to where it belongs; returns false if no place can take it.
     fn leave(&mut self, i: usize, tier: usize, reason: Reason) -> bool {
         if self.moved[i] {
-            return false; // it made room for another
+            return false; // it has made room for another one
         }
         let range = self.ranges[i];
         let is_copy = self.at[i] != tier;
@@ -195,7 +195,7 @@ impl<'a> Planning<'a> {
         if may_cost && (self.bytes_left < range.bytes || self.costly >= COSTLY_MAX) {
             return false;
         }
-        // Between here and its copy, if it is worth a place there.
+        // Between this tier and its copy, if it is worth a place there.
         let between = below.is_some_and(|below| home > tier && home < below) && free && !self.is_over();
         let persistent = || self.tiers[home].takes(range.durability != Durability::Scratch);
         let (action, cost_ns) = if between && persistent() && self.make_room(home, range.bytes) {
@@ -217,7 +217,7 @@ impl<'a> Planning<'a> {
         true
     }
 
-    /// What must leave a tier that is too full or is being emptied: what is worth least.
+    /// Moves the least valuable ranges off a tier that is too full or being emptied.
     fn relieve(&mut self, tier: usize) {
         let device = self.tiers[tier];
         let mut excess = self.limits.to_leave_bytes(device);
@@ -244,7 +244,7 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// Room on the top tier for the burst that is expected, as far as what is there is worth less.
+    /// Makes room on the top tier for the expected burst, as far as the ranges there are worth less.
     fn prepare_for_burst(&mut self) {
         let now = self.limits.now_ms;
         let Some(rhythm) = self.limits.rhythm else { return };
@@ -271,17 +271,17 @@ impl<'a> Planning<'a> {
             }
             let free = self.ranges[i].copy.is_some();
             if !free && self.ranges[i].durability != Durability::Scratch {
-                continue; // its copy is under way anyway
+                continue; // its copy is being written anyway
             }
             let reason = Reason::Reserve { tier: Arc::clone(&top.name), bytes, in_ms };
             self.leave(i, 0, reason);
         }
-        // What is promised to the burst is nobody else's.
+        // Room reserved for the burst is not available to others.
         self.room[0] = self.room[0].saturating_sub(wanted);
     }
 
-    /// Room on all but the lowest tier for two bursts, made while devices are idle, from what is hardly going to be read: else
-    /// the writes of the day when all but the lowest tier is full wait for that.
+    /// Makes room for two bursts on all but the lowest tier while devices are idle, by moving ranges that will hardly
+    /// be read. Otherwise writes would wait for that work when all but the lowest tier are full.
     fn drain_ahead(&mut self) {
         let Some(burst) = self.limits.rhythm.and_then(|rhythm| rhythm.room_bytes(self.limits.now_ms)) else { return };
         for tier in 0..self.tiers.len().saturating_sub(1) {
@@ -291,7 +291,7 @@ impl<'a> Planning<'a> {
                 continue;
             }
             let here = |i: &usize| self.at[*i] == tier || self.ranges[*i].copy == Some(device.id);
-            // Of the top what must be persistent is copied anyway, and then leaves when it must, without I/O.
+            // On the top tier, bytes that must be persistent are copied anyway, and later leave without I/O.
             let stays = |i: &usize| tier == 0 && self.ranges[*i].durability != Durability::Scratch;
             let cold = |i: &usize| self.next[*i].reads < COLD_READS && !self.next[*i].announced && !stays(i);
             let mut order: Vec<(f32, usize)> = (0..self.ranges.len())
@@ -309,7 +309,7 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// Time that movement of the range to the tier takes from the foreground.
+    /// Time that moving the range to the tier takes from the foreground.
     fn taken_ns(&self, i: usize, tier: usize) -> f64 {
         let (from, to) = (self.tiers[self.at[i]], self.tiers[tier]);
         let bytes = self.ranges[i].bytes;
@@ -332,7 +332,7 @@ impl<'a> Planning<'a> {
         self.plan.moves.push(Planned { range: i, action: Action::Promote(to.id), gain_ns, cost_ns, reason });
     }
 
-    /// Promotes what streams have announced, soonest first, in the place of what is read much later.
+    /// Promotes ranges that streams have announced, soonest first, in the place of ranges that are read much later.
     fn stream(&mut self, tier: usize) {
         let mut up: Vec<usize> = (0..self.ranges.len())
             .filter(|i| self.next[*i].announced && self.at[*i] > tier && self.may_move(*i))
@@ -341,7 +341,7 @@ impl<'a> Planning<'a> {
             return;
         }
         up.sort_unstable_by(|one, other| self.next[*one].in_ms.total_cmp(&self.next[*other].in_ms));
-        // Who leaves for it without I/O: whose next read is last.
+        // Ranges that can leave for it without I/O: the one with the latest next read.
         let mut out: Vec<usize> = (0..self.ranges.len())
             .filter(|i| self.at[*i] == tier && self.may_move(*i) && self.ranges[*i].copy.is_some())
             .collect();
@@ -369,7 +369,7 @@ impl<'a> Planning<'a> {
                 if later(&theirs) < 2.0 * next.in_ms + (2.0 * fetch_ns / 1e6) as f32 {
                     return; // they are read as soon
                 }
-                // It may have to come back.
+                // The displaced range may have to come back.
                 let back_ns = f64::from(theirs.reads.min(1.0)) * self.saving_ns(victim, tier);
                 cost_ns += f64::from(from.busy.max(STREAM_BUSY_MIN)) * back_ns;
                 if gain_ns <= cost_ns {
@@ -387,7 +387,7 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// Promotes to a tier what belongs there, in the place of what does not.
+    /// Promotes ranges that belong on a tier, in the place of ranges that do not.
     fn fill(&mut self, tier: usize) {
         let belongs = |i: &usize| self.home[*i] == tier && self.at[*i] > tier && self.may_move(*i);
         let mut up: Vec<(f32, usize)> =
@@ -409,7 +409,7 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// Lets ranges leave that do not belong on a tier, until there is room.
+    /// Moves ranges off a tier where they do not belong, until there is room.
     fn make_room(&mut self, tier: usize, bytes: u64) -> bool {
         while self.room[tier] < bytes {
             let Some(victim) = self.guests.get_mut(tier).and_then(Vec::pop) else { return false };

@@ -35,7 +35,7 @@ fn waits_for_room_that_costs_nothing_rather_than_for_a_slow_tier() {
     devices[0].evictable_bytes = 16 * MIB;
     let decision = Foresight.place(&devices, &incoming).unwrap();
     assert!(matches!(decision, Decision::Wait { device, .. } if device == devices[0].id), "{decision:?}");
-    // And the room is made where somebody waits for it, of what is worth least, and no more than that.
+    // Room is made where somebody waits for it, of the least valuable ranges, and no more than needed.
     let mut ranges: Vec<_> = (0..20).map(|i| range(i, MIB, devices[0].id)).collect();
     for (i, range) in ranges.iter_mut().enumerate() {
         range.copy = Some(devices[1].id);
