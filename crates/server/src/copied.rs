@@ -1,4 +1,4 @@
-//! What becomes of a copied store directory: a store of its own, or the store itself, if the original is gone.
+//! Copies of a store directory: either made a store of their own, or the store itself if the original is gone.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use cenote_store::{Engine, Seams, StoreSummary};
 
 use crate::identity::{self, Identity, Standing};
 
-/// What was made of a copy.
+/// The result of adopting or cloning a copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Copied {
-    /// The store that the directory was, or is a copy of.
+    /// The store that the directory was, or was copied from.
     pub original: StoreId,
     /// The store that it is now.
     pub store: StoreId,
-    /// Where the directory was, or that which it was copied from.
+    /// The directory's former path, or the path of its original.
     pub from: PathBuf,
-    /// What was in memory alone was given up: it was that of another state of the directory.
+    /// Shared memory was dropped: it belonged to another state of the directory.
     pub memory_lost: bool,
 }
 
@@ -33,7 +33,7 @@ struct Found {
     said: Identity,
 }
 
-/// Looks at the directory; the caller has the lock.
+/// Inspects the directory; the caller has the lock.
 fn look(dir: &Path) -> Result<Found> {
     let meta = Arc::new(FsMetaDir::open(dir)?);
     let summary = Engine::peek(meta.as_ref())?;
@@ -41,10 +41,10 @@ fn look(dir: &Path) -> Result<Found> {
     Ok(Found { meta, summary, standing, said })
 }
 
-/// Declares that the directory is the store, since the one that it was copied from, or its newer state, is gone. `None` if a
-/// process has it.
+/// Declares that the directory is the store, since its original, or its newer state, is gone. `None` if a process has
+/// the store open.
 pub fn adopt(dir: &Path) -> Result<Option<Copied>> {
-    Engine::peek(&FsMetaDir::open_to_look(dir)?)?; // before a lock file is made
+    Engine::peek(&FsMetaDir::open_to_look(dir)?)?; // before a lock file is created
     let Some(_lock) = StoreLock::acquire(dir)? else { return Ok(None) };
     let Found { meta, summary, standing, said } = look(dir)?;
     match standing {
@@ -67,7 +67,7 @@ pub fn adopt(dir: &Path) -> Result<Option<Copied>> {
         }
         Standing::Own | Standing::Lone(_) => {}
     }
-    // An engine that has it in another place is met here, whatever directory that is.
+    // Detects an engine on the same store in another directory.
     let control = SharedControl::new(shm_base());
     cenote_device::Control::attach(&control, summary.id)?;
     let memory_lost = !identity::memory_agrees(dir, summary.id);
@@ -86,10 +86,11 @@ pub fn adopt(dir: &Path) -> Result<Option<Copied>> {
     Ok(Some(Copied { original: summary.id, store: summary.id, from: said.path, memory_lost }))
 }
 
-/// Makes a store of its own, with another id, of the copy of a store's directory. All tiers that keep bytes must be in the
-/// directory, since those outside of it are the original's. What was in memory alone is not in a copy. `None` if a process has it.
+/// Makes a copied directory a store of its own, with another id. All persistent tiers must be in the directory, since
+/// tiers outside belong to the original. A copy does not contain what was only in shared memory. `None` if a process
+/// has it open.
 pub fn clone_copy(dir: &Path) -> Result<Option<Copied>> {
-    Engine::peek(&FsMetaDir::open_to_look(dir)?)?; // before a lock file is made
+    Engine::peek(&FsMetaDir::open_to_look(dir)?)?; // before a lock file is created
     let Some(_lock) = StoreLock::acquire(dir)? else { return Ok(None) };
     let Found { meta, summary, standing, said } = look(dir)?;
     if standing == Standing::Own {
@@ -130,7 +131,7 @@ pub fn clone_copy(dir: &Path) -> Result<Option<Copied>> {
         Some(becomes) => becomes,
         None => another_id(summary.id),
     };
-    // From here on it is nobody's until it is done.
+    // From here on the directory is no store until the change is complete.
     Identity { becomes: Some(becomes), path: from.clone(), ..said }.write(meta.as_ref())?;
     Engine::move_devices(meta.as_ref(), &from, &here.path)?;
     let devices = SystemDevices::default();
@@ -146,11 +147,11 @@ pub fn clone_copy(dir: &Path) -> Result<Option<Copied>> {
     Ok(Some(Copied { original, store: becomes, from, memory_lost: volatile }))
 }
 
-/// An id that no store has.
+/// An id different from every known store.
 fn another_id(known: StoreId) -> StoreId {
     use std::hash::{BuildHasher, Hasher};
     let random = |n: u128| {
-        // Keys of the standard library's hash maps come from the system's source of randomness.
+        // The standard library seeds its hash maps from the system's source of randomness.
         let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
         hasher.write_u128(n);
         u128::from(hasher.finish())

@@ -1,4 +1,4 @@
-//! The end of stores: destroyed as asked for, or swept up after their directory was deleted by hand.
+//! Destruction of stores on request, and cleanup after stores whose directory was deleted by hand.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use crate::daemon::{LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BE
 use crate::identity::{self, IDENTITY_FILE};
 use crate::plugin::PLUGIN_FILE;
 
-/// The directory that the HDF5 view keeps in a store's.
+/// The HDF5 view's directory inside a store's directory.
 const STUBS_DIR: &str = "hdf5-stubs";
-/// Name of the file in a store's directory with random bytes that only its owner may read.
+/// Name of the file in a store's directory with random bytes that only its owner can read.
 pub const SECRET_FILE: &str = "secret";
 
-/// What was destroyed, and what was left.
+/// The result of destroying a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Destroyed {
-    /// The store that is no more.
+    /// The destroyed store.
     pub store: StoreId,
     /// Devices that could not be removed (with `force` only).
     pub failures: Vec<Error>,
-    /// Files in the directory that are not the store's: they are still there, and so is the directory.
+    /// Files in the directory that do not belong to the store; they remain, and so does the directory.
     pub foreign: Vec<PathBuf>,
 }
 
-/// Destroys the store in `dir`: its segments in memory, files and directories, its metadata, at last the directory
-/// itself unless there is something else in it. `None` if a process has it.
+/// Destroys the store in `dir`: its segments in memory, files and directories, its metadata, and finally the
+/// directory itself unless it holds anything else. `None` if a process has the store open.
 pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
     let subject = || format!("store {}", dir.display());
     if !dir.exists() {
@@ -45,7 +45,7 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
     })?;
     let Some(lock) = StoreLock::acquire(dir)? else { return Ok(None) };
     identity::may_destroy(dir, &meta, &summary)?;
-    let summary = Engine::peek(&meta)?; // a directory that was moved has just been told
+    let summary = Engine::peek(&meta)?; // a moved directory has its new path by now
     let meta = Arc::new(FsMetaDir::open(dir)?);
     let seams = Seams {
         meta: meta.clone(),
@@ -65,7 +65,7 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
     {
         let _ = store_dir.remove(name);
     }
-    // Links of what stands for files of the store; what is there is nobody else's.
+    // These stubs stand for files of the store; nobody else's files are there.
     let _ = std::fs::remove_dir_all(dir.join(STUBS_DIR));
     let foreign = match std::fs::remove_dir(dir) {
         Ok(()) => Vec::new(),
@@ -75,10 +75,10 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
     Ok(Some(Destroyed { store: summary.id, failures, foreign }))
 }
 
-/// Shared memory of this user's stores whose directory is gone, and which no process uses.
+/// Shared memory that no process uses, of this user's stores whose directory is gone.
 pub fn orphans() -> Result<Vec<Orphan>> {
     home::orphans(&shm_base(), |dir, store| {
-        // When in doubt it is there: a directory that cannot be read now may hold it.
+        // In doubt the store exists: a directory that cannot be read now may hold it.
         match (dir.try_exists(), FsMetaDir::open_to_look(dir).and_then(|meta| Engine::peek(&meta))) {
             (Ok(false), _) => false,
             (Ok(true), Ok(found)) => found.id == store,
@@ -88,7 +88,7 @@ pub fn orphans() -> Result<Vec<Orphan>> {
     })
 }
 
-/// Gives the memory of orphans back.
+/// Frees the memory of orphans.
 pub fn sweep(orphans: &[Orphan]) -> Result<()> {
     orphans.iter().try_for_each(|orphan| home::remove_memory(&shm_base(), orphan.store))
 }

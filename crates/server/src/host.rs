@@ -18,50 +18,50 @@ use crate::identity::{self, Identity};
 use crate::legacy::{self, Gate};
 use crate::service::lock;
 
-/// What to do if the directory holds no store, or one.
+/// How to open a store, and whether to create one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenHow<'a> {
-    /// Make a store if there is none.
+    /// Create a store if there is none.
     pub create: Option<&'a StoreConfig>,
-    /// Fail if there is one.
+    /// Fail if a store exists.
     pub create_new: bool,
-    /// Puts something between the engine and the world, for tests.
+    /// Wraps the engine's seams, for tests.
     pub world: Option<Wrap>,
-    /// A shared library with a placement policy ([`crate::Plugin`]), which must load. `None`: the one kept with the
+    /// A shared library with a placement policy ([`crate::Plugin`]), which must load. `None`: the one stored with the
     /// store ([`crate::keep_plugin`]), if there is one.
     pub policy_plugin: Option<&'a Path>,
 }
 
-/// Makes of what an engine has of the world what it is to have.
+/// Wraps an engine's seams.
 pub type Wrap = fn(Seams) -> Seams;
 
-/// A store that this process has the engine of.
+/// A store whose engine runs in this process.
 pub struct Host {
     /// The engine and its threads.
     pub service: Arc<Service>,
     /// The shared control table and the files of clients.
     pub control: Arc<SharedControl>,
-    /// What the superblock says.
+    /// The superblock's content.
     pub summary: StoreSummary,
-    /// Value of the instance word that belongs to this engine.
+    /// Value of the instance word for this engine.
     pub instance: u64,
     dir: PathBuf,
-    /// Whose the directory is.
+    /// Owner of the directory.
     owner: u32,
-    /// The directory itself, wherever its name leads by now.
+    /// The directory itself, whatever its path leads to by now.
     dir_fd: OwnedFd,
     store_lock: Mutex<Option<StoreLock>>,
-    /// Fork generation that it lives in.
+    /// Fork generation of the host.
     generation: u64,
-    /// Who takes from the rings of the clients of this engine, by the numbers of their files.
+    /// The gates of this engine's clients, by the numbers of their files: they decide who takes from a client's rings.
     gates: Mutex<HashMap<u64, Arc<Gate>>>,
-    /// Held while what dead clients left is carried out.
+    /// Held while changes of dead clients are carried out.
     settling: Mutex<()>,
     /// Sessions whose clients have no file yet.
     coming: Mutex<HashSet<SessionId>>,
 }
 
-/// A client as the host knows it.
+/// A client, as the host knows it.
 #[derive(Clone)]
 pub struct Client {
     /// Its session with the engine.
@@ -83,9 +83,9 @@ impl Host {
             }
             make_dir(dir, how.create).map_err(|error| Error::io(subject(), &error))?;
         }
-        let store_dir = StoreDir::open(dir)?; // or it is refused, before anything in it is read
+        let store_dir = StoreDir::open(dir)?; // refuses an untrusted directory before anything in it is read
         if how.create.is_none() {
-            // Before the lock file is made: no change to what is no store.
+            // Before the lock file is created: do not change a directory that holds no store.
             let found = Engine::peek(&FsMetaDir::open_to_look(dir)?)?;
             home::make_memory_dir(&shm_base(), found.id, &store_dir)?;
         }
@@ -120,7 +120,7 @@ impl Host {
         let mut engine = match how.create {
             Some(config) if !exists => {
                 Engine::create_with(seams, &with_devices(dir, config)?, tuning).inspect_err(|_| {
-                    let _ = control.delete(); // the error of the creation is the one to tell
+                    let _ = control.delete(); // report the error of the creation, not this one
                 })?
             }
             _ => Engine::open_tuned(seams, tuning)?.0,
@@ -132,7 +132,7 @@ impl Host {
         service.watch(Box::new(move || {
             let is_gone = is_deleted(&watched);
             if is_gone {
-                // What readers remember of it counts no more: their next call asks, and is told.
+                // Invalidates what readers cached: their next call asks the engine, which reports the end.
                 cenote_device::Control::instance_raise(table.as_ref());
             }
             is_gone
@@ -173,7 +173,7 @@ impl Host {
     pub fn dir(&self) -> &Path {
         &self.dir
     }
-    /// What a user may do: `Some(true)` write, `Some(false)` read, `None` nothing.
+    /// Rights of a user: `Some(true)` write, `Some(false)` read, `None` nothing.
     pub fn rights(&self, uid: u32) -> Option<bool> {
         if self.is_owner(uid) || self.summary.writers.contains(&uid) {
             Some(true)
@@ -181,15 +181,15 @@ impl Host {
             self.summary.readers.contains(&uid).then_some(false)
         }
     }
-    /// True for the owner of the directory, root, and whoever runs this engine: owners and modes of containers do not
-    /// bind them.
+    /// Returns true for the owner of the directory, root, and the user who runs this engine: owners and modes of
+    /// containers do not bind them.
     pub fn is_owner(&self, uid: u32) -> bool {
         uid == 0 || uid == self.owner || uid == rustix::process::geteuid().as_raw()
     }
-    /// Takes in a client: a session (the same for the same nonce) and its file, with the lock by which its process tells that it
-    /// lives.
+    /// Admits a client: opens a session (the same one for the same nonce) and creates its file, with the lock by which
+    /// its process proves that it lives.
     pub fn client(&self, who: SessionInfo, ring_bytes: u64) -> Result<(Client, OwnedFd)> {
-        // Until it has a file that its process holds, nobody takes its session for one that was left.
+        // Until its process holds a file, the session must not be taken for an abandoned one.
         let mut coming = lock(&self.coming);
         let (pid, write) = (who.pid, who.write);
         let session = self.service.session_open(who)?;
@@ -205,28 +205,29 @@ impl Host {
         lock(&self.gates).insert(file.number(), gate.clone());
         Ok((Client { session, file, gate }, alive))
     }
-    /// Forgets a client's file, of which nothing is needed any more.
+    /// Forgets a client's file once nothing of it is needed.
     pub fn client_remove(&self, number: u64) {
         lock(&self.gates).remove(&number);
         self.control.client_remove(number);
     }
-    /// Carries out what processes that are gone had launched, closes their sessions, and forgets their files.
+    /// Carries out the launched changes of dead processes, closes their sessions, and forgets their files.
     pub fn reap(&self) {
-        // In this order: who is not coming any more has its file.
+        // The order matters: a session that is no longer in `coming` has its file.
         let sessions = self.service.sessions();
         let coming = lock(&self.coming).clone();
         let held = self.control.clients().into_iter().filter(|(_, file)| file.is_held());
-        // The name says whose a file is; what is in it a client can change, and is asked only where there is no name.
+        // The file's name holds the session; a client can change the file's content, which counts only without that
+        // name.
         let owner = |(session, file): (u64, ClientFile)| if session == 0 { file.counters().session() } else { session };
         let live: BTreeSet<u64> = held.map(owner).collect();
         for (session, who) in sessions {
-            // One that has no file, of an earlier version, is told by its process, if that can be seen.
+            // A session of an earlier version has no file: its process decides, if it is visible.
             let is_live = live.contains(&session.0) || process::started_of(who.pid) == Some(who.started);
             if !is_live && !coming.contains(&session) {
                 self.settle_dead(session);
             }
         }
-        // What is in the file of a session that could not be ended is for the next engine.
+        // The next engine handles the file of a session that could not be closed.
         let Ok(sessions) = self.service.with_engine(|engine| engine.sessions()) else { return };
         let clients = self.control.clients();
         for (at, (session, file)) in clients.iter().enumerate() {
@@ -237,7 +238,7 @@ impl Host {
             }
         }
     }
-    /// The same for one session, whose process is gone. Its files are for [`Host::reap`].
+    /// Carries out and closes one session whose process is gone. [`Host::reap`] removes its files.
     pub(crate) fn settle_dead(&self, session: SessionId) {
         let _one = lock(&self.settling);
         let Some((_, who)) = self.service.sessions().into_iter().find(|(id, _)| *id == session) else { return };
@@ -251,7 +252,7 @@ impl Host {
         }
         self.service.session_close(session);
     }
-    /// Closes the engine and lets go of the directory.
+    /// Closes the engine and releases the directory.
     pub fn close(&self) -> Result<()> {
         let result = self.service.close();
         if result.is_ok() {
@@ -260,17 +261,17 @@ impl Host {
         self.unlock();
         result
     }
-    /// Nothing of the directory changes any more: a copy of it agrees with its memory.
+    /// Notes that the directory no longer changes, so that a copy of it agrees with its shared memory.
     fn note_closed(&self) {
         if lock(&self.store_lock).is_some() && !self.is_deleted() {
             identity::note_memory(&self.dir, self.summary.id, true);
         }
     }
-    /// True if somebody deleted the directory.
+    /// Returns true if somebody deleted the directory.
     pub fn is_deleted(&self) -> bool {
         is_deleted(&self.dir_fd)
     }
-    /// Lets go of the directory, once the engine is closed. A store without one gives its memory back.
+    /// Releases the directory, once the engine is closed. Frees the shared memory if the directory was deleted.
     pub(crate) fn unlock(&self) {
         if let Some(held) = lock(&self.store_lock).take() {
             self.control.let_go();
@@ -292,26 +293,25 @@ impl Drop for Host {
     }
 }
 
-/// A directory that nobody else may look into, whatever the umask says; users whom the store names may reach its
-/// socket.
+/// Creates a directory that nobody else can read, whatever the umask; users named by the store can reach its socket.
 fn make_dir(dir: &Path, config: Option<&StoreConfig>) -> std::io::Result<()> {
     let is_alone = config.is_none_or(|config| config.writers.is_empty() && config.readers.is_empty());
     let others = if is_alone { Mode::empty() } else { Mode::XGRP | Mode::XOTH };
     store_dir::make_private_dir(dir, Mode::RWXU | others)
 }
 
-/// True if a store's directory was deleted, or everything in it.
+/// Returns true if a store's directory was deleted, or everything in it.
 fn is_deleted(dir: &OwnedFd) -> bool {
     let superblock = || rustix::fs::statat(dir, "superblock", rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
     rustix::fs::fstat(dir).is_ok_and(|stat| stat.st_nlink == 0) || superblock().err() == Some(rustix::io::Errno::NOENT)
 }
 
-/// Who has the lock of the store in `dir`, if the system tells.
+/// The holder of the lock of the store in `dir`, if the system reports it.
 pub fn holder(dir: &Path) -> Option<Holder> {
     cenote_device::holder_of_store(dir)
 }
 
-/// True if a process has the lock of the store in `dir`.
+/// Returns true if a process has the lock of the store in `dir`.
 pub fn is_locked(dir: &Path) -> bool {
     matches!(StoreLock::acquire(dir), Ok(None))
 }
@@ -325,7 +325,7 @@ pub fn store_in(dir: &Path) -> Result<Option<StoreId>> {
     }
 }
 
-/// True if the directory holds a store.
+/// Returns true if the directory holds a store.
 pub fn holds_store(dir: &Path) -> Result<bool> {
     if !dir.exists() {
         return Ok(false);
@@ -337,7 +337,7 @@ pub fn holds_store(dir: &Path) -> Result<bool> {
     }
 }
 
-/// This process, as a session's owner.
+/// Session information of this process.
 pub fn this_process(nonce: u128, write: bool) -> SessionInfo {
     let pid = std::process::id();
     let started = process::started_of(pid).unwrap_or(0);
@@ -345,7 +345,7 @@ pub fn this_process(nonce: u128, write: bool) -> SessionInfo {
     SessionInfo { nonce, pid, started, uid, gid, write, bound: None }
 }
 
-/// The configuration with devices: those given, or a memory tier and a directory sized for this machine.
+/// The configuration with its devices: the given ones, or a memory tier and a directory sized for this machine.
 fn with_devices(dir: &Path, config: &StoreConfig) -> Result<StoreConfig> {
     let mut config = config.clone();
     let dir = dir.canonicalize().map_err(|error| Error::io(dir.display().to_string(), &error))?;
@@ -375,7 +375,7 @@ fn with_devices(dir: &Path, config: &StoreConfig) -> Result<StoreConfig> {
     Ok(config)
 }
 
-/// Memory of the machine.
+/// Memory of the machine, in bytes.
 pub(crate) fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram.saturating_mul(u64::from(info.mem_unit.max(1)))

@@ -1,9 +1,10 @@
-//! Which directory a store lives in, so that a copy of the directory is told from the store itself.
+//! The identity of a store's directory, which tells a copy of the directory from the store itself.
 //!
 //! A copy names the same tiers as the original. An engine on it would read and write where the original's engine does,
-//! and give out as free what the other one uses. So the directory says in a file whose it is: number and time of birth of the
-//! directory itself, which no copy has. And memory, which is outside of the directory, says with which state of it it agrees:
-//! a directory that was restored from an older copy must not believe what later programs left there.
+//! and give out as free what the other one uses. So a file in the directory holds the directory's own inode number and
+//! birth time, which no copy has. And shared memory, which is outside of the directory, notes the state of the
+//! directory that it agrees with: a directory restored from an older copy must not use what later programs left in
+//! memory.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -18,24 +19,24 @@ use rustix::fs::{AtFlags, Mode, StatxFlags};
 /// Name of the file in the store's directory.
 pub(crate) const IDENTITY_FILE: &str = "identity";
 const MAGIC: &str = "cenote-identity 1";
-/// Beside the segments in shared memory: files of the directory as they were when an engine was here last.
+/// Beside the segments in shared memory: the directory's files at the last engine's time.
 const MEMORY_FILE: &str = "agrees-with";
 
-/// Whose a store directory is.
+/// The identity of a store directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
     pub store: StoreId,
     pub inode: u64,
-    /// Birth of the directory in nanoseconds since 1970; 0 if the file system does not tell.
+    /// Birth time of the directory in nanoseconds since 1970; 0 if the file system does not report it.
     pub born_ns: i128,
-    /// It is being made a store of its own with this id, and is none until that is done.
+    /// Set while the directory is being made a store of its own with this id; it is no store until that is complete.
     pub becomes: Option<StoreId>,
-    /// Where it was. Tiers in the directory go along with it.
+    /// The directory's last path. Tiers in the directory move along with it.
     pub path: PathBuf,
 }
 
 impl Identity {
-    /// That of the directory as it is here.
+    /// The identity of the directory as it is.
     pub fn here(dir: &Path, store: StoreId) -> Result<Self> {
         let path = dir.canonicalize().map_err(|error| Error::io(dir.display().to_string(), &error))?;
         let flags = StatxFlags::INO | StatxFlags::BTIME;
@@ -45,7 +46,8 @@ impl Identity {
         let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
         Ok(Self { store, inode: stat.stx_ino, born_ns: if known { born } else { 0 }, becomes: None, path })
     }
-    /// True if both are of one directory. On some file systems numbers change with each mount; then the place counts.
+    /// Returns true if both are of one directory. Some file systems change inode numbers with each mount; then the path
+    /// decides.
     pub fn is_same_directory(&self, other: &Self) -> bool {
         let born_known = self.born_ns != 0 && other.born_ns != 0;
         (self.inode == other.inode || self.path == other.path) && (!born_known || self.born_ns == other.born_ns)
@@ -78,7 +80,7 @@ impl Identity {
             path,
         })
     }
-    /// What the directory says; `None` if it says nothing, as directories of earlier versions.
+    /// Reads the identity file; `None` if there is none, as in directories of earlier versions.
     pub fn read(meta: &dyn MetaDir, dir: &Path) -> Result<Option<Self>> {
         match meta.read_file(IDENTITY_FILE) {
             Ok(bytes) => Self::decode(&bytes).map(Some).ok_or_else(|| {
@@ -95,24 +97,25 @@ impl Identity {
     }
 }
 
-/// What a directory is, compared with what it says of itself.
+/// The result of comparing a directory with its identity file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {
-    /// The store's own directory, perhaps in another place than before.
+    /// The store's own directory, perhaps moved.
     Own,
-    /// A copy of a directory that is still there.
+    /// A copy of a directory that still exists.
     CopyOf(PathBuf),
-    /// A copy, and there is no other where it was: copied, restored, or moved to another file system.
+    /// A copy without an existing original: copied, restored, or moved to another file system.
     Lone(PathBuf),
-    /// It is being made a store of its own.
+    /// A copy that is being made a store of its own.
     HalfCloned,
 }
 
-/// What the directory of a store is. The identity is that which it says, or would have to say.
+/// Compares the directory of a store with its identity file; returns that identity, or for lack of one the actual
+/// identity.
 pub(crate) fn standing(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary) -> Result<(Standing, Identity)> {
     let here = Identity::here(dir, summary.id)?;
     let Some(said) = Identity::read(meta, dir)? else {
-        // Of an earlier version. Where its memory was last used is known, if it is there.
+        // Of an earlier version. The last directory that used its shared memory is known, if that memory exists.
         let noted = cenote_device::home::noted(&cenote_device::shm_base(), summary.id);
         let standing = match noted {
             Some(path) if is_another(&path, &here) => Standing::CopyOf(path),
@@ -132,14 +135,15 @@ pub(crate) fn standing(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary) -
     Ok((standing, said))
 }
 
-/// True if the store is in the directory at `path`, and that is not the one here.
+/// Returns true if the directory at `path` holds the store and is not this directory.
 fn is_another(path: &Path, here: &Identity) -> bool {
     let found = FsMetaDir::open_to_look(path).and_then(|meta| Engine::peek(&meta));
     found.is_ok_and(|found| found.id == here.store)
         && Identity::here(path, here.store).is_ok_and(|there| !there.is_same_directory(here))
 }
 
-/// Refuses to open a copy, and a directory whose memory is that of another state of it. One that was moved is told its place.
+/// Refuses a copy, and a directory whose shared memory belongs to another state of it. Updates the path of a moved
+/// directory.
 pub(crate) fn enter(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary) -> Result<()> {
     let (standing, said) = standing(dir, meta, summary)?;
     let refuse = |why: String, next: String| {
@@ -181,19 +185,19 @@ pub(crate) fn enter(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary) -> R
     }
 }
 
-/// Where the store notes what it has claimed in object services.
+/// The notes of the store's claims in object services.
 pub(crate) fn notes(dir: &Path, meta: &Arc<FsMetaDir>) -> Result<ClaimNotes> {
     let path = dir.canonicalize().map_err(|error| Error::io(dir.display().to_string(), &error))?;
     Ok(ClaimNotes::new(meta.clone(), path))
 }
 
-/// Deletes what was noted of claims.
+/// Deletes the notes of claims.
 pub(crate) fn forget_claims(meta: &FsMetaDir) -> Result<()> {
     let names = meta.list()?;
     names.iter().filter(|name| ClaimNotes::is_file_name(name)).try_for_each(|name| meta.remove(name))
 }
 
-/// Refuses to destroy the store of a copied directory: its tiers may be those of the original.
+/// Refuses to destroy a store in a copied directory: its tiers may belong to the original.
 pub(crate) fn may_destroy(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary) -> Result<()> {
     let (standing, said) = standing(dir, meta, summary)?;
     if standing == Standing::Own {
@@ -206,7 +210,7 @@ pub(crate) fn may_destroy(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary
         ))
 }
 
-/// The directory is the store's from now on; tiers that are in it go along.
+/// Makes the directory the store's from now on; tiers in it move along.
 pub(crate) fn settle(dir: &Path, meta: &dyn MetaDir, said: &Identity) -> Result<()> {
     let here = Identity::here(dir, said.store)?;
     if said.path != here.path {
@@ -216,7 +220,7 @@ pub(crate) fn settle(dir: &Path, meta: &dyn MetaDir, said: &Identity) -> Result<
     if is_noted { Ok(()) } else { here.write(meta) }
 }
 
-/// A file as it is now: name, number, bytes, and when it was changed.
+/// The state of a file: name, inode number, size, and time of its last change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Seen {
     name: String,
@@ -226,7 +230,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// The newest of the files whose names begin so and go on with a number.
+    /// The newest of the files whose names consist of this prefix and a number.
     fn newest(dir: &StoreDir, prefix: &str) -> Option<Self> {
         let entries = rustix::fs::Dir::read_from(dir).ok()?.flatten();
         let names = entries.filter_map(|entry| entry.file_name().to_str().ok().map(ToOwned::to_owned));
@@ -248,7 +252,8 @@ impl Seen {
     }
 }
 
-/// Notes beside the memory of a store with which state of its directory it agrees. `closed`: nothing is changed any more.
+/// Notes beside the store's shared memory which state of the directory it agrees with. `closed`: nothing changes any
+/// more.
 pub(crate) fn note_memory(dir: &Path, store: StoreId, closed: bool) {
     let Ok(dir) = StoreDir::look(dir) else { return };
     let Some(journal) = Seen::newest(&dir, "journal-") else { return };
@@ -264,10 +269,10 @@ pub(crate) fn note_memory(dir: &Path, store: StoreId, closed: bool) {
     }
 }
 
-/// True unless the memory of a store is known to be that of another state than the directory has.
+/// Returns true unless the shared memory of a store is known to belong to another state of the directory.
 ///
-/// A journal's file is made once and never replaced, and goes only when there is a later one. A copy has other files, but
-/// one that was made of a store in good order, whose last checkpoint is still the same, agrees all the same.
+/// A journal's file is created once and never replaced, and is deleted only when there is a later one. A copy has other
+/// files, but a copy of a cleanly closed store agrees as long as the last checkpoint is the same.
 pub(crate) fn memory_agrees(dir: &Path, store: StoreId) -> bool {
     let Some(memory) = SystemDevices::default().store_dir(store) else { return true };
     let noted = StoreDir::open(&memory).and_then(|memory| memory.read_text(MEMORY_FILE));

@@ -1,9 +1,10 @@
-//! What a client leaves that dies: requests in its ring that nobody took, and changes that it had launched and not sent yet.
+//! What a dead client leaves (its legacy): untaken requests in its ring, and launched changes that it had not sent yet.
 //!
-//! A client says of some launched changes that they are safe as soon as they are in the log of its file
-//! ([`cenote_rpc::FrameLog`]); here they are carried out after its death, in its session, before what it leased goes back.
-//! Requests in the ring have numbers, so that none is carried out twice. A part of the log has none: what the client just
-//! sent when it died may still be there, and is refused, as its space is leased no more and its premise has moved on.
+//! A client reports some launched changes as safe once they are in the log of its file ([`cenote_rpc::FrameLog`], a
+//! redo log); this module carries them out after its death, in its session, before its leases are returned. Requests in
+//! the ring have numbers, so that none is carried out twice. Some entries of the log have none: changes that the client
+//! had just sent when it died may still be there. They are refused, since their space is no longer leased and their
+//! preconditions no longer hold.
 #![allow(unsafe_code, reason = "rings lie in memory shared with the client")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,15 +19,15 @@ use cenote_wire::{Assembly, decode_request};
 use crate::Service;
 use crate::service::lock;
 
-/// Bytes of a client's log of launched changes.
+/// Size of a client's redo log of launched changes, in bytes.
 pub const LOG_BYTES: usize = 256 << 10;
 
-/// Bytes of memory for it.
+/// Bytes of memory for the redo log.
 pub(crate) fn log_memory_bytes() -> u64 {
     ring_bytes_for(LOG_BYTES) as u64
 }
 
-/// The log of a client's file; none if the file was made by an older program.
+/// The redo log of a client's file; `None` if an earlier version created the file.
 pub fn log_memory(file: &ClientFile) -> Result<Option<RingMemory>> {
     let wrap = |(base, len)| {
         // SAFETY: the memory belongs to the mapping, which the ring keeps alive; only rings use it.
@@ -35,7 +36,8 @@ pub fn log_memory(file: &ClientFile) -> Result<Option<RingMemory>> {
     file.log().map(wrap).transpose()
 }
 
-/// Who may take requests from a client's ring: the thread that serves it, until somebody takes over what it left.
+/// Decides who may take requests from a client's ring: the serving thread, until somebody takes over what the client
+/// left.
 #[derive(Default)]
 pub(crate) struct Gate {
     is_shut: AtomicBool,
@@ -43,19 +45,19 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// For the time of a turn. None once it is shut.
+    /// Enters for one turn. `None` once the gate is shut.
     pub fn enter(&self) -> Option<MutexGuard<'_, ()>> {
         let taking = lock(&self.taking);
         (!self.is_shut.load(Ordering::SeqCst)).then_some(taking)
     }
-    /// For good; returns when nobody is in the middle of a turn.
+    /// Shuts the gate for good; returns when nobody is within a turn.
     pub fn shut(&self) {
         let _taking = lock(&self.taking);
         self.is_shut.store(true, Ordering::SeqCst);
     }
 }
 
-/// True if nothing is left in the file of a client, and none of its slots is in use.
+/// Returns true if nothing is left in a client's file and none of its slots is in use.
 pub(crate) fn is_spent(file: &ClientFile) -> bool {
     let is_empty = |memory: RingMemory| Consumer::new(memory).is_ok_and(|consumer| !consumer.is_ready());
     let rings = crate::daemon::ring_memories(file).map_or(true, |[requests, _]| is_empty(requests));
@@ -78,7 +80,7 @@ fn requests(service: &Service, session: SessionId, file: &ClientFile) -> Result<
     let mut ring = Consumer::new(memory)?;
     let mut assembly = Assembly::default();
     while let Some(frame) = taken(&mut ring)? {
-        // The rest of a message whose beginning another engine took makes no sense; what comes behind it does.
+        // The rest of a message that an earlier engine began to take cannot be decoded; the messages behind it can.
         let decoded = assembly.take(frame, decode_request);
         if let Ok(Some(Ok((seq, request @ Request::Apply { .. })))) = decoded {
             apply(service, session, seq, request)?;
@@ -109,7 +111,7 @@ fn launched(service: &Service, session: SessionId, file: &ClientFile) -> Result<
     Ok(())
 }
 
-/// The next frame; none at the end. A ring that was closed is read to its end, too.
+/// The next frame; `None` at the end. Also reads a closed ring to its end.
 fn taken(ring: &mut Consumer) -> Result<Option<&[u8]>> {
     if ring.is_ready() { ring.take() } else { Ok(None) }
 }
@@ -123,9 +125,9 @@ fn send(service: &Service, session: SessionId, message: Option<Message>) -> Resu
     apply(service, session, 0, Request::Apply { checks, updates, atomic })
 }
 
-/// An error if the engine is being closed: the next one takes what is left.
+/// Fails if the engine is being closed: the next engine takes the rest.
 fn apply(service: &Service, session: SessionId, seq: u64, request: Request) -> Result<()> {
-    // Answers that come later have nobody to go to; what they tell of is in the journal by then.
+    // A late answer has no receiver; what it reports is in the journal by then.
     let answer = service.lock().handle(session, seq, request, || Box::new(drop));
     if let Some(Response::Failed(error)) = answer {
         service.with_engine(|_| ())?;

@@ -1,5 +1,5 @@
-//! `Service`: an engine with its background threads; `Host`: a store that this process has; and the daemon that serves
-//! it to others.
+//! `Service`: an engine with its background threads; `Host`: a store open in this process; and the daemon that serves
+//! it to other processes.
 //!
 //! This room must not know what a view is, nor what is on media.
 

@@ -1,17 +1,17 @@
-//! How much memory an engine takes for what can be elsewhere.
+//! Memory budget of an engine for values that can also be on a tier.
 
 use cenote_model::{Error, ErrorKind, Result, size};
 use cenote_store::Tuning;
 
-/// The environment variable that says how many bytes of values of records stay in memory: a size, as `512MiB`.
+/// Environment variable with the bytes of record values that stay in memory: a size, such as `512MiB`.
 pub const VALUES_VARIABLE: &str = "CENOTE_VALUES_MEMORY";
 
-/// Without it: this part of the machine's memory, within bounds.
+/// Default: this part of the machine's memory, within bounds.
 const PART: u64 = 16;
 const BYTES_MIN: u64 = 64 << 20;
 const BYTES_MAX: u64 = 4 << 30;
 
-/// How an engine is opened on this machine.
+/// The engine's settings for this machine.
 pub(crate) fn tuning() -> Result<Tuning> {
     let named = std::env::var(VALUES_VARIABLE).ok().filter(|text| !text.is_empty());
     let value_bytes = match named {
@@ -25,7 +25,7 @@ pub(crate) fn tuning() -> Result<Tuning> {
     Ok(Tuning { value_bytes, ..Tuning::default() })
 }
 
-/// Memory of the machine, or what this process may have of it.
+/// Memory of the machine, or this process's limit.
 fn machine_bytes() -> u64 {
     let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
     let limit = limit.and_then(|text| text.trim().parse::<u64>().ok());

@@ -1,9 +1,9 @@
-//! Measures devices for the engine, which takes no time itself.
+//! Measures devices for the engine, which does not spend time on it itself.
 //!
-//! Never on anybody's path: what nobody asked for is measured when a store has been quiet for a while, with the least
-//! priority, and broken off when a request comes; so a program that opens a store, works and leaves pays nothing, and
-//! the store is measured the first time that somebody leaves it open and at rest, or asks. What is asked for
-//! (`cenote tiers --measure`, `cenote init`, `cenote tier add`) is measured at once.
+//! Measuring delays nobody: without a request, it starts when a store has been quiet for a while, runs at the lowest
+//! priority, and stops when a request comes. So a program that opens a store, works and exits pays nothing, and the
+//! store is measured the first time that somebody leaves it open and at rest. Explicit requests (`cenote tiers
+//! --measure`, `cenote init`, `cenote tier add`) are measured at once.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use cenote_store::Measurement;
 
 use crate::service::{Shared, lock};
 
-/// So long nothing was asked of a store before its devices are measured.
+/// Time without requests before a store's devices are measured.
 pub(crate) const QUIET: Duration = Duration::from_millis(400);
-/// About so long each device is measured then.
+/// Approximate time for each device then.
 const BUDGET_MS: u32 = 400;
 
 impl Shared {
@@ -53,7 +53,7 @@ impl Shared {
         if let Some(engine) = lock(&self.engine).engine.as_mut() {
             engine.measured(measurement, result);
         }
-        self.kick(); // whoever waits gets the answer
+        self.kick(); // delivers the answer to whoever waits
     }
     /// Wakes the measuring thread.
     pub(crate) fn profile_now(&self) {

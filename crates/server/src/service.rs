@@ -1,5 +1,4 @@
-//! An engine with the threads that it needs: one that ticks, two that do its I/O, one that syncs its journal, one that measures
-//! its devices.
+//! An engine with its threads: one ticks, two do its I/O, one syncs its journal, one measures its devices.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -14,51 +13,51 @@ use cenote_store::{Engine, Job, JobDone, Outcome, REQUESTS_TIMED_IN, SessionId, 
 
 use crate::profile::QUIET;
 
-/// Called once with the response to a request that could not be answered at once.
+/// Called once with the response to a request that could not be answered immediately.
 pub type Reply = Box<dyn FnOnce(Response) + Send>;
 
 /// See [`Service::watch`].
 pub type Watch = Box<dyn Fn() -> bool + Send + Sync>;
 
 const JOB_THREADS: usize = 2;
-/// How often it is looked whether the store is still there.
+/// Interval of the checks whether the store still exists.
 const WATCH_EVERY: Duration = Duration::from_millis(250);
-/// Between ticks while something happens: a tenth of the journal's group commit.
+/// Interval of ticks while there is work: a tenth of the journal's group commit.
 const TICK_BUSY: Duration = Duration::from_millis(1);
-/// Between ticks when nothing does, for scrubbing and for what time alone brings about.
+/// Interval of ticks without work, for scrubbing and for time-driven events.
 const TICK_IDLE: Duration = Duration::from_millis(250);
-/// How long after the last request the service counts as busy: several group commits.
+/// How long the service counts as busy after the last request: several group commits.
 const BUSY_LINGER: Duration = Duration::from_millis(60);
 
 /// A running engine. Requests may come from any thread.
 pub struct Service {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Fork generation that it lives in: a forked child has a copy of the memory, and must not touch the store with it.
+    /// Fork generation of the service: a forked child has a copy of the memory and must not touch the store with it.
     generation: u64,
 }
 
 pub(crate) struct Shared {
     pub(crate) engine: Mutex<Guarded>,
-    /// The journal's syncs have a queue and a thread of their own: copies to slow devices would keep them waiting.
+    /// Syncs of the journal have their own queue and thread: copies to slow devices would delay them.
     brief_jobs: JobQueue,
     jobs: JobQueue,
     tick_lock: Mutex<()>,
     tick_wake: Condvar,
     /// The tick thread sleeps long; whoever brings work wakes it.
     idle: AtomicBool,
-    /// The service's own threads that want the engine. Those who bring requests let them go first: locks are not fair,
-    /// and a stream of requests must not keep the engine from syncing its journal.
+    /// Number of the service's own threads that want the engine. Threads with requests let them go first: locks are not
+    /// fair, and a stream of requests must not keep the engine from syncing its journal.
     turns_due: AtomicUsize,
     pub(crate) requests: AtomicU64,
     pub(crate) stop: AtomicBool,
-    /// Says whether the store is gone from under the engine.
+    /// Reports whether the store was deleted while the engine runs.
     watch: OnceLock<Watch>,
-    /// It said so: nothing is acknowledged any more.
+    /// Set once the store is gone: nothing is acknowledged any more.
     gone: AtomicBool,
-    /// Nothing was asked for a while.
+    /// Set after some time without requests.
     pub(crate) quiet: AtomicBool,
-    /// The engine has a device to be measured.
+    /// True if the engine has a device to measure.
     pub(crate) profile_due: Mutex<bool>,
     pub(crate) profile_wake: Condvar,
 }
@@ -73,14 +72,14 @@ struct JobQueue {
 pub(crate) struct Guarded {
     /// `None` once closed.
     pub(crate) engine: Option<Engine>,
-    /// With when each came.
+    /// Waiting requests, with their arrival times.
     waiters: HashMap<Ticket, (Reply, Instant)>,
     jobs_running: usize,
-    /// Counts requests, to time one in so many.
+    /// Counts requests, for sampled timing.
     handled: u32,
 }
 
-/// The engine, locked: for many requests in one go.
+/// The locked engine, for many requests in a row.
 pub struct Handling<'a> {
     guard: Option<MutexGuard<'a, Guarded>>,
     shared: &'a Shared,
@@ -116,8 +115,8 @@ impl Service {
         threads.extend((0..JOB_THREADS).map(|_| spawn("cenote-job", &shared, job_loop)));
         Arc::new(Self { shared, threads: Mutex::new(threads), generation: fork::generation() })
     }
-    /// Has somebody look, some times a second, whether the store is still where it was. Once that says that it is gone,
-    /// every request fails.
+    /// Calls `watch` several times a second to check that the store still exists. Once it reports that the store is
+    /// gone, every request fails.
     pub fn watch(&self, watch: Watch) {
         let _ = self.shared.watch.set(watch);
     }
@@ -128,7 +127,7 @@ impl Service {
         }
         Handling { guard: Some(lock(&self.shared.engine)), shared: &self.shared, waits: false }
     }
-    /// Batches of requests handled so far: it rises while there is something to do.
+    /// Number of batches of requests handled so far.
     pub fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::Relaxed)
     }
@@ -142,27 +141,27 @@ impl Service {
     pub fn session_open(&self, who: SessionInfo) -> Result<SessionId> {
         lock(&self.shared.engine).engine.as_mut().ok_or_else(closed)?.session_open(who)
     }
-    /// Ends a session whose process is done or dead.
+    /// Ends a session whose process left or died.
     pub fn session_close(&self, session: SessionId) {
         if let Some(engine) = lock(&self.shared.engine).engine.as_mut() {
             engine.session_close(session);
         }
         self.shared.kick();
     }
-    /// The sessions that the engine knows, also those of an earlier daemon.
+    /// The engine's sessions, including those of an earlier daemon.
     pub fn sessions(&self) -> Vec<(SessionId, SessionInfo)> {
         lock(&self.shared.engine).engine.as_ref().map_or_else(Vec::new, Engine::sessions)
     }
-    /// A device, for its segments.
+    /// The device with this id, for access to its segments.
     pub fn device(&self, id: DeviceId) -> Option<Arc<dyn Device>> {
         lock(&self.shared.engine).engine.as_ref()?.device(id)
     }
-    /// Asks the engine something that no request covers.
+    /// Calls the engine for something that no request covers.
     pub fn with_engine<T>(&self, ask: impl FnOnce(&mut Engine) -> T) -> Result<T> {
         lock(&self.shared.engine).engine.as_mut().map(ask).ok_or_else(closed)
     }
-    /// Finishes what was begun, writes a checkpoint and closes the engine. Requests from then on fail with `Busy`.
-    /// Does nothing the second time, or in a forked child.
+    /// Finishes running work, writes a checkpoint and closes the engine. Requests from then on fail with `Busy`. Does
+    /// nothing the second time, or in a forked child.
     pub fn close(&self) -> Result<()> {
         if fork::generation() != self.generation {
             return Ok(());
@@ -214,7 +213,7 @@ impl Drop for Service {
 }
 
 impl Handling<'_> {
-    /// Handles a request. `None`: the response comes later, through the reply that `later` makes.
+    /// Handles a request. `None`: the response comes later, through the reply that `later` creates.
     pub fn handle(
         &mut self,
         session: SessionId,
@@ -381,21 +380,21 @@ impl Shared {
     }
 }
 
-/// What a turn of the engine came to.
+/// The result of an engine's turn.
 #[derive(Default)]
 struct Turn {
-    /// Jobs are under way.
+    /// Jobs are running.
     working: bool,
-    /// The next one is wanted then, though nothing happen before.
+    /// Time until the next turn, if nothing happens before.
     due: Option<Duration>,
 }
 
-/// Locks, whatever happened to another thread that held it.
+/// Locks a mutex even if another thread panicked while holding it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Nanoseconds since then.
+/// Nanoseconds since `begin`.
 fn nanos(begin: Instant) -> u64 {
     begin.elapsed().as_nanos() as u64
 }

@@ -1,4 +1,4 @@
-//! Policies out of shared libraries: one that is sound, and some that are not.
+//! Policies in shared libraries: one valid, and some faulty.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,7 +38,7 @@ fn ranges() -> Vec<RangeView<'static>> {
     vec![range(0), range(1)]
 }
 
-/// The example, built with a macro that makes it misbehave. None: there is no C compiler.
+/// The example, built with a macro that makes it misbehave. `None` without a C compiler.
 fn library(dir: &Path, macro_name: &str) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/policy-plugin/roomiest.c");
     let library = dir.join(format!("lib{macro_name}.so"));

@@ -1,9 +1,9 @@
-//! Keeps some memory of the memory tiers present beyond what is in use, so that writers find it ready.
+//! Faults in some memory of the memory tiers beyond what is in use, so that writers find it ready.
 //!
-//! As much ahead as is in use already, within bounds: a store that holds little takes little, and one that grows meets
-//! present pages. Only between bursts, with the least priority, and not while the machine is short of memory: a kernel
-//! that makes a huge page holds locks that a writer beside it would wait for, longest when all cores are busy. When that is
-//! done, huge pages are made of what writers made present themselves, in small ones.
+//! It keeps as much ahead as is in use already, within bounds: a store that holds little takes little, and one that
+//! grows meets present pages. It runs only between bursts, at the lowest priority, and not while the machine is short
+//! of memory: a kernel that makes a huge page holds locks that a concurrent writer would wait for, longest when all
+//! cores are busy. Afterwards it converts small pages that writers faulted in into huge ones.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use cenote_model::{DeviceId, DeviceInfo, DeviceKind, DeviceState};
 
 use super::Daemon;
 
-/// No client must have asked for anything for so long.
+/// Required time without any client's request.
 const CALM: Duration = Duration::from_millis(100);
-/// Looks so often when there was nothing to do.
+/// Pause when there was nothing to do.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Made present in one go: long enough for the kernel's fixed cost of a call, short enough to stop soon.
+/// Bytes per step: enough to amortise the kernel's fixed cost of a call, few enough to stop soon.
 const STEP_BYTES: u64 = 8 << 20;
-/// A tier with less in use than this gets none.
+/// A tier with less in use than this gets none ahead.
 const USED_BYTES_MIN: u64 = 8 << 20;
-/// Least and most that is kept ahead; never more than a quarter of the tier.
+/// Bounds of the bytes kept ahead; never more than a quarter of the tier.
 const AHEAD_BYTES_MIN: u64 = 64 << 20;
 const AHEAD_BYTES_MAX: u64 = 1 << 30;
 
-/// How far one is with each segment of each device.
+/// Progress in each segment of each device.
 #[derive(Default)]
 struct Progress {
-    /// There is no hole before.
+    /// No hole exists before this offset.
     holes: HashMap<(DeviceId, usize), u64>,
-    /// All that could be made huge before is.
+    /// Every page before this offset is huge, or cannot become huge.
     huge: HashMap<(DeviceId, usize), u64>,
 }
 
@@ -68,7 +68,7 @@ fn memory_tiers(daemon: &Daemon) -> Vec<DeviceInfo> {
     devices
 }
 
-/// Makes some more present, if there is too little, or huge. False if there was nothing to do, or nothing to be had.
+/// Faults in more memory, if there is too little ahead, or makes huge pages. Returns false if nothing could be done.
 fn step(daemon: &Daemon, info: &DeviceInfo, progress: &mut Progress) -> bool {
     let used = info.used_bytes + info.reserved_bytes;
     let wanted = used + ahead_bytes(used, info.spec.capacity_bytes);
@@ -99,7 +99,7 @@ fn segments(daemon: &Daemon, info: &DeviceInfo) -> Vec<SegmentFile> {
     (0..count).filter_map(|number| device.segment(number).ok().flatten()).collect()
 }
 
-/// Bytes that the machine can give without taking from others; 0 if it does not say.
+/// Memory that the machine can provide without taking it from others; 0 if unknown.
 fn memory_available() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

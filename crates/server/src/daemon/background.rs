@@ -1,4 +1,4 @@
-//! A daemon in the background: a process of its own session, which says when it serves or why it cannot.
+//! A background daemon: a process in its own session, which reports when it serves or why it cannot.
 #![allow(unsafe_code, reason = "no safe interface marks all descriptors at once")]
 
 use std::fs::OpenOptions;
@@ -13,50 +13,50 @@ use cenote_wire::{Greeting, decode_greeting, encode_greeting};
 
 use super::DaemonOptions;
 
-/// Set in the environment of the process that is to serve in the background.
+/// Set in the environment of the process that becomes the background daemon.
 const CHILD_VARIABLE: &str = "CENOTE_DAEMON_CHILD";
 /// Its value if a client asked for the daemon.
 const FOR_CLIENT: &str = "client";
-/// Set by a client that starts a daemon: a start-up error is written to standard output, for [`read_report`].
+/// Set by a client that starts a daemon: a start-up error goes to standard output, for [`read_report`].
 pub const REPORT_VARIABLE: &str = "CENOTE_DAEMON_REPORT";
-/// Where a daemon in the background says what it would have said on the screen.
+/// Log file of a background daemon, for what it would otherwise print.
 pub const LOG_FILE: &str = "daemon.log";
-/// The log file before this one.
+/// The previous log file.
 pub const LOG_FILE_BEFORE: &str = "daemon.log.1";
 const LOG_BYTES_MAX: u64 = 1 << 20;
 const READY: &str = "ready";
 
-/// True in the process that is to serve.
+/// Returns true in the process that is to serve.
 pub(super) fn is_child() -> bool {
     std::env::var_os(CHILD_VARIABLE).is_some()
 }
 
-/// True in the process that is to serve, if a client started it.
+/// Returns true in the process that is to serve, if a client started it.
 pub(super) fn is_for_client() -> bool {
     std::env::var_os(CHILD_VARIABLE).is_some_and(|value| value == FOR_CLIENT)
 }
 
-/// Whatever this process inherited is not for the daemon: a pipe of the program that started us would look open for as
-/// long as the daemon lives, and whoever waits for its end would wait that long.
+/// Keeps inherited descriptors from the daemon: a pipe of the program that started this process would stay open as long
+/// as the daemon lives, and a reader would wait that long for its end.
 fn keep_descriptors_from_child() {
     const FIRST: libc::c_uint = 3;
-    // SAFETY: marks descriptors to be closed by exec; none is closed here.
+    // SAFETY: marks descriptors to be closed by exec; closes none here.
     let done = unsafe {
         libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_uint)
     };
     if done == 0 {
         return;
     }
-    // Kernels before 5.11: one by one.
+    // Kernels before 5.11: mark them one by one.
     let names = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let open: Vec<i32> = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     for fd in open.into_iter().filter(|fd| *fd >= FIRST as i32) {
-        // SAFETY: as above; a number that is no descriptor any more is an error that changes nothing.
+        // SAFETY: as above; a number that is no longer a descriptor is an error that changes nothing.
         unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }
 
-/// Starts this program again as the daemon, and returns when it serves.
+/// Starts this program again as the daemon, and returns when that serves.
 pub(super) fn start(dir: &Path, options: &DaemonOptions) -> Result<()> {
     let result = start_child(dir, options);
     if let Err(error) = &result
@@ -93,7 +93,7 @@ fn start_child(dir: &Path, options: &DaemonOptions) -> Result<()> {
         READY => Ok(()),
         "" => {
             let _ = child.wait();
-            // Killed, perhaps: another attempt may go better.
+            // It may have been killed: another attempt may succeed.
             Err(Error::new(ErrorKind::Disconnected, subject())
                 .because("it ended before it served")
                 .try_next(format!("see {}", dir.join(LOG_FILE).display())))
@@ -105,7 +105,7 @@ fn start_child(dir: &Path, options: &DaemonOptions) -> Result<()> {
     }
 }
 
-/// The log file; nowhere if there is no directory yet, or no room in it. A name there that leads elsewhere is an error.
+/// The log file; nothing is logged if the directory does not exist yet or is full. A link in its place is an error.
 fn open_log(dir: &Path) -> Result<Stdio> {
     let log = StoreDir::open(dir).and_then(|dir| dir.log(LOG_FILE, LOG_FILE_BEFORE, LOG_BYTES_MAX));
     match log {
@@ -115,7 +115,7 @@ fn open_log(dir: &Path) -> Result<Stdio> {
     }
 }
 
-/// In the daemon: says that it serves, or why not, to whoever started it, and leaves that process's session.
+/// In the daemon: reports to the starting process that it serves, or why not, and leaves that process's session.
 pub(super) fn report(error: Option<&Error>) {
     let _ = rustix::process::setsid();
     let mut output = std::io::stdout();
@@ -124,7 +124,7 @@ pub(super) fn report(error: Option<&Error>) {
         Some(error) => writeln!(output, "{}", encode_report(error)),
     };
     let _ = output.flush();
-    // The pipe's other end sees its end only when nobody holds this one.
+    // The reader sees the end of the pipe only when nobody holds the writing end.
     if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdout(&null);
     }
@@ -136,7 +136,7 @@ fn encode_report(error: &Error) -> String {
     bytes.iter().fold(String::from("!"), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// The error in a report, if it is one.
+/// Parses the error in a report, if it is one.
 pub fn read_report(line: &str) -> Option<Error> {
     let hex = line.trim().strip_prefix('!')?;
     let digits: Option<Vec<u8>> = hex.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();

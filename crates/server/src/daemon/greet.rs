@@ -1,4 +1,4 @@
-//! What happens on a client's socket: the greeting, the segments it asks for, its end.
+//! A client's socket: the greeting, requests for segments, and the end of the connection.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use super::{Daemon, RING_BYTES};
 use crate::Client;
 use crate::service::lock;
 
-/// A client says who it is within this time; one that hangs takes up a thread, nothing else.
+/// Time limit of a client's greeting; a client that hangs costs a thread, nothing else.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the thread of a lost client waits for the process's end, before it leaves that to the reaper.
+/// How long the thread of a lost client waits for the process's end before it leaves the rest to the reaper.
 const DYING: Duration = Duration::from_millis(500);
 
 /// Serves a connection on a thread of its own.
@@ -43,7 +43,7 @@ pub(super) fn say(connection: &Connection, greeting: &Greeting, fds: &[std::os::
 fn converse(daemon: &Arc<Daemon>, connection: &Connection) -> Result<()> {
     let peer = connection.peer()?;
     let Some(frame) = connection.receive(PATIENCE)? else { return Ok(()) };
-    // Whoever comes sees what those had launched who are gone.
+    // A new client sees the changes that dead clients had launched.
     daemon.host.reap();
     let (nonce, read_only) = match decode_greeting(&frame.bytes) {
         Ok(Greeting::Hello { nonce, read_only }) => (nonce, read_only),
@@ -80,14 +80,14 @@ fn serve(
     result.map(drop)
 }
 
-/// What a client may do with segments.
+/// A client's access to segments.
 #[derive(Clone, Copy)]
 struct Access {
     write: bool,
     bound: bool,
 }
 
-/// Judges who it is, by what the kernel says, and opens a session.
+/// Judges a client by the credentials from the kernel, and opens a session.
 fn admit(
     daemon: &Daemon,
     connection: &Connection,
@@ -101,12 +101,12 @@ fn admit(
             .because(format!("user {} is neither its owner nor among its writers and readers", peer.uid))
             .try_next("its owner can name users who may, when the store is made"));
     };
-    let started = process::started_of(peer.pid).unwrap_or(0); // 0: it cannot be seen from here
+    let started = process::started_of(peer.pid).unwrap_or(0); // 0: not visible from here
     let write = may_write && !read_only;
     let bound = if daemon.host.is_owner(peer.uid) { None } else { Some(connection.peer_groups()?.into()) };
     let who = SessionInfo { nonce, pid: peer.pid, started, uid: peer.uid, gid: peer.gid, write, bound };
-    // A process has other numbers where it is seen from another container, so only a number that is certainly another
-    // one's tells.
+    // A process has another pid when seen from another container, so only a pid that is visible here and differs proves
+    // another process.
     let is_other = |known: &SessionInfo| {
         known.uid != who.uid
             || known.pid != who.pid && started != 0 && process::started_of(known.pid) == Some(known.started)
@@ -118,7 +118,7 @@ fn admit(
     Ok((daemon.host.client(who.clone(), RING_BYTES)?, who))
 }
 
-/// Gives it what it needs. From then on the lock on its file is its own alone.
+/// Sends a client what it needs. From then on only the client holds the lock on its file.
 fn welcome(daemon: &Daemon, connection: &Connection, client: &Client, alive: OwnedFd, access: Access) -> Result<()> {
     let table = daemon.host.control.read_only()?;
     let instance = daemon.host.instance;
@@ -129,7 +129,7 @@ fn welcome(daemon: &Daemon, connection: &Connection, client: &Client, alive: Own
     said
 }
 
-/// Hands out segments until the client leaves (true) or is lost.
+/// Hands out segments until the client leaves (true) or is lost (false).
 fn attend(daemon: &Daemon, connection: &Connection, access: Access) -> Result<bool> {
     while !daemon.is_stopping() {
         let Some(frame) = connection.receive(Duration::from_millis(250))? else { continue };
@@ -156,7 +156,7 @@ fn segment(
 ) -> Result<()> {
     let subject = || format!("segment {number} of device {device}");
     if bound {
-        // What is in it is not all for this client, and a mapping cannot be taken back.
+        // A segment also holds other clients' data, and a mapping cannot be revoked.
         return Err(Error::new(ErrorKind::PermissionDenied, subject())
             .because("only the store's owner and root map its devices")
             .try_next("ask the daemon for the bytes"));
@@ -173,7 +173,7 @@ fn segment(
     }
 }
 
-/// After a client's end: what it held goes back, once its process cannot use it any more.
+/// After a client's end: releases what it held once its process cannot use it any more.
 fn part(daemon: &Daemon, client: &Client, is_done: bool) {
     let is_dead = || !client.file.is_held();
     let begin = Instant::now();
@@ -182,13 +182,13 @@ fn part(daemon: &Daemon, client: &Client, is_done: bool) {
     }
     if is_done {
         daemon.host.service.session_close(client.session);
-        // Views may outlive a session, and a session its connection: slots count, and leases stay, until the client lets go of
-        // its file.
+        // Views may outlive a session, and a session its connection: slots count, and leases stay, until the client
+        // releases its file.
         if is_dead() || client.file.slots().min() == u64::MAX {
             daemon.host.client_remove(client.file.number());
         }
     } else if is_dead() {
-        // Its process may live on: what let go of the file is the session.
+        // Its process may live on: it was the session that released the file.
         daemon.host.settle_dead(client.session);
         daemon.host.reap();
     }

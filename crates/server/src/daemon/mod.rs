@@ -1,7 +1,8 @@
-//! The daemon: one process per node that serves a store directory to every other.
+//! The daemon: one process per node that serves a store directory to all other processes.
 //!
-//! One thread handles the requests of all clients from their rings; one accepts connections; one per client waits on
-//! its socket, for segments to hand out and for its end; one makes memory present ahead; the engine has its own.
+//! Its threads: one handles the requests of all clients from their rings; one accepts connections; one per client waits
+//! on its socket, to hand out segments and to notice its end; one faults in memory ahead; the engine has its own
+//! threads.
 
 mod ahead;
 mod background;
@@ -31,44 +32,45 @@ pub use background::{LOG_FILE, LOG_FILE_BEFORE, REPORT_VARIABLE, read_report};
 
 /// Name of the socket in the store's directory.
 pub const SOCKET: &str = "socket";
-/// Name of the file there in which whoever serves a page of the store with the daemon notes where.
+/// Name of the file in the store's directory that holds the address of the store's web page, while the daemon serves
+/// one.
 pub const WEB_ADDRESS_FILE: &str = "web-address";
-/// Where processes that serve mounts in the background say what they notice; in the store's directory, beside [`LOG_FILE`].
+/// Log file of processes that serve mounts in the background; in the store's directory, beside [`LOG_FILE`].
 pub const MOUNT_LOG_FILE: &str = "mount.log";
-/// The file before that one.
+/// The previous mount log file.
 pub const MOUNT_LOG_FILE_BEFORE: &str = "mount.log.1";
 /// Bytes of each of a client's two rings.
 const RING_BYTES: u64 = 256 << 10;
-/// How often dead processes are looked for.
+/// Interval between searches for dead processes.
 const REAP_EVERY: Duration = Duration::from_secs(1);
 const ACCEPT_PATIENCE: Duration = Duration::from_millis(200);
-/// How long a daemon waits for a store that another process has: commands open it for a moment where no daemon serves.
+/// How long a daemon waits for a store that another process has: without a daemon, commands open a store for a moment.
 const STORE_PATIENCE: Duration = Duration::from_secs(2);
 const STORE_PAUSE: Duration = Duration::from_millis(5);
 
-/// How a daemon is to run.
+/// Settings of a daemon.
 #[derive(Clone, Default)]
 pub struct DaemonOptions {
-    /// Leave when no client has been there for so long. `None`: stay until told to leave.
+    /// Exit after this time without clients. `None`: stay until told to exit.
     pub idle_exit: Option<Duration>,
-    /// Go on in a process of its own session; this call returns once that one serves, or with its start-up error.
+    /// Continue in a process of its own session; the call returns once that process serves, or with its start-up error.
     pub background: bool,
-    /// Make the store if the directory holds none.
+    /// Create the store if the directory holds none.
     pub create: bool,
-    /// Who is told when the store is served, to look on; what it gives is kept until the daemon leaves.
+    /// Called when the store is served, to observe it; its result is kept until the daemon exits.
     pub observer: Option<Observer>,
-    /// A shared library with a placement policy; `None`: the one kept with the store.
+    /// A shared library with a placement policy; `None`: the one stored with the store.
     pub policy_plugin: Option<PathBuf>,
-    /// Further words for the command line of a daemon in the background, which is to make the same observer there.
+    /// More arguments for the command line of a background daemon, which has to create the same observer there.
     pub background_args: Vec<OsString>,
-    /// Puts something between the engine and the world, for tests.
+    /// Wraps the engine's seams, for tests.
     pub world: Option<Wrap>,
 }
 
-/// See [`DaemonOptions::observer`]. Its error keeps the daemon from serving.
+/// See [`DaemonOptions::observer`]. An error of it keeps the daemon from serving.
 pub type Observer = Arc<dyn Fn(Onlooker) -> Result<Box<dyn Send>> + Send + Sync>;
 
-/// What an observer may know of a store that is served. Cheap to clone; holds nothing back when the daemon leaves.
+/// An observer's handle to a served store. Cheap to clone; does not delay the daemon's exit.
 #[derive(Clone)]
 pub struct Onlooker(Weak<Daemon>, StoreId);
 
@@ -77,25 +79,25 @@ impl Onlooker {
     pub fn store(&self) -> StoreId {
         self.1
     }
-    /// What the store tells of itself; an error once it is closed.
+    /// The store's telemetry; an error once the store is closed.
     pub fn telemetry(&self, hot: u32) -> Result<Telemetry> {
         let gone = || Error::new(ErrorKind::Disconnected, format!("store {}", self.1)).because("its daemon leaves");
         let daemon = self.0.upgrade().filter(|daemon| !daemon.is_stopping()).ok_or_else(gone)?;
         daemon.host.service.with_engine(|engine| engine.telemetry(hot))
     }
-    /// May this user read the store?
+    /// Returns true if this user may read the store.
     pub fn may_read(&self, uid: u32) -> bool {
         self.0.upgrade().is_some_and(|daemon| daemon.host.rights(uid).is_some())
     }
 }
 
-/// What the daemon's threads share.
+/// State shared by the daemon's threads.
 struct Daemon {
     host: Host,
     /// Clients that the ring thread has not seen yet.
     fresh: Mutex<Vec<Peer>>,
     bell: Doorbell,
-    /// Clients that were admitted and have not left.
+    /// Number of clients that were admitted and have not left.
     connected: AtomicUsize,
     stop: AtomicBool,
 }
@@ -110,7 +112,7 @@ impl Daemon {
     }
 }
 
-/// Serves the store in `dir` until told to leave (`Request::Shutdown`, SIGTERM, SIGINT) or idle for too long.
+/// Serves the store in `dir` until told to exit (`Request::Shutdown`, SIGTERM, SIGINT) or idle for too long.
 pub fn run(dir: &Path, options: &DaemonOptions) -> Result<()> {
     let dir = std::path::absolute(dir).map_err(|error| Error::io(dir.display().to_string(), &error))?;
     if options.background {
@@ -167,7 +169,7 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
     accept(&daemon, &listener, options.idle_exit);
     tracing::info!("leaving");
     drop(observing);
-    // Its clients are let go, the store is closed; whoever comes meanwhile is asked to come again.
+    // Releases the clients and closes the store; clients that arrive meanwhile are asked to come again.
     daemon.stop();
     let is_closed = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -181,16 +183,16 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
         let _ = rings.join();
         let result = daemon.host.service.close();
         is_closed.store(true, Ordering::SeqCst);
-        // While the lock is held: from then on the socket may be another daemon's.
+        // While the lock is held: afterwards the socket may be another daemon's.
         listener.unlink();
         daemon.host.unlock();
         result
     })
 }
 
-/// Opens the store, once whoever else has it for a moment is done. `None` if that takes too long.
+/// Opens the store, waiting for another process that has it for a moment. `None` if that takes too long.
 fn open(dir: &Path, how: &OpenHow<'_>) -> Result<Option<Host>> {
-    // Clients that start a daemon try again themselves, and connect to another one that was faster.
+    // Clients that start a daemon retry themselves, and connect to another daemon that was faster.
     let patience = if background::is_for_client() { Duration::ZERO } else { STORE_PATIENCE };
     let begin = Instant::now();
     loop {
@@ -202,7 +204,7 @@ fn open(dir: &Path, how: &OpenHow<'_>) -> Result<Option<Host>> {
     }
 }
 
-/// Takes in clients until it is time to leave.
+/// Accepts clients until the daemon has to exit.
 fn accept(daemon: &Arc<Daemon>, listener: &Listener, idle_exit: Option<Duration>) {
     let mut alone_since = Instant::now();
     let mut reaped_at = Instant::now();
@@ -212,7 +214,7 @@ fn accept(daemon: &Arc<Daemon>, listener: &Listener, idle_exit: Option<Duration>
             Ok(None) => {}
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
-                std::thread::sleep(ACCEPT_PATIENCE); // too many open files, most likely
+                std::thread::sleep(ACCEPT_PATIENCE); // most likely too many open files
             }
         }
         if daemon.connected.load(Ordering::SeqCst) > 0 {
@@ -231,7 +233,7 @@ fn accept(daemon: &Arc<Daemon>, listener: &Listener, idle_exit: Option<Duration>
     }
 }
 
-/// A panic may leave the engine half changed. Its journal is whole: the next daemon goes on from there.
+/// A panic may leave the engine half changed. Its journal is whole: the next daemon continues from there.
 fn abort_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -18,10 +18,10 @@ use crate::Client;
 use crate::legacy::Gate;
 use crate::service::{Handling, lock};
 
-/// Requests taken from one client before the next has its turn.
+/// Upper bound of the requests taken from one client before the next one's turn.
 const TURN: usize = 64;
 
-/// What the thread on the socket and the threads that answer late share with the ring thread.
+/// State shared between the socket's thread, threads that answer late, and the ring thread.
 pub(super) struct Standing {
     pub session: SessionId,
     left: AtomicBool,
@@ -32,13 +32,13 @@ impl Standing {
     pub fn new(session: SessionId) -> Self {
         Self { session, left: AtomicBool::new(false), late: Mutex::default() }
     }
-    /// The client is gone: its rings are not looked at any more.
+    /// Marks the client as gone: its rings are no longer read.
     pub fn leave(&self) {
         self.left.store(true, Ordering::SeqCst);
     }
 }
 
-/// One client as the ring thread sees it.
+/// A client, as the ring thread sees it.
 pub(super) struct Peer {
     standing: Arc<Standing>,
     file: ClientFile,
@@ -46,11 +46,12 @@ pub(super) struct Peer {
     requests: Consumer,
     responses: Producer,
     assembly: Assembly,
-    /// Encoded responses that the ring has no room for yet, and how many frames of the first are through.
+    /// Encoded responses that do not fit the ring yet, and the number of frames of the first that were
+    /// sent.
     waiting: VecDeque<Vec<u8>>,
     frames_sent: usize,
     buffer: Vec<u8>,
-    /// When it last asked for something.
+    /// Time of its last request.
     asked_at: Instant,
     is_lost: bool,
 }
@@ -72,23 +73,24 @@ impl Peer {
             is_lost: false,
         })
     }
-    /// True if it needs no more turns.
+    /// Returns true if the client needs no more turns.
     pub fn is_gone(&self) -> bool {
         self.is_lost || self.standing.left.load(Ordering::SeqCst)
     }
-    /// The ring to wait for.
+    /// The ring of requests, to wait on.
     pub fn requests(&self) -> &Consumer {
         &self.requests
     }
-    /// When the client last asked for something.
+    /// Time of the client's last request.
     pub fn asked_at(&self) -> Instant {
         self.asked_at
     }
-    /// True if responses wait for the client to read; until then its requests are left alone.
+    /// Returns true if responses wait for the client to read; until then its requests wait too.
     pub fn is_blocked(&self) -> bool {
         !self.waiting.is_empty()
     }
-    /// Takes what the client asked, answers what can be answered. True if there was anything to do.
+    /// Takes the client's requests and answers those that can be answered. Returns true if there was
+    /// anything to do.
     pub fn turn(&mut self, daemon: &Arc<Daemon>) -> bool {
         match self.try_turn(daemon) {
             Ok(busy) => busy,
@@ -101,7 +103,7 @@ impl Peer {
             }
         }
     }
-    /// Tells the client that nothing more will come.
+    /// Tells the client that no more responses come.
     pub fn close(&mut self) {
         self.is_lost = true;
         self.responses.publish();
@@ -133,7 +135,7 @@ impl Peer {
         self.responses.publish();
         Ok(busy)
     }
-    /// Handles one frame. False if there is none.
+    /// Handles one frame. Returns false if there is none.
     fn one<'a>(&mut self, daemon: &'a Arc<Daemon>, engine: &mut Option<Handling<'a>>) -> Result<bool> {
         let Some(frame) = self.requests.take()? else { return Ok(false) };
         let Some(decoded) = self.assembly.take(frame, decode_request)? else { return Ok(true) };
@@ -156,7 +158,7 @@ impl Peer {
         }
         Ok(true)
     }
-    /// Sends responses that other threads brought.
+    /// Sends responses that other threads delivered.
     fn send_late(&mut self) -> Result<bool> {
         let late = std::mem::take(&mut *lock(&self.standing.late));
         let busy = !late.is_empty();
@@ -185,7 +187,7 @@ impl Peer {
         self.waiting.push_back(std::mem::take(&mut self.buffer));
         Ok(())
     }
-    /// Sends what waits; true if nothing waits any more.
+    /// Sends waiting responses; returns true if none is left.
     fn flush(&mut self) -> Result<bool> {
         while let Some(message) = self.waiting.front() {
             let (sent, whole) = send(&mut self.responses, message, self.frames_sent)?;
@@ -200,7 +202,8 @@ impl Peer {
     }
 }
 
-/// Pushes the frames of a message from number `from` on: how many are through now, and whether that is all.
+/// Pushes the frames of a message from number `from` on; returns the number of frames sent so far, and
+/// whether that is all.
 fn send(ring: &mut Producer, message: &[u8], from: usize) -> Result<(usize, bool)> {
     let mut sent = from;
     for (flag, piece) in parts(message, ring.frame_max()).skip(from) {
@@ -212,7 +215,7 @@ fn send(ring: &mut Producer, message: &[u8], from: usize) -> Result<(usize, bool
     Ok((sent, true))
 }
 
-/// The two rings of a client's file: requests, responses.
+/// The memory of the two rings in a client's file: requests, responses.
 pub fn ring_memories(file: &ClientFile) -> Result<[RingMemory; 2]> {
     let missing = || Error::new(ErrorKind::Corrupt, "client file").because("it has no rings");
     let [requests, responses] = file.rings().ok_or_else(missing)?;

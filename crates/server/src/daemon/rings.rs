@@ -9,11 +9,11 @@ use super::Daemon;
 use super::peer::Peer;
 use crate::service::lock;
 
-/// Longest sleep: what the doorbell does not tell is seen after it.
+/// Longest sleep: events without a doorbell are noticed after it.
 const SLEEP: Duration = Duration::from_millis(500);
-/// While a client does not read its responses: it rings no bell when it does.
+/// Sleep while a client does not read its responses: it rings no doorbell when it does.
 const SLEEP_BLOCKED: Duration = Duration::from_millis(1);
-/// A client that asked for something within this time counts as at work.
+/// A client counts as active for this long after a request.
 const AT_WORK: Duration = Duration::from_millis(5);
 
 pub(super) fn run(daemon: &Arc<Daemon>) {
@@ -34,14 +34,14 @@ pub(super) fn run(daemon: &Arc<Daemon>) {
             poller.wait(open, if is_blocked { SLEEP_BLOCKED } else { SLEEP });
         }
     }
-    // What was asked before the end is answered, as far as the rings have room.
+    // Requests sent before the end are answered, as far as the rings have room.
     for peer in &mut peers {
         peer.turn(daemon);
         peer.close();
     }
 }
 
-/// Tells all clients whether those at work and this thread are more than there are cores.
+/// Tells all clients whether the active ones and this thread outnumber the cores.
 fn tell_crowded(peers: &[Peer], cores: usize) {
     let now = Instant::now();
     let at_work = peers.iter().filter(|peer| now.duration_since(peer.asked_at()) < AT_WORK).count();

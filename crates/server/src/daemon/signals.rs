@@ -1,4 +1,4 @@
-//! SIGTERM, SIGINT and SIGHUP ask the daemon to leave.
+//! SIGTERM, SIGINT and SIGHUP ask the daemon to exit.
 #![allow(unsafe_code, reason = "signal masks have no safe interface")]
 
 use std::mem::MaybeUninit;
@@ -15,9 +15,9 @@ fn set() -> libc::sigset_t {
     }
 }
 
-/// Keeps the signals from ending the process; threads started later inherit it.
+/// Blocks the signals; threads started later inherit the mask.
 pub(super) fn block() {
-    // SAFETY: the set is initialised; the old mask is not asked for.
+    // SAFETY: the set is initialised; the old mask is not requested.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set(), std::ptr::null_mut()) };
 }
 

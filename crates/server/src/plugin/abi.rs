@@ -1,11 +1,11 @@
-//! The C structures of `examples/policy-plugin/cenote_policy.h`, and how they are made from snapshots and read back.
+//! The C structures of `examples/policy-plugin/cenote_policy.h`, and their conversion from and to Rust values.
 
 use std::ffi::{c_char, c_void};
 
 use cenote_model::{DeviceId, DeviceState};
 use cenote_policy::{Action, DeviceView, Incoming, Limits, Planned, RangeView, Reason};
 
-/// The version of the interface.
+/// Version of the interface.
 pub const ABI: u32 = 1;
 
 #[derive(Clone, Copy)]
@@ -76,7 +76,7 @@ pub struct Move {
 pub type Place = extern "C" fn(*const Device, usize, *const IncomingV1, *mut DecisionV1) -> i32;
 pub type Plan = extern "C" fn(*const Device, usize, *const Range, usize, *mut Move, usize) -> i64;
 
-/// What the library's one function gives. Functions that are missing are null.
+/// The result of the library's one function. Missing functions are null.
 #[repr(C)]
 pub struct Table {
     pub abi: u32,
@@ -87,10 +87,10 @@ pub struct Table {
     pub plan: Option<Plan>,
 }
 
-/// The library's one function.
+/// Type of the library's one function.
 pub type Entry = extern "C" fn() -> *const Table;
 
-/// An address that `dlsym` gave, as the function that it is.
+/// Converts the result of `dlsym` into a function pointer.
 pub fn entry(symbol: *mut c_void) -> Option<Entry> {
     // SAFETY: a null pointer becomes `None`; any other is the function of that name, which the interface declares so.
     unsafe { std::mem::transmute::<*mut c_void, Option<Entry>>(symbol) }
@@ -121,7 +121,7 @@ pub fn device(view: &DeviceView) -> Device {
     }
 }
 
-/// Everything but the label.
+/// All fields except the label.
 pub fn incoming(of: &Incoming<'_>) -> IncomingV1 {
     IncomingV1 {
         bytes: of.bytes,
@@ -149,7 +149,7 @@ pub fn range(of: &RangeView<'_>, limits: &Limits<'_>) -> Range {
     }
 }
 
-/// A move as the engine knows it, if it is one at all.
+/// Converts a move for the engine; fails if it is invalid.
 pub fn planned(of: &Move, reason: &Reason) -> Result<Planned, String> {
     let device = || u16::try_from(of.device).map(DeviceId).map_err(|_| format!("there is no device {}", of.device));
     let action = match of.action {

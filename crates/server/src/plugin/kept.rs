@@ -1,4 +1,4 @@
-//! Which plugin a store is opened with: a path in a file of its directory, so that every process that opens it finds it.
+//! The plugin of a store: a path in a file of its directory, so that every process that opens the store finds it.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use rustix::fs::Mode;
 
 use super::{PATIENCE, Plugin};
 
-/// The file with the path.
+/// Name of the file with the path.
 pub const PLUGIN_FILE: &str = "policy-plugin";
 
-/// From now on the store in `dir` is opened with that plugin, or (`None`) with none.
+/// Sets the plugin for future openings of the store in `dir`; `None` removes it.
 pub fn keep(dir: &Path, plugin: Option<&Path>) -> Result<()> {
     let dir = StoreDir::open(dir)?;
     let Some(path) = plugin else { return dir.remove(PLUGIN_FILE) };
@@ -22,8 +22,8 @@ pub fn keep(dir: &Path, plugin: Option<&Path>) -> Result<()> {
     dir.write_text(PLUGIN_FILE, &format!("{}\n", path.display()), Mode::RUSR | Mode::WUSR)
 }
 
-/// Loads the plugin that was named, which must work; else the one that is kept with the store, which may be missing: then
-/// the store is opened without, and says so.
+/// Loads the given plugin, which must work; without one, the plugin stored with the store. If that is missing, the
+/// store opens without it and logs that.
 pub(crate) fn load(engine: &mut Engine, dir: &Path, named: Option<&Path>) -> Result<()> {
     if let Some(path) = named {
         return engine.add_policy(Arc::new(Plugin::load(path, PATIENCE)?));
@@ -49,7 +49,7 @@ fn kept(dir: &Path) -> Option<PathBuf> {
     (!path.is_empty()).then(|| PathBuf::from(path))
 }
 
-/// What others own is not run as this user.
+/// Refuses to run another user's code as this user.
 fn check_owner(path: &Path) -> Result<()> {
     let owner = std::fs::metadata(path).map_err(|error| Error::io(path.display().to_string(), &error))?.uid();
     let me = rustix::process::geteuid().as_raw();

@@ -1,8 +1,8 @@
-//! A placement policy out of a shared library: `dlopen`ed, called in a thread of its own, held to its promises.
+//! A placement policy in a shared library: loaded by `dlopen`, called on a thread of its own, and supervised.
 //!
-//! Lean on purpose: a C function table and no runtime. The library's thread is waited for only so long; while it does not
-//! come back, and after it has failed some times, `fast-first` decides, with the reason shown. A library that crashes
-//! takes the daemon with it, as any code in its process does: for code that is not trusted this is not the way.
+//! Lean on purpose: a C function table and no runtime. Calls wait for the library's thread for a bounded time; while it
+//! does not return, and after some failures, `fast-first` decides, and the reason is shown. A library that crashes
+//! takes the daemon with it, like any code in its process: this interface is not for untrusted code.
 #![allow(unsafe_code, reason = "functions of a shared library, found at run time")]
 
 mod abi;
@@ -24,11 +24,11 @@ use cenote_policy::{
     check_plan,
 };
 
-/// Most moves of one plan.
+/// Upper bound of the moves in one plan.
 const MOVES_MAX: usize = 4096;
-/// After so many failures a policy is not asked any more.
+/// The policy is no longer asked after this many failures.
 const FAILURES_MAX: u32 = 8;
-/// How long a decision may take.
+/// Time limit of a decision.
 pub const PATIENCE: Duration = Duration::from_millis(20);
 
 enum Ask {
@@ -40,15 +40,15 @@ enum Answer {
     Plan(i64, Vec<abi::Move>),
 }
 
-// SAFETY: the only pointer in it is the label's, which is null until the thread of the library sets it.
+// SAFETY: its only pointer is the label's, which is null until the library's thread sets it.
 unsafe impl Send for Ask {}
 
-/// The way to the library's thread.
+/// The connection to the library's thread.
 struct Line {
     ask: SyncSender<(u64, Ask)>,
     answer: Receiver<(u64, Answer)>,
     number: u64,
-    /// It has not come back from the question of this number.
+    /// Number of the question that the library has not answered yet.
     out: Option<u64>,
 }
 
@@ -75,14 +75,15 @@ impl Plugin {
         if handle.is_null() {
             return Err(wrong(dl_error()));
         }
-        // SAFETY: the handle is open, the name ends in NUL.
+        // SAFETY: the handle is open and the name ends in NUL.
         let symbol = unsafe { libc::dlsym(handle, c"cenote_policy_v1".as_ptr()) };
         let entry = abi::entry(symbol).ok_or_else(|| wrong("it has no function cenote_policy_v1".into()))?;
         let table = entry();
         if table.is_null() {
             return Err(wrong("cenote_policy_v1 gives nothing".into()));
         }
-        // SAFETY: not null; the interface has its first two fields in every version, and they are read before the rest.
+        // SAFETY: not null; every version of the interface begins with these two fields, which are read before the
+        // rest.
         let (version, size) = unsafe { ((*table).abi, (*table).size) };
         if version != abi::ABI || (size as usize) < size_of::<abi::Table>() {
             return Err(wrong(format!(
@@ -90,7 +91,7 @@ impl Plugin {
                 abi::ABI
             )));
         }
-        // SAFETY: of this version and size, and it lives as long as the library, which is never unloaded.
+        // SAFETY: it has this version and size, and lives as long as the library, which is never unloaded.
         let table: &'static abi::Table = unsafe { &*table };
         let (Some(place), Some(plan)) = (table.place, table.plan) else {
             return Err(wrong("it lacks `place` or `plan`".into()));
@@ -109,23 +110,23 @@ impl Plugin {
         let line = start(place, plan).map_err(|error| Error::io("the thread of a policy plugin", &error))?;
         Ok(Self { name, about, patience, line: Mutex::new(line), failed: Mutex::new((0, None)) })
     }
-    /// What it did last that it should not have.
+    /// The last failure.
     pub fn failure(&self) -> Option<Arc<str>> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// Asks the library; `Err`: why there is no answer to rely on.
+    /// Asks the library; an error says why there is no valid answer.
     fn ask(&self, ask: Ask) -> Result<Answer, Arc<str>> {
         let (failures, last) = self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if failures >= FAILURES_MAX {
             let last = last.unwrap_or_default();
             return Err(format!("is not asked any more: it {last}").into());
         }
-        // Who finds another waiting for it does not wait too.
+        // Do not queue behind another caller that waits for the library.
         let Ok(mut line) = self.line.try_lock() else { return Err("is busy".into()) };
         while let Ok((number, _)) = line.answer.try_recv() {
             if line.out == Some(number) {
-                line.out = None; // too late, but it is back
+                line.out = None; // too late, but it has returned
             }
         }
         if line.out.is_some() {
@@ -195,7 +196,7 @@ impl Plugin {
 }
 
 fn dl_error() -> String {
-    // SAFETY: `dlerror` gives null or a string that ends in NUL and stays until the next call in this thread.
+    // SAFETY: `dlerror` returns null or a string that ends in NUL and stays until the next call on this thread.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return "it cannot be loaded".into();
@@ -204,7 +205,7 @@ fn dl_error() -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Starts the thread that the library's functions are called in.
+/// Starts the thread that calls the library's functions.
 fn start(place: abi::Place, plan: abi::Plan) -> std::io::Result<Line> {
     let (ask, questions) = sync_channel::<(u64, Ask)>(1);
     let (answers, answer) = sync_channel(1);
