@@ -1,6 +1,7 @@
 //! Measures the ring between two processes: `cargo run --release -p cenote-rpc --example roundtrip`.
 //!
-//! Prints the round trip of 64 bytes with one in flight (p50, p99), and messages a second with 32 in flight.
+//! Prints the round trip of 64 bytes with one in flight (p50, p99), and messages per second with 32 in
+//! flight.
 #![allow(unsafe_code, reason = "a mapping to share")]
 
 use std::os::fd::AsRawFd;

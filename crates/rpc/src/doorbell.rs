@@ -1,4 +1,4 @@
-//! One sleeper, many rings.
+//! A doorbell: one sleeper that waits on many rings.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -10,20 +10,21 @@ use rustix::io::Errno;
 
 use crate::{Consumer, Spin};
 
-/// Wakes whoever sleeps in [`Poller::wait`]. Made by the sleeper, its descriptor given to the peers. Cheap to clone.
+/// Wakes the thread that sleeps in [`Poller::wait`]. The sleeper creates it and gives its descriptor to the peers.
+/// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Doorbell {
     event: Arc<OwnedFd>,
 }
 
 impl Doorbell {
-    /// A new one.
+    /// Creates a doorbell.
     pub fn new() -> Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::io("doorbell", &errno.into()))?;
         Ok(Self { event: Arc::new(event) })
     }
-    /// The other end of a doorbell whose descriptor a peer sent.
+    /// The peer's end of a doorbell, from the descriptor that it received.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self { event: Arc::new(fd) }
     }
@@ -44,7 +45,7 @@ impl AsFd for Doorbell {
     }
 }
 
-/// How long an announced frame is waited for without sleeping: what a large copy or a quick device takes.
+/// How long to spin for an announced frame: the time of a large copy or a fast device.
 const ANNOUNCED_FOR_NS: u64 = 250_000;
 
 /// Waits on many rings at once: spins over them, then sleeps on the doorbell.
@@ -55,27 +56,27 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// One that sleeps on this doorbell.
+    /// A poller that sleeps on this doorbell.
     pub fn new(bell: Doorbell) -> Self {
         Self { bell, spin: Spin::default() }
     }
-    /// The doorbell to hand to producers, and to ring when there is other work.
+    /// The doorbell, to give to producers and to ring for other work.
     pub fn bell(&self) -> &Doorbell {
         &self.bell
     }
-    /// Returns when a ring has a frame or is closed, when the doorbell was rung, or when the time is over.
-    /// Release what was taken from the rings before.
+    /// Returns when a ring has a frame or is closed, when the doorbell was rung, or when the time is over. Before
+    /// the call, release what was taken from the rings.
     pub fn wait<'a>(&mut self, rings: impl Iterator<Item = &'a Consumer> + Clone, timeout: Duration) {
         let is_ready = || rings.clone().any(Consumer::is_ready);
         if timeout.is_zero() || self.spin.until(is_ready) {
             return;
         }
-        // All of them are asked: an announcement that is over must not count later.
+        // Ask every ring: an expired announcement must not count later.
         let announced = rings.clone().filter(|ring| ring.take_announcement()).count();
         if announced > 0 && self.spin.for_ns(ANNOUNCED_FOR_NS, is_ready) {
             return;
         }
-        // Every ring must be armed, even if one turns out to be ready: `all` would stop early, which is as good.
+        // Arm every ring. `all` stops early at a ring that is ready, which is as good.
         if rings.clone().all(Consumer::arm) {
             let begin = Instant::now();
             self.sleep(timeout);

@@ -1,4 +1,4 @@
-//! Frames that somebody else finds if this process dies: a ring whose writer takes back what is not needed any more.
+//! A redo log of frames for another process to find if this one dies: a ring whose writer takes back obsolete frames.
 
 use std::sync::atomic::Ordering;
 
@@ -6,7 +6,8 @@ use cenote_model::Result;
 
 use crate::ring::{Consumer, HEAD_AT, Producer, RingMemory, Waker};
 
-/// The writing end of a ring that nobody reads as long as the writer lives; then a [`Consumer`] of the same memory.
+/// The writing end of a ring that nobody reads while the writer lives; afterwards a [`Consumer`] of the same memory
+/// reads it.
 pub struct FrameLog {
     producer: Producer,
     memory: RingMemory,
@@ -17,27 +18,27 @@ impl FrameLog {
     pub fn new(memory: RingMemory) -> Result<Self> {
         Ok(Self { producer: Producer::new(memory.clone(), Waker::Futex)?, memory })
     }
-    /// Longest frame that it takes.
+    /// Longest frame that it accepts.
     pub fn frame_max(&self) -> usize {
         self.producer.frame_max()
     }
-    /// Adds a frame: it is there when this returns true, whatever happens to this process. False if there is no room now.
+    /// Appends a frame. On true the frame survives the death of this process; false if there is no room now.
     #[inline]
     pub fn push(&mut self, parts: &[&[u8]]) -> Result<bool> {
         let is_in = self.producer.try_push(parts)?;
         self.producer.publish();
         Ok(is_in)
     }
-    /// True if frames of so many bytes together surely fit now.
+    /// Returns true if frames of this many bytes in total are sure to fit now.
     pub fn has_room(&mut self, bytes: usize) -> Result<bool> {
-        // What is left at the end of the memory may be too short for the next frame.
+        // The remainder at the end of the memory may be too short for the next frame.
         Ok(self.producer.free()? >= 2 * (bytes as u64 + 64))
     }
-    /// What is in it, to be put elsewhere.
+    /// A reader of the frames, to copy them elsewhere.
     pub fn frames(&self) -> Result<Consumer> {
         Consumer::new(self.memory.clone())
     }
-    /// Where the next frame begins.
+    /// Position of the next frame.
     pub fn end(&self) -> u64 {
         self.producer.tail()
     }

@@ -8,16 +8,16 @@
 //! | 64 | head (u64): bytes consumed so far; written by the consumer |
 //! | 128 | consumer waits (u32): 1 while the consumer sleeps or is about to |
 //! | 192 | producer waits (u32): 1 while the producer sleeps for room |
-//! | 256 | closed (u32): 1 when either side is done for good |
-//! | 320 | announced (u32): 1 when the producer says that a frame is about to come; either side takes it back |
-//! | 384 | crowded (u32): 1 while the consumer wants no announcements: there is work for all cores |
+//! | 256 | closed (u32): 1 once either side has closed the ring |
+//! | 320 | announced (u32): 1 when the producer announces a frame; either side clears it |
+//! | 384 | crowded (u32): 1 while the consumer wants no announcements: all cores have work |
 //! | 512 | data: the largest power of two of bytes that fits |
 //!
 //! A frame is its length (u32), four bytes of padding, its bytes, and padding to a multiple of 8. It never wraps: a
-//! length of `u32::MAX` says that the rest up to the end of the data is unused.
+//! length of `u32::MAX` marks the rest up to the end of the data as unused.
 //!
-//! Nobody sleeps through a frame: the consumer sets its flag, fences, then looks at the tail once more; the producer
-//! stores the tail, fences, then looks at the flag. Whichever fence comes first, one of them sees the other.
+//! No frame is slept through: the consumer sets its flag, fences, then loads the tail once more; the producer stores
+//! the tail, fences, then loads the flag. Whichever fence comes first, one of the two sees the other's store.
 #![allow(unsafe_code, reason = "memory shared with another process")]
 
 use std::any::Any;
@@ -49,7 +49,7 @@ pub fn ring_bytes_for(data_bytes: usize) -> usize {
     (RING_HEADER_BYTES + data_bytes.max(4096).next_power_of_two()).next_multiple_of(4096)
 }
 
-/// The memory of a ring, and what keeps it mapped. All zero is a new, empty ring. Cheap to clone.
+/// The memory of a ring, and its owner, which keeps it mapped. All zero is a new, empty ring. Cheap to clone.
 #[derive(Clone)]
 pub struct RingMemory {
     base: *mut u8,
@@ -57,7 +57,7 @@ pub struct RingMemory {
     _owner: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: shared memory used through atomics and raw copies only; the protocol above says who touches what when.
+// SAFETY: shared memory used only through atomics and raw copies; the protocol above assigns each word to one side.
 unsafe impl Send for RingMemory {}
 // SAFETY: as above.
 unsafe impl Sync for RingMemory {}
@@ -77,7 +77,7 @@ impl RingMemory {
         Ok(Self { base, capacity: 1 << data.ilog2(), _owner: owner })
     }
     pub(crate) fn u64_at(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: a constant offset within the header, which `new` checked to be there and aligned.
+        // SAFETY: a constant offset within the header, whose presence and alignment `new` checked.
         #[allow(clippy::cast_ptr_alignment, reason = "offsets are multiples of 64")]
         unsafe {
             &*self.base.add(offset).cast::<AtomicU64>()
@@ -90,7 +90,7 @@ impl RingMemory {
             &*self.base.add(offset).cast::<AtomicU32>()
         }
     }
-    /// The data at a position; `len` bytes from there must not pass the end of the data.
+    /// The data at a position; `len` bytes from there must not exceed the end of the data.
     fn data(&self, position: u64, len: usize) -> *mut u8 {
         let offset = (position & (self.capacity - 1)) as usize;
         assert!(offset + len <= self.capacity as usize, "a frame never wraps");
@@ -132,17 +132,17 @@ fn wake(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
 }
 
-/// Sleeps while the word is 1, at most so long.
+/// Sleeps while the word is 1, at most this long.
 fn sleep(word: &AtomicU32, timeout: Duration) {
     let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
     match futex::wait(word, futex::Flags::empty(), 1, Some(&timeout)) {
         Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
-        // Cannot happen with valid memory; do not turn it into a busy loop.
+        // Impossible with valid memory; avoid a busy loop.
         Err(_) => std::thread::sleep(Duration::from_millis(1)),
     }
 }
 
-/// How the producer wakes a consumer that sleeps.
+/// How the producer wakes a sleeping consumer.
 #[derive(Clone, Debug)]
 pub enum Waker {
     /// The consumer sleeps in [`Consumer::wait`] on this ring alone.
@@ -169,7 +169,7 @@ impl Producer {
         this.refresh()?;
         Ok(this)
     }
-    /// Longest frame that it takes.
+    /// Longest frame that it accepts.
     pub fn frame_max(&self) -> usize {
         self.memory.frame_max()
     }
@@ -184,8 +184,8 @@ impl Producer {
     fn room(&self) -> u64 {
         self.memory.capacity - self.tail.wrapping_sub(self.head)
     }
-    /// Appends a frame made of the parts, not visible to the consumer before [`Producer::publish`]. False if there is no
-    /// room now.
+    /// Appends a frame made of the parts; the consumer sees it only after [`Producer::publish`]. Returns false if there
+    /// is no room now.
     #[inline]
     pub fn try_push(&mut self, parts: &[&[u8]]) -> Result<bool> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
@@ -224,7 +224,7 @@ impl Producer {
         // SAFETY: in bounds (checked by `data`) and not published yet.
         unsafe { to.cast::<[u8; 4]>().write_unaligned(value.to_le_bytes()) };
     }
-    /// Makes the frames pushed so far visible, and wakes the consumer if it sleeps.
+    /// Makes the pushed frames visible, and wakes the consumer if it sleeps.
     #[inline]
     pub fn publish(&mut self) {
         if self.published == self.tail {
@@ -237,8 +237,9 @@ impl Producer {
         }
         self.wake_consumer();
     }
-    /// Says that a frame comes within some 100 µs: a consumer that sleeps wakes meanwhile instead of afterwards. If none
-    /// comes, it has spun in vain for a moment. Does nothing while the consumer says that it is crowded.
+    /// Announces a frame within some 100 µs, so that a sleeping consumer wakes meanwhile instead of afterwards. If no
+    /// frame comes, the consumer has spun in vain for a moment. Does nothing while the consumer reports that it is
+    /// crowded.
     pub fn announce(&mut self) {
         if self.memory.u32_at(CROWDED_AT).load(Ordering::Relaxed) != 0 {
             return;
@@ -258,8 +259,8 @@ impl Producer {
             }
         }
     }
-    /// Waits for room after [`Producer::try_push`] had none, having published what there is. False on timeout.
-    /// Only the consumer's progress ends the wait, so look now and then whether the peer lives.
+    /// Publishes, then waits for room after [`Producer::try_push`] found none. Returns false on timeout. Only the
+    /// consumer's progress ends the wait, so check now and then that the peer lives.
     pub fn wait_room(&mut self, timeout: Duration) -> Result<bool> {
         self.publish();
         let before = self.head;
@@ -295,16 +296,17 @@ impl Producer {
     pub(crate) fn tail(&self) -> u64 {
         self.tail
     }
-    /// Takes back what the consumer has not taken. Only when it is gone, and what it left went another way.
+    /// Takes back what the consumer has not taken. Only for use when the consumer is gone and its requests went another
+    /// way.
     pub fn take_back(&mut self) {
         self.memory.u64_at(HEAD_AT).store(self.published, Ordering::Release);
     }
-    /// Bytes pushed and not yet consumed, as far as known.
+    /// Returns true if the consumer has taken all pushed bytes, as far as known.
     pub fn is_drained(&mut self) -> Result<bool> {
         self.refresh()?;
         Ok(self.head == self.tail)
     }
-    /// Ends the conversation: both sides' calls fail with `Disconnected` from now on (what was published is still read).
+    /// Closes the ring: calls of both sides fail with `Disconnected` from now on (published frames can still be read).
     pub fn close(&self) {
         self.memory.close();
         if let Waker::Doorbell(bell) = &self.waker {
@@ -339,13 +341,13 @@ impl Consumer {
         self.tail = tail;
         Ok(())
     }
-    /// True if a frame can be taken. Damage counts: taking it tells.
+    /// Returns true if a frame can be taken. A damaged ring counts as ready: taking from it returns the error.
     #[inline]
     pub fn is_ready(&self) -> bool {
         self.tail != self.head || self.memory.u64_at(TAIL_AT).load(Ordering::Acquire) != self.head
     }
-    /// Takes the next frame: a copy, since the peer could change the ring while it is being decoded. `None` if there is
-    /// none now; `Disconnected` if there is none and the ring is closed. Room is given back by [`Consumer::release`].
+    /// Takes the next frame as a copy, since the peer could change the ring during decoding. `None` if there is none
+    /// now; `Disconnected` if there is none and the ring is closed. [`Consumer::release`] frees the room.
     #[inline]
     pub fn take(&mut self) -> Result<Option<&[u8]>> {
         loop {
@@ -359,7 +361,7 @@ impl Consumer {
             let to_end = self.memory.to_end(self.head);
             // Positions are multiples of 8 and so is the capacity: a header is always whole.
             let from = self.memory.data(self.head, FRAME_HEADER_BYTES);
-            // SAFETY: in bounds; read once, so that a peer that changes it later changes nothing here.
+            // SAFETY: in bounds; read once, so that a later change by the peer has no effect here.
             let len = u32::from_le_bytes(unsafe { from.cast::<[u8; 4]>().read_volatile() });
             if len == SKIP {
                 if to_end > available {
@@ -384,7 +386,7 @@ impl Consumer {
             return Ok(Some(&self.frame));
         }
     }
-    /// Gives the room of all frames taken so far back to the producer. Once per batch is enough.
+    /// Returns the room of all frames taken so far to the producer. Once per batch is enough.
     #[inline]
     pub fn release(&mut self) {
         if self.released == self.head {
@@ -399,8 +401,8 @@ impl Consumer {
             wake(waits);
         }
     }
-    /// Spins, then sleeps until a frame is there (true) or the time is over (false). For rings with [`Waker::Futex`].
-    /// A peer that dies wakes nobody: wait in slices and look whether it lives.
+    /// Spins, then sleeps until there is a frame (true) or the time is over (false). For rings with [`Waker::Futex`]. A
+    /// dead peer wakes nobody: wait in slices and check that it lives.
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
         self.release();
         let deadline = Instant::now() + timeout;
@@ -425,34 +427,34 @@ impl Consumer {
             self.disarm();
         }
     }
-    /// Says whether there is work for all cores: who stays awake for an announced frame takes one from somebody then.
+    /// Reports whether all cores have work: then staying awake for an announced frame would take a core from somebody.
     pub fn set_crowded(&self, is_crowded: bool) {
         let (word, value) = (self.memory.u32_at(CROWDED_AT), u32::from(is_crowded));
         if word.load(Ordering::Relaxed) != value {
-            word.store(value, Ordering::Relaxed); // seldom: the producer reads this line
+            word.store(value, Ordering::Relaxed); // seldom: the producer reads this cache line
         }
     }
-    /// True if the producer announced a frame since this was asked last.
+    /// Returns true if the producer announced a frame since the last call.
     pub fn take_announcement(&self) -> bool {
         let word = self.memory.u32_at(ANNOUNCED_AT);
         word.load(Ordering::Acquire) != 0 && word.swap(0, Ordering::AcqRel) != 0
     }
-    /// Says that the consumer is about to sleep, so that the producer wakes it. False if a frame (or the end) is there
-    /// already.
+    /// Announces that the consumer is about to sleep, so that the producer wakes it. Returns false if there is a frame
+    /// (or the end) already.
     pub fn arm(&self) -> bool {
         self.memory.u32_at(CONSUMER_WAITS_AT).store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         !self.is_ready() && !self.memory.is_closed()
     }
-    /// Says that it is awake.
+    /// Ends the announcement of [`Consumer::arm`].
     pub fn disarm(&self) {
         self.memory.u32_at(CONSUMER_WAITS_AT).store(0, Ordering::SeqCst);
     }
-    /// True if either side closed the ring. Frames may still be there.
+    /// Returns true if either side closed the ring. Frames may still be in it.
     pub fn is_closed(&self) -> bool {
         self.memory.is_closed()
     }
-    /// Ends the conversation.
+    /// Closes the ring.
     pub fn close(&self) {
         self.memory.close();
     }

@@ -1,4 +1,4 @@
-//! A unix socket that carries frames with descriptors beside them, and says who is at the other end.
+//! A unix socket that carries frames with descriptors, and reports the peer's credentials.
 //!
 //! A frame is: length of the bytes (u32), number of descriptors (u16), version (u16), then the bytes. All
 //! little-endian.
@@ -21,17 +21,17 @@ use rustix::net::{
 
 /// Longest frame.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
-/// Most descriptors beside one frame.
+/// Upper bound of the descriptors with one frame.
 pub const FRAME_FDS_MAX: usize = 64;
 const FRAME_VERSION: u16 = 1;
 const HEADER_BYTES: usize = 8;
-/// Memory is taken as bytes come, so that a length alone costs nothing.
+/// The receive buffer grows as bytes arrive, so that a length alone costs nothing.
 const GROW_BYTES: usize = 1 << 20;
 
-/// Who is at the other end, as the kernel saw it when the connection was made.
+/// The peer's credentials, as the kernel recorded them when the connection was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Credentials {
-    /// Process, as seen from here; 0 if it cannot be seen from here (it is in another container).
+    /// Process id, as seen from here; 0 if it is not visible (in another container).
     pub pid: u32,
     /// Effective user.
     pub uid: u32,
@@ -44,16 +44,16 @@ pub struct Credentials {
 pub struct Frame {
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// The descriptors beside them.
+    /// The descriptors that came with it.
     pub fds: Vec<OwnedFd>,
 }
 
-/// The directory of the socket, opened: addresses are short however long the path is.
+/// The socket's address through its open directory: short, however long the path is.
 fn address(dir: &OwnedFd, name: &str) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()))
 }
 
-/// The socket of that name itself, whatever the name leads to a moment later. `LOOP` for a link.
+/// Opens the socket file itself, whatever the name refers to a moment later. `LOOP` for a link.
 fn open_socket(dir: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     let found = rustix::fs::openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     match FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) {
@@ -83,13 +83,13 @@ pub struct Listener {
     dir: OwnedFd,
     path: PathBuf,
     name: String,
-    /// Number of the socket's file.
+    /// Inode number of the socket's file.
     inode: u64,
 }
 
 impl Listener {
-    /// Binds `name` in `dir`, in place of a socket that a dead process left there: the caller holds the store's lock.
-    /// Anyone who can reach the directory may connect; who they are is told, and to be judged, on accepting.
+    /// Binds `name` in `dir`, replacing a socket that a dead process left there: the caller holds the store's lock.
+    /// Anyone who can reach the directory may connect; the caller judges the credentials of each accepted connection.
     pub fn bind(dir: &Path, name: &str) -> Result<Self> {
         let path = dir.join(name);
         let fail = |errno: Errno| Error::io(format!("socket {}", path.display()), &errno.into());
@@ -123,7 +123,7 @@ impl Listener {
             }
         }
     }
-    /// Removes the socket's file, so that nobody finds it any more; not that of another who has bound the name since.
+    /// Removes the socket's file, unless another process has bound the name since.
     pub fn unlink(&self) {
         let found = rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW);
         if found.is_ok_and(|found| found.st_ino == self.inode) {
@@ -138,7 +138,7 @@ impl AsFd for Listener {
     }
 }
 
-/// False if the deadline passed first. Hang-ups count as ready: the next call tells.
+/// Returns false if the deadline passed first. A hang-up counts as ready: the next call reports it.
 fn wait_for(fd: impl AsFd, flags: PollFlags, deadline: Instant) -> Result<bool, Errno> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -152,8 +152,8 @@ fn wait_for(fd: impl AsFd, flags: PollFlags, deadline: Instant) -> Result<bool, 
     }
 }
 
-/// A connection. Frames are whole or the connection is to be dropped: after an error other than a timeout before a
-/// frame's first byte, nothing more can be said on it.
+/// A connection. Frames arrive whole, or the connection is unusable: after any error but a timeout before a frame's
+/// first byte, drop it.
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
@@ -162,8 +162,8 @@ pub struct Connection {
 
 impl Connection {
     /// Connects to `name` in `dir`. `NotFound` if there is no socket, `Disconnected` if nobody listens on it,
-    /// `PermissionDenied` if the name leads elsewhere, or if who listens is neither whom the directory belongs to nor
-    /// this user nor root.
+    /// `PermissionDenied` if the name is a link, or if the listener is neither the directory's owner nor this user
+    /// nor root.
     pub fn connect(dir: &Path, name: &str, timeout: Duration) -> Result<Self> {
         let path = dir.join(name);
         let fail = |errno: Errno| match errno {
@@ -188,13 +188,13 @@ impl Connection {
             match rustix::net::connect(&socket, &address) {
                 Ok(()) => return Self { socket, path }.checked(owner),
                 Err(Errno::INTR) => {}
-                // A full backlog: nothing to poll on.
+                // The backlog is full, and there is nothing to poll on.
                 Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
                 Err(errno) => return Err(fail(errno)),
             }
         }
     }
-    /// Whoever may put a name into the directory could listen there.
+    /// Checks the listener: anybody who may create names in the directory could listen there.
     fn checked(self, owner: u32) -> Result<Self> {
         let uid = self.peer()?.uid;
         if [0, owner, rustix::process::geteuid().as_raw()].contains(&uid) {
@@ -204,7 +204,7 @@ impl Connection {
         Err(refused(&self.path, &why)
             .try_next("find out who that is, and why; then start a daemon: `cenote serve DIR`"))
     }
-    /// Two connected ends, for tests and for children.
+    /// A pair of connected ends, for tests and for children.
     pub fn pair() -> Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
@@ -212,7 +212,7 @@ impl Connection {
         let path = PathBuf::from("pair");
         Ok((Self { socket: one, path: path.clone() }, Self { socket: other, path }))
     }
-    /// Who is at the other end.
+    /// The peer's credentials.
     pub fn peer(&self) -> Result<Credentials> {
         let mut cred = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
         let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -226,7 +226,7 @@ impl Connection {
         }
         Ok(Credentials { pid: cred.pid.cast_unsigned(), uid: cred.uid, gid: cred.gid })
     }
-    /// The further groups of who is at the other end.
+    /// The peer's supplementary groups.
     pub fn peer_groups(&self) -> Result<Vec<u32>> {
         /// More than any process can be in.
         const GROUPS_MAX: usize = 65_536;
@@ -247,17 +247,17 @@ impl Connection {
             if error.raw_os_error() != Some(libc::ERANGE) || count <= groups.len() || count > GROUPS_MAX {
                 return Err(self.fail(Errno::from_io_error(&error).unwrap_or(Errno::IO)));
             }
-            groups.resize(count, 0); // the kernel has said how many there are
+            groups.resize(count, 0); // the kernel returned the actual number
         }
     }
-    /// True if the other end is closed: its process is gone, or does not want to talk any more.
+    /// Returns true if the peer has closed its end or died.
     pub fn is_peer_gone(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
         poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(gone)
     }
-    /// Ends both directions; the peer and other threads that wait on it notice.
+    /// Closes both directions; the peer and threads that wait on the connection notice.
     pub fn shutdown(&self) {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
@@ -279,7 +279,7 @@ impl Connection {
     fn late(&self) -> Error {
         Error::new(ErrorKind::Busy, format!("connection {}", self.path.display())).because("the peer does not answer")
     }
-    /// Sends a frame made of the parts, with descriptors beside it (of which the peer gets copies).
+    /// Sends a frame made of the parts, with descriptors (of which the peer gets copies).
     pub fn send(&self, parts: &[&[u8]], fds: &[BorrowedFd<'_>], timeout: Duration) -> Result<()> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         if len > FRAME_BYTES_MAX || fds.len() > FRAME_FDS_MAX {
@@ -299,7 +299,7 @@ impl Connection {
         while !rest.is_empty() {
             match self.send_some(rest, fds) {
                 Ok(n) => {
-                    fds = &[]; // they went with the first byte
+                    fds = &[]; // sent with the first byte
                     rest = advance(rest, n);
                 }
                 Err(Errno::INTR) => {}
@@ -358,7 +358,7 @@ impl Connection {
         }
         Ok(Some(frame))
     }
-    /// Some bytes; `None` when the deadline passes first.
+    /// Receives some bytes; `None` when the deadline passes first.
     fn receive_some(&self, buf: &mut [u8], fds: &mut Vec<OwnedFd>, deadline: Instant) -> Result<Option<usize>> {
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FRAME_FDS_MAX))];
@@ -407,7 +407,7 @@ fn refused(path: &Path, cause: &str) -> Error {
     Error::new(ErrorKind::PermissionDenied, format!("socket {}", path.display())).because(cause)
 }
 
-/// What remains of the slices after their first `n` bytes.
+/// The slices without their first `n` bytes.
 fn advance<'a, 'b>(mut slices: &'a mut [&'b [u8]], mut n: usize) -> &'a mut [&'b [u8]] {
     while let Some(first) = slices.first_mut() {
         if n < first.len() {

@@ -12,7 +12,7 @@ use cenote_rpc::{Consumer, Doorbell, FrameLog, Poller, Producer, RingMemory, Wak
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Shared memory of its own descriptor.
+/// Shared memory with its own mapping.
 struct Shared {
     base: *mut u8,
     len: usize,
@@ -63,7 +63,7 @@ fn pair(data_bytes: usize) -> (Arc<Shared>, Producer, Consumer) {
     (shared, producer, consumer)
 }
 
-/// A frame that says what it should be: number and length, then a pattern.
+/// A frame that describes itself: number and length, then a pattern.
 fn frame(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![number as u8; len.max(16)];
     bytes[0..8].copy_from_slice(&number.to_le_bytes());
@@ -248,7 +248,7 @@ fn waits_end_in_time() {
     assert!(!producer.wait_room(Duration::from_millis(5)).unwrap());
 }
 
-/// Whatever a peer writes anywhere, the answer is a frame within bounds, nothing, or an error.
+/// Whatever a peer writes anywhere, the result is a frame within bounds, nothing, or an error.
 #[test]
 fn hostile_memory_is_an_error_at_worst() {
     let mut seed = 0x1234_5678_u64;
@@ -299,7 +299,7 @@ fn hostile_memory_is_an_error_at_worst() {
     assert!(errors > 300, "{errors} errors");
 }
 
-/// Not a test of its own: the peer of the next one. Sends back what it gets.
+/// Not a test of its own: the peer process of the next test. Echoes what it receives.
 #[test]
 fn child_that_echoes() {
     let Ok(path) = std::env::var("CENOTE_TEST_RINGS") else { return };
@@ -370,7 +370,7 @@ fn a_log_has_what_its_writer_did_not_take_back() {
         }
         assert!(log.push(&[&bytes[..8], &bytes[8..]]).unwrap(), "there is room");
         ends.push_back(log.end());
-        // Whoever comes after the writer finds just what is left, at any moment.
+        // A reader after the writer finds exactly what is left, at any moment.
         let mut found = Consumer::new(shared.ring(0, len)).unwrap();
         for expected in first..=number {
             check(found.take().unwrap().unwrap(), expected);

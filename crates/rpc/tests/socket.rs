@@ -102,8 +102,8 @@ fn hostile_frames_are_errors() {
     let cases: [(&[u8], ErrorKind); 6] = [
         (&[255, 255, 255, 255, 0, 0, 1, 0], ErrorKind::Corrupt), // too long
         (&[1, 0, 0, 4, 0, 0, 1, 0, 9, 9], ErrorKind::Corrupt),   // one past the limit
-        (&[1, 0, 0, 0, 3, 0, 1, 0, 9], ErrorKind::Corrupt),      // descriptors that did not come
-        (&[1, 0, 0, 0, 0, 0, 9, 0, 9], ErrorKind::VersionMismatch), // of another version
+        (&[1, 0, 0, 0, 3, 0, 1, 0, 9], ErrorKind::Corrupt),      // descriptors that were not sent
+        (&[1, 0, 0, 0, 0, 0, 9, 0, 9], ErrorKind::VersionMismatch), // another version
         (&[100, 0, 0, 0, 0, 0, 1, 0, 1, 2, 3], ErrorKind::Disconnected), // cut short
         (&[1, 0, 0], ErrorKind::Disconnected),                   // cut in the header
     ];

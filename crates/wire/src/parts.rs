@@ -1,17 +1,18 @@
-//! Messages that are longer than a frame of the transport: cut, and put together again.
+//! Fragmentation: messages longer than a frame of the transport are split and reassembled.
 
 use cenote_model::Result;
 
 use crate::codec::malformed;
 
-/// First byte of a frame that ends a message…
+/// First byte of a frame that ends a message.
 pub const PART_LAST: u8 = 0;
-/// …and of one that does not.
+/// First byte of a frame that does not.
 pub const PART_MORE: u8 = 1;
-/// Longest message: a transaction of a million updates, or the largest values with room to spare.
+/// Longest message: fits a transaction of a million updates, or the largest values.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
-/// Cuts a message into frames of at most `frame_max` bytes: for each the first byte and the rest.
+/// Splits a message into frames of at most `frame_max` bytes; yields the first byte and the rest
+/// of each.
 pub fn parts(message: &[u8], frame_max: usize) -> impl Iterator<Item = (u8, &[u8])> {
     let piece = frame_max.saturating_sub(1).max(1);
     let count = message.len().div_ceil(piece).max(1);
@@ -22,12 +23,12 @@ pub fn parts(message: &[u8], frame_max: usize) -> impl Iterator<Item = (u8, &[u8
     })
 }
 
-/// Puts messages together again.
+/// Reassembles messages.
 #[derive(Debug, Default)]
 pub struct Assembly(Vec<u8>);
 
 impl Assembly {
-    /// Takes the next frame; gives the message that it ends to `use_it`.
+    /// Takes the next frame; if it completes a message, calls `use_it` with the message.
     pub fn take<T>(&mut self, frame: &[u8], use_it: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
         let (flag, piece) = frame.split_first().ok_or_else(|| malformed("an empty frame"))?;
         match *flag {

@@ -1,10 +1,10 @@
-//! Encodings of how fast devices are.
+//! Encodings of device speeds.
 
 use cenote_model::{Profile, ProfilePoint, Result, Speed};
 
 use crate::codec::{Input, Wire, malformed, wire_struct};
 
-/// The bits of the number. Only numbers are taken: whoever compares or adds figures need not look.
+/// The bits of the number. Only finite numbers are accepted: code that compares or adds figures need not check.
 impl Wire for f64 {
     const BYTES_MIN: usize = 8;
     fn put(&self, out: &mut Vec<u8>) {

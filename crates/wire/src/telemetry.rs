@@ -1,4 +1,4 @@
-//! Encodings of what a store tells of itself.
+//! Encodings of a store's telemetry.
 
 use cenote_model::{
     ClientTelemetry, ContainerTelemetry, Counts, Flow, FlowEnd, FlowWhy, HISTOGRAM_BUCKETS, HeatRow, Histogram,
@@ -35,7 +35,8 @@ impl Wire for Histogram {
         self.counts.put(out);
         self.sum_ns.put(out);
     }
-    /// Buckets that are, in their order, once each: whoever uses them need not look.
+    /// Accepts only existing buckets, in order, once each: code that uses them need
+    /// not check.
     fn take(input: &mut Input<'_>) -> Result<Self> {
         let counts = Vec::<(u8, u64)>::take(input)?;
         let rises = counts.windows(2).all(|pair| pair[0].0 < pair[1].0);

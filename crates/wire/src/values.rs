@@ -76,7 +76,7 @@ impl Wire for Sums {
         Ok(Self::Many(sums))
     }
 }
-/// 0, or 1 and how it is compressed: the lengths of the units less one.
+/// 0, or 1 and the compression: codec, shuffle, grain, run length, and the lengths of the units minus one.
 impl Wire for Encoding {
     const BYTES_MIN: usize = 1;
     fn put(&self, out: &mut Vec<u8>) {
@@ -243,7 +243,7 @@ wire_enum!(Request, 1, "request", {
     47 => Moved,
 });
 
-/// The lengths of all keys and values, then their bytes: neither end looks at each record's bytes.
+/// The lengths of all keys and values, then their bytes: neither end visits each record's bytes.
 impl Wire for Records {
     const BYTES_MIN: usize = 4;
     fn put(&self, out: &mut Vec<u8>) {

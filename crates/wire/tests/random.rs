@@ -4,7 +4,7 @@
 use cenote_model::*;
 use cenote_wire::*;
 
-/// splitmix64: enough randomness for inputs, and no dependency.
+/// splitmix64: random enough for inputs, and no dependency.
 struct Random(u64);
 
 impl Random {
@@ -566,14 +566,14 @@ fn hostile_bytes_are_refused() {
     for _ in 0..4000 {
         bytes.clear();
         encode_request(random.next(), &random.request(), &mut bytes);
-        // Cut short anywhere: always an error.
+        // Truncated anywhere: always an error.
         let cut = random.below(bytes.len() as u64) as usize;
         assert!(decode_request(&bytes[..cut]).is_err());
         // Bytes after the end: always an error.
         bytes.push(0);
         assert!(decode_request(&bytes).is_err());
         bytes.pop();
-        // Some bytes changed: an error or some other message, which then survives its own round trip.
+        // Some bytes changed: an error or another message, which then survives its own round trip.
         for _ in 0..=random.below(4) {
             let at = random.below(bytes.len() as u64) as usize;
             bytes[at] = if random.flag() { random.next() as u8 } else { 0xff };
@@ -633,7 +633,8 @@ fn another_version_is_named() {
     assert!(error.to_string().contains(&format!("version {WIRE_VERSION}")), "{error}");
 }
 
-/// Figures that are no numbers, or such as no device has, are refused: policies calculate with them.
+/// Figures that are not numbers, or impossible for a device, are refused: policies calculate with
+/// them.
 #[test]
 fn figures_are_numbers() {
     let good = Speed { read_latency_ns: 1.0, write_latency_ns: 0.0, read_bandwidth: 1.0, write_bandwidth: 1.0 };
