@@ -1,4 +1,5 @@
-//! Old references that a program reads as references of HDF5 1.12 (`H5T_STD_REF`), as HDF5's tools do.
+//! Old references (`H5T_STD_REF_OBJ`, `H5T_STD_REF_DSETREG`) that a program reads as those of HDF5 1.12
+//! (`H5T_STD_REF`), as HDF5's tools do.
 //!
 //! HDF5 converts them itself only in native files: here they name objects by number.
 

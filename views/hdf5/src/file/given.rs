@@ -1,10 +1,10 @@
 //! Files left to HDF5's own connector: files in memory, files of a program's own drivers, and native files that are changed.
 //!
-//! A file that a program keeps out of file systems does not belong into a store, nor do changes of existing native files. A
-//! connector cannot decline a file: HDF5 takes what it returns for a file of its own. So HDF5's own connector opens such a
-//! file under another id. When HDF5 runs its step after opening, the two ids exchange their objects: from then on the
-//! program's id is that of a native file, and no call about it comes here. The exchange needs two functions that are in
-//! every libhdf5, though not in its headers; without them such files are refused.
+//! A file that a program keeps out of file systems does not belong in a store, nor do changes to existing native files. A
+//! connector cannot decline a file: HDF5 treats whatever the connector returns as one of its files. So HDF5's own connector
+//! opens such a file under another id. When HDF5 runs its step after opening, the two ids exchange their objects: from then
+//! on the program's id is that of a native file, and no call about it comes here. The exchange needs two functions that are
+//! in every libhdf5, though not in its headers; without them such files are refused.
 //!
 //! This module must not know what is in such files.
 

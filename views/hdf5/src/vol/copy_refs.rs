@@ -1,6 +1,6 @@
-//! Old references in what `H5Ocopy` copies. With `H5O_COPY_EXPAND_REFERENCE_FLAG` their targets are copied too and the references
-//! point to the copies; otherwise they become null where HDF5 makes them so. References inside compounds and variable-length parts
-//! stay unchanged, as in HDF5.
+//! Old references (`H5T_STD_REF_OBJ`, `H5T_STD_REF_DSETREG`) in what `H5Ocopy` copies. With `H5O_COPY_EXPAND_REFERENCE_FLAG` their
+//! targets are copied too and the references point to the copies; otherwise they become null where HDF5 makes them so. References
+//! inside compounds and variable-length parts stay unchanged, as in HDF5.
 
 use std::ffi::c_int;
 

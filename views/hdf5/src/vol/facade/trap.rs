@@ -1,4 +1,4 @@
-//! A metadata cache that can only fail, for libhdf5's attempts to read the heap of a native file that does not exist.
+//! A metadata cache that can only fail, so that libhdf5 reads no heap where no native file exists.
 //!
 //! Calls about old region references get a real file structure ([`crate::regions`]). If libhdf5 looks for a heap in any other
 //! call, it looks in what it takes for its file structure. The metadata cache there is this block: it says that a "cache image" of
