@@ -44,7 +44,7 @@ impl Container {
     fn info(&self, py: Python<'_>) -> PyResult<ContainerInfo> {
         py.detach(|| self.0.info()).map(ContainerInfo::from).map_err(raise)
     }
-    /// Change settings; None keeps one.
+    /// Change settings; None leaves one unchanged.
     #[pyo3(signature = (durability = None, quota = None, policy = None, owner_uid = None, owner_gid = None, mode = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords of Python's")]
     fn set(

@@ -421,7 +421,7 @@ impl Files {
     fn chmod(&self, py: Python<'_>, path: FsPath, mode: u32) -> PyResult<()> {
         self.set(py, &path, &SetAttr { mode: Some(mode), ..SetAttr::default() })
     }
-    /// Change owner and group; -1 keeps one.
+    /// Change owner and group; -1 leaves one unchanged.
     fn chown(&self, py: Python<'_>, path: FsPath, uid: i64, gid: i64) -> PyResult<()> {
         let id = |id: i64| u32::try_from(id).ok();
         self.set(py, &path, &SetAttr { uid: id(uid), gid: id(gid), ..SetAttr::default() })

@@ -160,7 +160,7 @@ class Container:
         owner_gid: int | None = None,
         mode: int | None = None,
     ) -> None:
-        """Change settings; None keeps one."""
+        """Change settings; None leaves one unchanged."""
     def snapshot(self, name: str, replace: bool = False) -> None:
         """Keep its present content for reading, under a name; no data are copied."""
     def snapshots(self) -> list[SnapshotInfo]:
@@ -387,9 +387,9 @@ class Transaction:
         """Share `size` bytes at `offset` of `source`, as they are at the commit, into `object` at `at`, without a
         copy."""
     def expect_none(self, index: Index, prefix: Buffer) -> None:
-        """Let the commit raise Conflict if a record's key begins with `prefix`, before the transaction's changes."""
+        """Make the commit raise Conflict if a record's key begins with `prefix`, before the transaction's changes."""
     def expect_size(self, object: Object, size: int) -> None:
-        """Let the commit raise Conflict unless the object then has this size."""
+        """Make the commit raise Conflict unless the object then has this size."""
     def commit(self) -> int:
         """Apply everything, or nothing. Returns the epoch."""
     def abort(self) -> None:
@@ -565,7 +565,7 @@ class Files:
     def chmod(self, path: _Path, mode: int) -> None:
         """Change permissions."""
     def chown(self, path: _Path, uid: int, gid: int) -> None:
-        """Change owner and group; -1 keeps one."""
+        """Change owner and group; -1 leaves one unchanged."""
     def utime(self, path: _Path, ns: tuple[int, int] | None = None) -> None:
         """Set the times of last access and modification, in nanoseconds since 1970; the present time if None."""
     def truncate(self, path: _Path, size: int) -> None:

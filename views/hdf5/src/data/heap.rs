@@ -23,7 +23,7 @@ const LEASE_FIRST: u64 = 64 << 10;
 const LEASE_MAX: u64 = 16 << 20;
 /// Bytes gathered before they are written.
 const PENDING_MAX: usize = 4 << 20;
-/// Bytes read around a blob: at first, and while reading goes on in order.
+/// Bytes read around a blob: at first, and at most during sequential reads.
 const WINDOW_FIRST: usize = 4 << 10;
 const WINDOW_MAX: usize = 1 << 20;
 

@@ -209,7 +209,7 @@ fn look_for(file: &fs::File, size: u64, path: &Path) -> Result<Seen> {
     }
 }
 
-/// What bytes are that begin with the signature.
+/// Parses bytes that begin with the signature.
 fn parse(bytes: &[u8], user_block: u64) -> Seen {
     match parse_snapshot(bytes) {
         Some((path, name)) => Seen::Snapshot(path, name),

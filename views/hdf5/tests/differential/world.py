@@ -170,7 +170,7 @@ class World:
         return sum(token(self, other) == mine for other in self.of_ours())
 
     def pick(self, rooms):
-        """An open identifier of one of these rooms; a file if there is none."""
+        """An open identifier of one of these kinds (rooms); a file if there is none."""
         held = [(room, i) for room in rooms for i in range(len(self.open[room]))]
         if not held:
             room, i = "F", self.r.randrange(len(self.open["F"])) if self.open["F"] else None
@@ -183,7 +183,7 @@ class World:
         return self.open[room][i]
 
     def have(self, room):
-        """True if an identifier of the room is open."""
+        """True if an identifier of this kind is open."""
         return bool(self.open[room])
 
     def place(self):

@@ -23,7 +23,7 @@ use crate::{Result, blob, dtype};
 /// Elements filled at a time.
 const FILL_ELEMENTS: usize = 16 << 10;
 
-/// What a call selects.
+/// The selections of a call.
 struct Asked {
     mem: Hid,
     file: Hid,
