@@ -19,7 +19,7 @@ impl Container {
     pub fn changes(&self, indices: &[IndexId], objects: &[ObjectId]) -> Result<Changes> {
         let container = self.id();
         let session = self.store().session()?;
-        let attachment = session.attachment();
+        let attachment = session.home(container).channel.attachment();
         let readers = &attachment.readers;
         // The instance first: a word of a later one must not pass for one of an earlier.
         let instance = readers.instance();

@@ -7,14 +7,16 @@ use cenote_model::{
     IndexId, IndexKey, KeyCode, ObjectId, ObjectKey, Request, Response, Result, Update, VerifyReport,
 };
 
-use crate::data::arena::Class;
-use crate::data::queue::{Subject, Together};
+use crate::answer::surprise;
 use crate::index::Index;
+use crate::link::arena::Class;
+use crate::link::queue::Together;
+use crate::link::subject::Subject;
 use crate::object::Object;
 use crate::op::Op;
 use crate::session::Session;
-use crate::snapshot::Pin;
-use crate::store::{Store, surprise};
+use crate::session::pins::Pin;
+use crate::store::Store;
 
 /// Objects created with one message.
 const CREATES_MAX: usize = 4096;
@@ -56,7 +58,7 @@ impl Container {
     }
     fn with(store: &Store, session: &Session, info: &ContainerInfo, pin: Option<Pin>) -> Self {
         let label: Arc<str> = info.label.as_str().into();
-        session.learn_label(info.id, &label);
+        session.shared.names.learn_label(info.id, &label);
         let class = Class { durability: info.spec.durability, policy: info.spec.policy.clone() };
         let block_shift = info.spec.block_shift;
         let had_quota = info.spec.quota_bytes != 0;
@@ -100,7 +102,7 @@ impl Container {
     }
     /// As it stands.
     pub fn info(&self) -> Result<ContainerInfo> {
-        match self.inner.store.session()?.request(Request::ContainerById { id: self.id() })? {
+        match self.inner.store.session()?.home(self.id()).request(Request::ContainerById { id: self.id() })? {
             Response::Container(info) => Ok(info),
             other => Err(surprise("a container", &other)),
         }
@@ -120,23 +122,23 @@ impl Container {
         let block_shift = self.block_shift(block_shift)?;
         let object = self.object(id.unwrap_or_else(|| ObjectId(crate::ids::random())));
         let session = self.inner.store.session()?;
-        session.check_writable()?;
+        session.home(self.id()).channel.check_writable()?;
         let update = Update::ObjectCreate { key: object.key(), block_shift };
         let subject = Subject::Create(object.cache(&session));
-        let ticket = session.queue.push(&session, vec![update], vec![subject], 0, &Together::Not);
-        session.keep();
-        Ok((object, Op::of(&session, Some(ticket))))
+        let ticket = session.home(self.id()).queue.push(vec![update], vec![subject], 0, &Together::Not);
+        session.home(self.id()).keep();
+        Ok((object, Op::of(&session, self.id(), Some(ticket))))
     }
     /// Many new objects; a code for each.
     pub fn create_objects(&self, ids: &[ObjectId], block_shift: Option<u8>) -> Result<Vec<KeyCode>> {
         let block_shift = self.block_shift(block_shift)?;
         let session = self.inner.store.session()?;
-        session.check_writable()?;
+        session.home(self.id()).channel.check_writable()?;
         let mut all = Vec::with_capacity(ids.len());
         for ids in ids.chunks(CREATES_MAX) {
             let key = |object: &ObjectId| ObjectKey { container: self.id(), object: *object };
             let updates = ids.iter().map(|id| Update::ObjectCreate { key: key(id), block_shift }).collect();
-            match session.request(Request::Apply { checks: Vec::new(), updates, atomic: false })? {
+            match session.home(self.id()).request(Request::Apply { checks: Vec::new(), updates, atomic: false })? {
                 Response::Applied { codes, .. } if codes.is_empty() => all.resize(all.len() + ids.len(), KeyCode::Ok),
                 Response::Applied { mut codes, .. } => all.append(&mut codes),
                 other => return Err(surprise("codes", &other)),
@@ -155,7 +157,11 @@ impl Container {
     }
     /// Up to `limit` ids greater than `after`, ascending.
     pub fn objects(&self, after: Option<ObjectId>, limit: u32) -> Result<Vec<ObjectId>> {
-        match self.inner.store.session()?.request(Request::ObjectList { container: self.id(), after, limit })? {
+        match self.inner.store.session()?.home(self.id()).request(Request::ObjectList {
+            container: self.id(),
+            after,
+            limit,
+        })? {
             Response::Objects(ids) => Ok(ids),
             other => Err(surprise("object ids", &other)),
         }
@@ -173,7 +179,7 @@ impl Container {
     /// The index of that id, made if it is not there.
     pub fn open_index(&self, id: IndexId) -> Result<Index> {
         let index = self.index(id);
-        match self.inner.store.session()?.request(Request::IndexExists { key: index.key() })? {
+        match self.inner.store.session()?.home(self.id()).request(Request::IndexExists { key: index.key() })? {
             Response::Exists(true) => return Ok(index),
             Response::Exists(false) => {}
             other => return Err(surprise("whether it exists", &other)),
@@ -190,7 +196,11 @@ impl Container {
     }
     /// Up to `limit` ids greater than `after`, ascending.
     pub fn indices(&self, after: Option<IndexId>, limit: u32) -> Result<Vec<IndexId>> {
-        match self.inner.store.session()?.request(Request::IndexList { container: self.id(), after, limit })? {
+        match self.inner.store.session()?.home(self.id()).request(Request::IndexList {
+            container: self.id(),
+            after,
+            limit,
+        })? {
             Response::Indices(ids) => Ok(ids),
             other => Err(surprise("index ids", &other)),
         }

@@ -7,13 +7,14 @@ use cenote_model::{
     ContainerId, ContainerInfo, ContainerSpec, Error, IndexId, IndexKey, Records, Request, Response, Result, Update,
 };
 
+use crate::answer::{is_refusal, surprise};
 use crate::container::Container;
-use crate::data::cache::Version;
-use crate::data::read;
+use crate::data::source;
 use crate::index::{Index, IndexVersion, check_key};
+use crate::link::Link;
+use crate::map::cache::Version;
 use crate::records::{LOAD_BYTES, LOAD_RECORDS, RecordCache, Stamp};
-use crate::session::Session;
-use crate::store::{Store, check_label, check_value, is_refusal, surprise};
+use crate::store::{Store, check_label, check_value};
 
 /// An index that a new container is to begin with, and its records.
 pub type FirstRecords<'a> = (IndexId, Vec<(&'a [u8], Vec<u8>)>);
@@ -74,8 +75,8 @@ impl Store {
             }
         }
         let session = self.session()?;
-        let instance = session.attachment().instance;
-        let applied = apply(&session, updates, || format!("container `{label}`"))?;
+        let instance = session.root().channel.attachment().instance;
+        let applied = apply(session.root(), updates, || format!("container `{label}`"))?;
         let Response::Applied { words, created: Some(id), .. } = applied else {
             return Err(surprise("a container", &applied));
         };
@@ -101,17 +102,18 @@ impl Store {
     /// small objects are, which reads of them know from then on. One message for who is about to read most of a small container.
     pub fn container_content(&self, id: ContainerId) -> Result<Content> {
         let session = self.session()?;
-        let instance = session.attachment().instance;
+        let instance = session.root().channel.attachment().instance;
         let request = Request::ContainerContent { id, limit: LOAD_RECORDS, bytes_max: LOAD_BYTES };
-        let found = match session.request(request)? {
+        let found = match session.root().request(request)? {
             Response::Content(found) => *found,
             other => return Err(surprise("what is in a container", &other)),
         };
         let container = Container::new(self, &session, &found.info);
-        let is_current = session.attachment().is_current() && session.attachment().instance == instance;
+        let is_current = session.root().channel.attachment().is_current()
+            && session.root().channel.attachment().instance == instance;
         for (object, map) in found.maps.iter().filter(|_| is_current) {
             // What is out of reach is an error for who reads it.
-            if let Ok(pieces) = read::resolve(&session, map) {
+            if let Ok(pieces) = source::resolve(session.root(), map) {
                 let cache = container.object(*object).cache(&session);
                 cache.learn(Version { instance, word: map.version }, map.size, 0, map.covered_to, pieces);
             }
@@ -128,10 +130,10 @@ impl Store {
 }
 
 /// Applies updates as one; `subject` names what they are about.
-pub(crate) fn apply(session: &Session, updates: Vec<Update>, subject: impl FnOnce() -> String) -> Result<Response> {
-    session.check_writable()?;
+pub(crate) fn apply(link: &Link, updates: Vec<Update>, subject: impl FnOnce() -> String) -> Result<Response> {
+    link.channel.check_writable()?;
     // Atomic, so that a refusal says why.
-    match session.request(Request::Apply { checks: Vec::new(), updates, atomic: true }) {
+    match link.request(Request::Apply { checks: Vec::new(), updates, atomic: true }) {
         // The engine knows containers by number.
         Err(error) if is_refusal(&error) => {
             Err(Error::new(error.kind(), subject()).because(error.cause()).try_next(error.next_step()))

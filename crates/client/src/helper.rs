@@ -13,7 +13,7 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
 use crate::fork_generation;
-use crate::session::find_program;
+use crate::link::find_program;
 
 /// Variables that would have the program go through a view itself.
 const NOT_ITS: [&str; 2] = ["LD_PRELOAD", "HDF5_VOL_CONNECTOR"];

@@ -7,12 +7,15 @@ use cenote_model::{
     VALUE_BYTES_MAX,
 };
 
+use crate::answer::surprise;
 use crate::container::Container;
-use crate::data::queue::{Subject, Together};
+use crate::link::Link;
+use crate::link::queue::Together;
+use crate::link::subject::Subject;
 use crate::op::Op;
 use crate::records::{Answer, LOAD_BYTES, LOAD_RECORDS, RecordCache, Stamp};
 use crate::session::Session;
-use crate::store::{Store, surprise};
+use crate::store::Store;
 
 /// Bytes of records in one message.
 const MESSAGE_BYTES: usize = 512 << 10;
@@ -72,7 +75,7 @@ impl Index {
     pub fn pin(&self, guard: &Index, seen: IndexVersion) -> Result<()> {
         let session = self.container.store().session()?;
         if let Some(cache) = &self.cache {
-            cache.pin(&session, self.key(), guard.key(), seen.0);
+            cache.pin(&self.home(&session).channel, self.key(), guard.key(), seen.0);
         }
         Ok(())
     }
@@ -85,11 +88,11 @@ impl Index {
     /// True while a pin of this process holds.
     pub fn is_pinned(&self) -> bool {
         let Some(cache) = &self.cache else { return false };
-        self.container.store().session().is_ok_and(|session| cache.is_pinned(&session, self.key()))
+        self.container.store().session().is_ok_and(|session| cache.is_pinned(&self.home(&session).channel, self.key()))
     }
     /// Its version: a look at shared memory, no message. Equal versions: nobody changed it between.
     pub fn version(&self) -> Result<IndexVersion> {
-        Ok(IndexVersion(Stamp::now(&*self.container.store().session()?, self.key())))
+        Ok(IndexVersion(Stamp::now(&self.home(&*self.container.store().session()?).channel, self.key())))
     }
     pub(crate) fn cache(&self) -> Option<&Arc<RecordCache>> {
         self.cache.as_ref()
@@ -97,6 +100,11 @@ impl Index {
     /// Its full name.
     pub fn key(&self) -> IndexKey {
         IndexKey { container: self.container.id(), index: self.id }
+    }
+    /// The link to the engine that has it.
+    #[inline]
+    fn home<'a>(&self, session: &'a Session) -> &'a Link {
+        session.home(self.container.id())
     }
     pub(crate) fn store(&self) -> &Store {
         self.container.store()
@@ -136,9 +144,9 @@ impl Index {
         update: impl Fn(&T) -> Update,
     ) -> Result<Vec<KeyCode>> {
         let session = self.container.store().session()?;
-        session.check_writable()?;
+        self.home(&session).channel.check_writable()?;
         let _under_way = self.cache.as_ref().map(RecordCache::begin_change);
-        let stamp = self.cache.as_ref().map(|cache| cache.stamp(&session, self.key()));
+        let stamp = self.cache.as_ref().map(|cache| cache.stamp(&self.home(&session).channel, self.key()));
         let mut codes = vec![KeyCode::Invalid; all.len()];
         let mut next = 0;
         loop {
@@ -156,31 +164,31 @@ impl Index {
             }
             // Worth remembering is what one message can hold.
             let kept = stamp.filter(|_| updates.len() == all.len()).map(|stamp| (stamp, updates.clone()));
-            match session.request(Request::Apply { checks: Vec::new(), updates, atomic: false })? {
+            match self.home(&session).request(Request::Apply { checks: Vec::new(), updates, atomic: false })? {
                 Response::Applied { codes: answers, .. } => {
                     if let (Some((before, updates)), Some(cache)) = (&kept, &self.cache)
                         && answers.iter().all(|code| *code == KeyCode::Ok)
                     {
                         let changes = updates.iter().filter_map(record_of);
-                        cache.changed(*before, cache.stamp(&session, self.key()), false, changes);
+                        cache.changed(*before, cache.stamp(&self.home(&session).channel, self.key()), false, changes);
                     } else if let Some(cache) = &self.cache {
                         cache.unpin(); // it was not told of these
                     }
                     for (position, place) in places.into_iter().enumerate() {
                         codes[place] = answers.get(position).copied().unwrap_or(KeyCode::Ok);
                     }
-                    self.check_there(&session, &codes)?;
+                    self.check_there(self.home(&session), &codes)?;
                 }
                 other => return Err(surprise("codes", &other)),
             }
         }
     }
     /// A change of a record finds no index: an error of its own, so that it is not taken for a missing record.
-    fn check_there(&self, session: &Session, codes: &[KeyCode]) -> Result<()> {
+    fn check_there(&self, link: &Link, codes: &[KeyCode]) -> Result<()> {
         if !codes.contains(&KeyCode::NotFound) {
             return Ok(());
         }
-        match session.ask(Request::IndexExists { key: self.key() })? {
+        match link.channel.ask(Request::IndexExists { key: self.key() })? {
             Response::Exists(false) => {
                 Err(Error::new(ErrorKind::NotFound, self.name()).try_next("make it: `create_index` or `open_index`"))
             }
@@ -202,10 +210,10 @@ impl Index {
         for key in keys {
             check_key(key)?;
         }
-        let mut answer = cache.get(cache.stamp(&session, self.key()), keys);
+        let mut answer = cache.get(cache.stamp(&self.home(&session).channel, self.key()), keys);
         if let Answer::Load(from) = answer {
-            self.load(&session, cache, &from)?;
-            answer = cache.get(cache.stamp(&session, self.key()), keys);
+            self.load(self.home(&session), cache, &from)?;
+            answer = cache.get(cache.stamp(&self.home(&session).channel, self.key()), keys);
         }
         match answer {
             Answer::Known(values) => Ok(Some(values)),
@@ -213,8 +221,8 @@ impl Index {
         }
     }
     /// Asks for many records, most likely all, of an index that this process is to know.
-    fn load(&self, session: &Session, cache: &RecordCache, from: &NextFrom) -> Result<()> {
-        let asked = cache.stamp(session, self.key());
+    fn load(&self, link: &Link, cache: &RecordCache, from: &NextFrom) -> Result<()> {
+        let asked = cache.stamp(&link.channel, self.key());
         let request = Request::Next {
             index: self.key(),
             from: from.clone(),
@@ -222,7 +230,7 @@ impl Index {
             limit: LOAD_RECORDS,
             bytes_max: LOAD_BYTES,
         };
-        match session.request(request)? {
+        match link.request(request)? {
             Response::Records { records, more } => cache.learn_many(asked, from, &records, more),
             other => return Err(surprise("records", &other)),
         }
@@ -233,7 +241,7 @@ impl Index {
         for key in keys {
             check_key(key)?;
         }
-        let asked = self.cache.as_ref().map(|cache| (cache, cache.stamp(&session, self.key())));
+        let asked = self.cache.as_ref().map(|cache| (cache, cache.stamp(&self.home(&session).channel, self.key())));
         let mut all = Vec::with_capacity(keys.len());
         let every_key = keys;
         for keys in keys.chunks(MESSAGE_RECORDS) {
@@ -242,7 +250,7 @@ impl Index {
             while !rest.is_empty() {
                 let some = &rest[..at_once.min(rest.len())];
                 let request = Request::Get { index: self.key(), keys: some.iter().map(|key| key.to_vec()).collect() };
-                match session.request(request) {
+                match self.home(&session).request(request) {
                     Ok(Response::Values(mut values)) if values.len() == some.len() => {
                         rest = &rest[some.len()..];
                         all.append(&mut values);
@@ -266,7 +274,7 @@ impl Index {
     pub fn get_one(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         if let Some(cache) = &self.cache {
             let session = self.container.store().session()?;
-            if let Some(known) = cache.get_one(cache.stamp(&session, self.key()), key) {
+            if let Some(known) = cache.get_one(cache.stamp(&self.home(&session).channel, self.key()), key) {
                 return Ok(known);
             }
         }
@@ -302,20 +310,22 @@ impl Index {
         let session = self.container.store().session()?;
         let mut asked = None;
         if let Some(cache) = &self.cache {
-            let mut answer = cache.next(cache.stamp(&session, self.key()), prefix, &from, limit as usize);
+            let mut answer =
+                cache.next(cache.stamp(&self.home(&session).channel, self.key()), prefix, &from, limit as usize);
             if let Answer::Load(end) = answer {
-                self.load(&session, cache, &end)?;
-                answer = cache.next(cache.stamp(&session, self.key()), prefix, &from, limit as usize);
+                self.load(self.home(&session), cache, &end)?;
+                answer =
+                    cache.next(cache.stamp(&self.home(&session).channel, self.key()), prefix, &from, limit as usize);
             }
             if let Answer::Known(found) = answer {
                 return Ok(found);
             }
-            let whole = matches!(from, NextFrom::Start).then(|| cache.stamp(&session, self.key()));
+            let whole = matches!(from, NextFrom::Start).then(|| cache.stamp(&self.home(&session).channel, self.key()));
             asked = whole.map(|asked| (cache, asked));
         }
         let bytes_max = MESSAGE_BYTES as u32;
         let request = Request::Next { index: self.key(), from, prefix: prefix.to_vec(), limit, bytes_max };
-        match session.request(request)? {
+        match self.home(&session).request(request)? {
             Response::Records { records, more } => {
                 if let Some((cache, asked)) = asked
                     && !more
@@ -349,7 +359,7 @@ impl Index {
     /// Starts a put.
     pub fn launch_put(&self, key: &[u8], value: &[u8]) -> Result<Op> {
         let session = self.container.store().session()?;
-        session.check_writable()?;
+        self.home(&session).channel.check_writable()?;
         check_key(key)?;
         if value.len() > VALUE_BYTES_MAX {
             return Err(Error::new(ErrorKind::InvalidInput, self.name())
@@ -360,9 +370,9 @@ impl Index {
         if let Some(cache) = &self.cache {
             cache.unpin(); // it is not told of this
         }
-        let ticket = session.queue.push(&session, vec![update], vec![subject], 0, &Together::Not);
-        session.keep();
-        Ok(Op::of(&session, Some(ticket)))
+        let ticket = self.home(&session).queue.push(vec![update], vec![subject], 0, &Together::Not);
+        self.home(&session).keep();
+        Ok(Op::of(&session, self.container.id(), Some(ticket)))
     }
 }
 

@@ -3,14 +3,31 @@
 //! One data path serves both ways to reach a store: an engine inside this process, or a daemon behind a
 //! shared-memory ring. Control messages go to whichever it is; bytes go straight to mapped segments and files.
 //! This room must not know what is on media nor how messages are encoded.
+//!
+//! # Which file may import which
+//!
+//! A file or folder imports only those before it in this order, so that a store can come to have several engines without
+//! a change of what lies below sessions:
+//!
+//! 1. `sync`, `ids`, `options`, `answer`: no state.
+//! 2. `map`: what is known of objects' maps, and the source of each piece's bytes.
+//! 3. `link`: what belongs to one engine. Inside of it `records`: what is known of indices.
+//! 4. `data`: bytes in and out, over one link.
+//! 5. `session`: all links of one store, and which of them is the home of a container.
+//! 6. Handles that users hold: `store`, `container`, `object`, `index`, `transaction` and the files beside them. They
+//!    import each other.
 
+mod answer;
 mod changes;
 mod container;
 mod content;
 mod data;
+mod destroy;
 mod helper;
 mod ids;
 mod index;
+mod link;
+mod map;
 mod meeting;
 mod object;
 mod op;
@@ -46,9 +63,9 @@ pub use cenote_server::Destroyed;
 pub use changes::Changes;
 pub use container::Container;
 pub use content::{Content, FirstIndex, FirstRecords};
-pub use data::queue::Settling;
 pub use helper::Helper;
 pub use index::{Index, IndexVersion, Record};
+pub use link::queue::Settling;
 pub use object::Object;
 pub use op::Op;
 pub use options::{Mode, OpenOptions};
@@ -63,7 +80,7 @@ pub use window::{WindowFile, Working};
 /// The `cenote` program: what `CENOTE_BIN` names, else `cenote` beside this program, beside the library that contains this
 /// code, or in `PATH`.
 pub fn program() -> Result<std::path::PathBuf> {
-    session::find_program()
+    link::find_program()
 }
 
 /// The placement policies that a container can have: their names, and what each does.

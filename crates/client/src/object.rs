@@ -8,18 +8,19 @@ use cenote_model::{
     Durability, Error, ErrorKind, FlushTarget, ObjectId, ObjectKey, ObjectStat, Request, Response, Result, Update,
 };
 
+use crate::answer::surprise;
 use crate::container::Container;
-use crate::data::arena::{Arena, Class};
-use crate::data::cache::ObjectCache;
-use crate::data::pieces::Seek;
-use crate::data::queue::{Ticket, Together};
 use crate::data::{append, read, write};
+use crate::link::Link;
+use crate::link::arena::{Arena, Class};
+use crate::link::queue::{Ticket, Together};
+use crate::map::cache::ObjectCache;
+use crate::map::pieces::Seek;
 use crate::op::Op;
 use crate::premise::Premise;
 use crate::reserve::Reserve;
 use crate::session::Session;
 use crate::staged::Staged;
-use crate::store::surprise;
 use crate::view::View;
 
 /// An object: an array of blocks with a recorded size in bytes. Cheap to clone. Calls may come from any thread.
@@ -31,10 +32,10 @@ pub struct Object {
     /// How writes by this handle are placed and when they are acknowledged, if not as the container says.
     mode: Option<Durability>,
     /// What this process's session knows of it. Looked up at first use, and again after a fork.
-    cached: ArcSwapOption<Known>,
+    cached: ArcSwapOption<KnownObject>,
 }
 
-struct Known {
+struct KnownObject {
     generation: u64,
     cache: Arc<ObjectCache>,
     arena: Arc<Arena>,
@@ -94,6 +95,11 @@ impl Object {
     pub(crate) fn name(&self) -> String {
         format!("object {} of {}", self.id, self.container.name())
     }
+    /// The link to the engine that has it.
+    #[inline]
+    pub(crate) fn home<'a>(&self, session: &'a Session) -> &'a Arc<Link> {
+        session.home(self.container.id())
+    }
     pub(crate) fn cache(&self, session: &Session) -> Arc<ObjectCache> {
         self.known(session, |known| known.cache.clone())
     }
@@ -101,17 +107,20 @@ impl Object {
         self.known(session, |known| known.arena.clone())
     }
     #[inline]
-    fn known<T>(&self, session: &Session, with: impl FnOnce(&Known) -> T) -> T {
+    fn known<T>(&self, session: &Session, with: impl FnOnce(&KnownObject) -> T) -> T {
         let known = self.cached.load();
         match &*known {
             Some(known) if known.generation == session.generation => with(known),
             _ => {
-                let cache = session.objects.get(self.key(), session.queue.settled());
+                let cache = session.object(self.key());
                 if cenote_policy::is_tracking(&self.container.inner.class.policy) {
                     cache.set_tiered();
                 }
-                let known =
-                    Arc::new(Known { generation: session.generation, cache, arena: session.arenas.of(&self.class()) });
+                let known = Arc::new(KnownObject {
+                    generation: session.generation,
+                    cache,
+                    arena: self.home(session).space.arenas.of(&self.class()),
+                });
                 self.cached.store(Some(known.clone()));
                 with(&known)
             }
@@ -119,7 +128,13 @@ impl Object {
     }
     /// Size, block size, use.
     pub fn stat(&self) -> Result<ObjectStat> {
-        match self.container.store().session()?.request(Request::ObjectStat { key: self.key() })? {
+        match self
+            .container
+            .store()
+            .session()?
+            .home(self.container.id())
+            .request(Request::ObjectStat { key: self.key() })?
+        {
             Response::Stat(stat) => Ok(stat),
             other => Err(surprise("the state of an object", &other)),
         }
@@ -132,13 +147,13 @@ impl Object {
     /// Its recorded size in bytes: without a message if what this process knows of it still holds.
     pub fn size(&self) -> Result<u64> {
         let session = self.container.store().session()?;
-        self.known(&session, |known| read::size_of(&session, &known.cache))
+        self.known(&session, |known| read::size_of(self.home(&session), &known.cache))
     }
     /// Its recorded size, and how many bytes it takes, in allocation units: without a message if what this process
     /// knows of it still holds.
     pub fn usage(&self) -> Result<(u64, u64)> {
         let session = self.container.store().session()?;
-        match self.known(&session, |known| read::usage_of(&session, &known.cache))? {
+        match self.known(&session, |known| read::usage_of(self.home(&session), &known.cache))? {
             Some(usage) => Ok(usage),
             None => self.stat().map(|stat| (stat.size, stat.taken_bytes)),
         }
@@ -146,24 +161,25 @@ impl Object {
     /// The first offset from `offset` on that has data, as extents begin; `None` if there is none before the end.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
         let session = self.container.store().session()?;
-        self.known(&session, |known| read::seek(&session, &known.cache, offset, Seek::Data))
+        self.known(&session, |known| read::seek(self.home(&session), &known.cache, offset, Seek::Data))
     }
     /// The first offset from `offset` on that is in a hole, or the size if there is none before it; `None` from the end on.
     pub fn next_hole(&self, offset: u64) -> Result<Option<u64>> {
         let session = self.container.store().session()?;
-        self.known(&session, |known| read::seek(&session, &known.cache, offset, Seek::Hole))
+        self.known(&session, |known| read::seek(self.home(&session), &known.cache, offset, Seek::Hole))
     }
     /// Reads at a byte offset. Holes are zeros. Returns the bytes before the recorded size; the rest of `buf` is untouched.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let session = self.container.store().session()?;
-        self.known(&session, |known| read::read_at(&session, &known.cache, offset, buf)).map(|done| done.bytes)
+        self.known(&session, |known| read::read_at(self.home(&session), &known.cache, offset, buf))
+            .map(|done| done.bytes)
     }
     /// Reads many byte ranges at once; what lies past the recorded size reads as zeros.
     pub fn readv(&self, parts: &mut [(u64, &mut [u8])]) -> Result<()> {
         let session = self.container.store().session()?;
         let cache = self.cache(&session);
         for (offset, buf) in parts {
-            let done = read::read_at(&session, &cache, *offset, buf)?;
+            let done = read::read_at(self.home(&session), &cache, *offset, buf)?;
             buf[done.bytes..].fill(0);
         }
         Ok(())
@@ -172,10 +188,10 @@ impl Object {
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let session = self.container.store().session()?;
         match self.launch(&session, &[(offset, bytes)], &Together::Not, true)? {
-            Some(ticket) => session.queue.wait(&session, &ticket)?,
+            Some(ticket) => self.home(&session).queue.wait(&ticket)?,
             None => return self.check_exists(&session),
         }
-        self.written_through().map_or(Ok(()), |key| flush(&session, key))
+        self.written_through().map_or(Ok(()), |key| flush(self.home(&session), key))
     }
     /// Writes at the end, wherever that is by then; returns where it was. Of processes that append at once each one's bytes
     /// are there whole, in some order, once.
@@ -183,19 +199,19 @@ impl Object {
         let session = self.container.store().session()?;
         let at = self.known(&session, |known| {
             let target = write::Target { object: &known.cache, container: self.container.id(), arena: &known.arena };
-            append::append(&session, &target, bytes)
+            append::append(self.home(&session), &target, bytes)
         })?;
-        self.written_through().map_or(Ok(()), |key| flush(&session, key))?;
+        self.written_through().map_or(Ok(()), |key| flush(self.home(&session), key))?;
         Ok(at)
     }
     /// Writes many byte ranges as one transaction.
     pub fn writev(&self, parts: &[(u64, &[u8])]) -> Result<()> {
         let session = self.container.store().session()?;
         match self.launch(&session, parts, &Together::Whole, true)? {
-            Some(ticket) => session.queue.wait(&session, &ticket)?,
+            Some(ticket) => self.home(&session).queue.wait(&ticket)?,
             None => return self.check_exists(&session),
         }
-        self.written_through().map_or(Ok(()), |key| flush(&session, key))
+        self.written_through().map_or(Ok(()), |key| flush(self.home(&session), key))
     }
     fn launch(
         &self,
@@ -206,12 +222,12 @@ impl Object {
     ) -> Result<Option<Ticket>> {
         self.known(session, |known| {
             let target = write::Target { object: &known.cache, container: self.container.id(), arena: &known.arena };
-            write::launch(session, &target, parts, together, here)
+            write::launch(self.home(session), &target, parts, together, here)
         })
     }
     /// Writing nothing to what is not there is an error all the same.
     fn check_exists(&self, session: &Session) -> Result<()> {
-        session.request(Request::ObjectStat { key: self.key() }).map(drop)
+        self.home(session).request(Request::ObjectStat { key: self.key() }).map(drop)
     }
     /// Reads whole blocks, range after range, into `buf`; what lies past the recorded size reads as zeros.
     pub fn read_blocks(&self, ranges: &[Range<u64>], buf: &mut [u8]) -> Result<()> {
@@ -280,23 +296,23 @@ impl Object {
     pub fn launch_write(&self, offset: u64, bytes: &[u8]) -> Result<Op> {
         let session = self.container.store().session()?;
         let ticket = self.launch(&session, &[(offset, bytes)], &Together::Not, false)?;
-        session.keep();
-        Ok(Op::of(&session, ticket).durable(self.written_through()))
+        self.home(&session).keep();
+        Ok(Op::of(&session, self.container.id(), ticket).durable(self.written_through()))
     }
     /// The same, safe from the death of this process when it returns: the engine carries it out if that comes before the
     /// operation is acknowledged. File I/O is done before this returns.
     pub fn launch_write_kept(&self, offset: u64, bytes: &[u8]) -> Result<Op> {
         let session = self.container.store().session()?;
         let ticket = self.launch(&session, &[(offset, bytes)], &Together::Kept, true)?;
-        session.keep();
-        Ok(Op::of(&session, ticket).durable(self.written_through()))
+        self.home(&session).keep();
+        Ok(Op::of(&session, self.container.id(), ticket).durable(self.written_through()))
     }
     /// The same on a premise: applied with what else is launched on it, or not at all. File I/O is done before this returns.
     pub fn launch_write_on(&self, premise: &Premise, offset: u64, bytes: &[u8]) -> Result<Op> {
         let session = self.container.store().session()?;
         let ticket = self.launch(&session, &[(offset, bytes)], &premise.together(), true)?;
-        session.keep();
-        Ok(Op::of(&session, ticket).durable(self.written_through()))
+        self.home(&session).keep();
+        Ok(Op::of(&session, self.container.id(), ticket).durable(self.written_through()))
     }
     /// Starts a read of `len` bytes; [`Op::wait_read`] gives them.
     pub fn launch_read(&self, offset: u64, len: usize) -> Result<Op> {
@@ -321,6 +337,6 @@ impl Object {
 }
 
 /// Waits until an object survives power loss.
-pub(crate) fn flush(session: &Session, key: ObjectKey) -> Result<()> {
-    session.request(Request::Flush { target: FlushTarget::Object(key) }).map(drop)
+pub(crate) fn flush(link: &Link, key: ObjectKey) -> Result<()> {
+    link.request(Request::Flush { target: FlushTarget::Object(key) }).map(drop)
 }

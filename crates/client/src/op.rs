@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use cenote_model::{Error, ErrorKind, ObjectKey, Result};
+use cenote_model::{ContainerId, Error, ErrorKind, ObjectKey, Result};
 
-use crate::data::cache::ObjectCache;
-use crate::data::queue::Ticket;
 use crate::data::read;
+use crate::link::Link;
+use crate::link::queue::Ticket;
+use crate::map::cache::ObjectCache;
 use crate::object::flush;
 use crate::session::Session;
 use crate::sync::lock;
@@ -14,6 +15,8 @@ use crate::sync::lock;
 /// An operation in flight. Dropping it does not stop it: a failure then shows in the next `wait_all` or `flush`.
 pub struct Op {
     session: Arc<Session>,
+    /// The container that it is about.
+    container: ContainerId,
     kind: Kind,
     /// An object that is to survive power loss before this is done.
     durable: Option<ObjectKey>,
@@ -39,8 +42,8 @@ struct ReadState {
 }
 
 impl Op {
-    pub(crate) fn of(session: &Arc<Session>, ticket: Option<Ticket>) -> Self {
-        Self { session: session.clone(), kind: ticket.map_or(Kind::Done, Kind::Queued), durable: None }
+    pub(crate) fn of(session: &Arc<Session>, container: ContainerId, ticket: Option<Ticket>) -> Self {
+        Self { session: session.clone(), container, kind: ticket.map_or(Kind::Done, Kind::Queued), durable: None }
     }
     /// The same, done when an object survives power loss, too.
     pub(crate) fn durable(self, durable: Option<ObjectKey>) -> Self {
@@ -48,42 +51,43 @@ impl Op {
     }
     /// Starts a read: at once if it is a copy from memory, else on a worker thread.
     pub(crate) fn read(session: &Arc<Session>, object: &Arc<ObjectCache>, offset: u64, len: usize) -> Self {
+        let link = session.home(object.key.container);
         // Before the thread starts: it must see what this thread launched before.
-        read::settle_own_writes(session, object);
+        read::settle_own_writes(link, object);
         let reading = Arc::new(Reading::default());
-        if read::is_in_memory(session, object, offset, len) {
-            lock(&reading.state).outcome = Some(read_vec(session, object, offset, len));
+        if read::is_in_memory(link, object, offset, len) {
+            lock(&reading.state).outcome = Some(read_vec(link, object, offset, len));
         } else {
-            let (weak, object, reading) = (session.myself(), object.clone(), reading.clone());
-            session.workers.run(Box::new(move || {
-                let Some(session) = weak.upgrade() else { return };
-                let outcome = read_vec(&session, &object, offset, len);
+            let (weak, object, reading) = (link.myself(), object.clone(), reading.clone());
+            link.run_aside(Box::new(move || {
+                let Some(link) = weak.upgrade() else { return };
+                let outcome = read_vec(&link, &object, offset, len);
                 let callback = {
                     let mut state = lock(&reading.state);
                     state.outcome = Some(outcome);
                     state.callback.take()
                 };
                 if let Some(callback) = callback {
-                    reading.call(&session, callback);
+                    reading.call(&link, callback);
                 }
-                session.arrivals.note();
+                link.channel.note_arrival();
             }));
         }
-        Self { session: session.clone(), kind: Kind::Read(reading), durable: None }
+        Self { session: session.clone(), container: object.key.container, kind: Kind::Read(reading), durable: None }
     }
     /// Waits until it is acknowledged.
     pub fn wait(self) -> Result<()> {
         match self.kind {
             Kind::Done => {}
-            Kind::Queued(ticket) => self.session.queue.wait(&self.session, &ticket)?,
-            Kind::Read(reading) => return reading.wait(&self.session).map(drop),
+            Kind::Queued(ticket) => self.session.home(self.container).queue.wait(&ticket)?,
+            Kind::Read(reading) => return reading.wait(self.session.home(self.container)).map(drop),
         }
-        self.durable.map_or(Ok(()), |key| flush(&self.session, key))
+        self.durable.map_or(Ok(()), |key| flush(self.session.home(self.container), key))
     }
     /// Waits for the bytes of an [`crate::Object::launch_read`]; fewer than asked for if the object ends before.
     pub fn wait_read(self) -> Result<Vec<u8>> {
         match self.kind {
-            Kind::Read(reading) => reading.wait(&self.session),
+            Kind::Read(reading) => reading.wait(self.session.home(self.container)),
             _ => Err(Error::new(ErrorKind::InvalidInput, "operation").because("it is no read")),
         }
     }
@@ -107,18 +111,18 @@ impl Op {
     pub fn on_done(self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         if self.durable.is_some() {
             let session = self.session.clone();
-            return session.workers.run(Box::new(move || {
+            return session.shared.workers.run(Box::new(move || {
                 let session = self.session.clone();
                 let outcome = self.wait();
-                session.callbacks.call(Box::new(move || callback(outcome)));
+                session.shared.callbacks.call(Box::new(move || callback(outcome)));
             }));
         }
         match self.kind {
-            Kind::Done => self.session.callbacks.call(Box::new(move || callback(Ok(())))),
+            Kind::Done => self.session.shared.callbacks.call(Box::new(move || callback(Ok(())))),
             Kind::Queued(ticket) => {
                 let outcome = ticket.clone();
-                ticket.when_done(&self.session, Box::new(move || callback(outcome.outcome())));
-                self.session.keep();
+                ticket.when_done(&self.session.shared.callbacks, Box::new(move || callback(outcome.outcome())));
+                self.session.home(self.container).keep();
             }
             Kind::Read(reading) => {
                 let mut state = lock(&reading.state);
@@ -126,7 +130,7 @@ impl Op {
                     state.callback = Some(Box::new(callback));
                 } else {
                     drop(state);
-                    reading.call(&self.session, Box::new(callback));
+                    reading.call(self.session.home(self.container), Box::new(callback));
                 }
             }
         }
@@ -134,16 +138,16 @@ impl Op {
 }
 
 impl Reading {
-    fn call(&self, session: &Session, callback: Box<dyn FnOnce(Result<()>) + Send>) {
+    fn call(&self, link: &Link, callback: Box<dyn FnOnce(Result<()>) + Send>) {
         let outcome = match &lock(&self.state).outcome {
             Some(Err(error)) => Err(error.clone()),
             _ => Ok(()),
         };
-        session.callbacks.call(Box::new(move || callback(outcome)));
+        link.call_back(Box::new(move || callback(outcome)));
     }
-    fn wait(&self, session: &Session) -> Result<Vec<u8>> {
+    fn wait(&self, link: &Link) -> Result<Vec<u8>> {
         let mut outcome = None;
-        session.wait_until(|| {
+        link.channel.wait_until(|| {
             outcome = lock(&self.state).outcome.take();
             outcome.is_some()
         });
@@ -151,9 +155,9 @@ impl Reading {
     }
 }
 
-fn read_vec(session: &Session, object: &Arc<ObjectCache>, offset: u64, len: usize) -> Result<Vec<u8>> {
+fn read_vec(link: &Link, object: &Arc<ObjectCache>, offset: u64, len: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; len];
-    let done = read::read_at(session, object, offset, &mut bytes)?;
+    let done = read::read_at(link, object, offset, &mut bytes)?;
     bytes.truncate(done.bytes);
     Ok(bytes)
 }

@@ -20,7 +20,7 @@ use cenote_device::fork;
 use cenote_model::{IndexKey, NextFrom, Records};
 use smallvec::SmallVec;
 
-use crate::session::Session;
+use crate::link::channel::Channel;
 use crate::sync::lock;
 
 /// Records of a message that asks for many: most indices that are read like this have fewer.
@@ -54,8 +54,8 @@ pub(crate) struct Stamp {
 
 impl Stamp {
     /// As it is now.
-    pub fn now(session: &Session, index: IndexKey) -> Self {
-        let attachment = session.attachment();
+    pub fn now(channel: &Channel, index: IndexKey) -> Self {
+        let attachment = channel.attachment();
         let readers = &attachment.readers;
         // The instance first: a word of a later instance must not pass for one of an earlier.
         let instance = readers.instance();
@@ -77,7 +77,7 @@ impl Stamp {
 /// What is known of one index. Shared by the clones of a handle.
 #[derive(Debug, Default)]
 pub(crate) struct RecordCache {
-    state: Mutex<State>,
+    state: Mutex<RecordsState>,
     /// Fork generation, plus one, of the process that pinned it; 0 if none did. A look without the lock, which a child
     /// may have inherited locked.
     pinned_by: AtomicU64,
@@ -134,7 +134,7 @@ impl KnownTo {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RecordsState {
     stamp: Option<Stamp>,
     pin: Option<Pin>,
     /// None: known not to be there.
@@ -168,22 +168,22 @@ impl RecordCache {
         cache
     }
     /// The stamp of `index` now.
-    pub fn stamp(&self, session: &Session, index: IndexKey) -> Stamp {
+    pub fn stamp(&self, channel: &Channel, index: IndexKey) -> Stamp {
         if self.pinned_by.load(Ordering::Acquire) == fork::generation() + 1 {
             let mut state = lock(&self.state);
             if let Some(pin) = &state.pin {
-                if Stamp::now(session, pin.guard) == pin.stamp {
+                if Stamp::now(channel, pin.guard) == pin.stamp {
                     return pin.now();
                 }
                 self.unpin_state(&mut state);
             }
         }
-        Stamp::now(session, index)
+        Stamp::now(channel, index)
     }
     /// From now on only this process changes `index`, until `guard`, whose stamp was `stamp` when that was found out, does.
-    pub fn pin(&self, session: &Session, index: IndexKey, guard: IndexKey, stamp: Stamp) {
+    pub fn pin(&self, channel: &Channel, index: IndexKey, guard: IndexKey, stamp: Stamp) {
         let mut state = lock(&self.state);
-        if state.stamp != Some(Stamp::now(session, index)) {
+        if state.stamp != Some(Stamp::now(channel, index)) {
             state.forget();
         }
         // An answer that was asked for in an earlier pin must not pass for one of this.
@@ -196,7 +196,7 @@ impl RecordCache {
     pub fn unpin(&self) {
         self.unpin_state(&mut lock(&self.state));
     }
-    fn unpin_state(&self, state: &mut State) {
+    fn unpin_state(&self, state: &mut RecordsState) {
         if state.pin.take().is_some() {
             state.forget();
             state.stamp = None;
@@ -204,8 +204,8 @@ impl RecordCache {
         self.pinned_by.store(0, Ordering::Release);
     }
     /// True if it is pinned.
-    pub fn is_pinned(&self, session: &Session, index: IndexKey) -> bool {
-        self.stamp(session, index).is_pinned()
+    pub fn is_pinned(&self, channel: &Channel, index: IndexKey) -> bool {
+        self.stamp(channel, index).is_pinned()
     }
     /// Changes that this process launched on a pinned index. False if it is not pinned any more.
     pub fn changed_ahead(&self, changes: impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)>) -> bool {
@@ -239,7 +239,7 @@ impl RecordCache {
         now & UNDER_WAY != 0 && now >> UNDER_WAY_BITS == fork::generation()
     }
     /// The state, as far as it holds at `now`. None while another thread looks (or looked, when this process was forked), or changes it.
-    fn state(&self, now: Stamp) -> Option<MutexGuard<'_, State>> {
+    fn state(&self, now: Stamp) -> Option<MutexGuard<'_, RecordsState>> {
         let mut state = self.state.try_lock().ok()?;
         if state.stamp != Some(now) {
             if self.is_changing() {
@@ -351,7 +351,7 @@ impl RecordCache {
         }
     }
     /// The state, as soon as no other thread looks; none if one does for long, which may be one that a forked child does not have.
-    fn state_soon(&self) -> Option<MutexGuard<'_, State>> {
+    fn state_soon(&self) -> Option<MutexGuard<'_, RecordsState>> {
         for _ in 0..LOOKS_PASS {
             if let Ok(state) = self.state.try_lock() {
                 return Some(state);
@@ -360,7 +360,7 @@ impl RecordCache {
         }
         None
     }
-    fn state_at(&self, stamp: Stamp) -> Option<MutexGuard<'_, State>> {
+    fn state_at(&self, stamp: Stamp) -> Option<MutexGuard<'_, RecordsState>> {
         self.state.try_lock().ok().filter(|state| state.stamp == Some(stamp))
     }
 }
@@ -370,7 +370,7 @@ pub(crate) fn is_checkable(value: Option<&[u8]>) -> bool {
     value.is_none_or(|value| value.len() <= CHECKED_BYTES_MAX)
 }
 
-impl State {
+impl RecordsState {
     /// Whether what is counted and what is claimed agree with what is there.
     #[cfg(test)]
     fn check(&self) -> Result<(), String> {

@@ -1,15 +1,17 @@
 //! Space that is kept for writes to come.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use cenote_model::{DeviceId, Durability, ErrorKind, Lease, Request, Response, Result, Run};
 
-use crate::data::arena::no_room;
+use crate::answer::surprise;
 use crate::fork_generation;
+use crate::link::Link;
+use crate::link::arena::no_room;
+use crate::link::leaving::KeepsSpace;
 use crate::object::Object;
 use crate::session::Session;
-use crate::store::surprise;
 use crate::sync::lock;
 
 /// Most bytes in one lease.
@@ -26,10 +28,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// It changes nothing for writes that find space elsewhere. For one that found none, [`Reserve::open`] lets the session have some of it.
 ///
 /// When that tier is to be emptied, the space is kept on another one; if none has room, it is kept no more: [`Reserve::bytes`] says how much is left.
-pub struct Reserve(Arc<Kept>);
+pub struct Reserve(Arc<KeptSpace>);
 
 /// The space, which the session knows of too.
-pub(crate) struct Kept {
+pub(crate) struct KeptSpace {
     session: Arc<Session>,
     object: Object,
     runs: Mutex<Vec<Run>>,
@@ -45,16 +47,17 @@ impl Reserve {
     /// `None`: nothing can be kept here, though there may be room.
     pub(crate) fn make(object: &Object, bytes: u64) -> Result<Option<Self>> {
         let session = object.container().store().session()?.clone();
-        session.check_writable()?;
-        if session.is_bound() {
+        object.home(&session).channel.check_writable()?;
+        if object.home(&session).channel.is_bound() {
             return Ok(None); // it is given space with the bytes that come into it
         }
-        let kept = Kept { session: session.clone(), object: object.clone(), runs: Mutex::default() };
+        let kept = KeptSpace { session: session.clone(), object: object.clone(), runs: Mutex::default() };
         match kept.grow_low(bytes) {
             Ok(()) => {
                 let kept = Arc::new(kept);
-                session.leaving.note(&kept);
-                session.watch();
+                let kept_by: Weak<dyn KeepsSpace> = Arc::<KeptSpace>::downgrade(&kept);
+                object.home(&session).space.leaving.note(kept_by);
+                object.home(&session).space.watch();
                 Ok(Some(Self(kept)))
             }
             Err(error) if error.kind() == ErrorKind::Full && kept.drains_to_a_service()? => Ok(None),
@@ -84,8 +87,8 @@ impl Reserve {
         if runs.is_empty() || !self.is_mine() {
             return Ok(false);
         }
-        let Kept { session, object, .. } = &*self.0;
-        object.arena(session).put(session, &Lease { runs })?;
+        let KeptSpace { session, object, .. } = &*self.0;
+        object.arena(session).put(&object.home(session).space, &Lease { runs })?;
         Ok(true)
     }
     /// Gives back up to so many bytes.
@@ -94,7 +97,11 @@ impl Reserve {
     }
 }
 
-impl Kept {
+impl KeptSpace {
+    /// The link to the engine that gave the space.
+    fn link(&self) -> &Link {
+        self.object.home(&self.session)
+    }
     fn is_mine(&self) -> bool {
         self.session.generation == fork_generation()
     }
@@ -104,24 +111,8 @@ impl Kept {
     fn release(&self, bytes: u64) {
         let runs = self.take(bytes - bytes % UNIT_BYTES, false);
         if self.is_mine() {
-            self.session.unlease(runs);
+            self.link().channel.unlease(runs);
         }
-    }
-
-    /// What is kept on these devices is kept elsewhere, or no more.
-    pub(crate) fn leave(&self, devices: &[DeviceId]) {
-        let left: Vec<Run> = lock(&self.runs).extract_if(.., |run| devices.contains(&run.device)).collect();
-        let bytes: u64 = left.iter().map(|run| run.len).sum();
-        if bytes == 0 || !self.is_mine() {
-            return;
-        }
-        let before = self.bytes();
-        if let Err(error) = self.grow_low(bytes) {
-            let lost = bytes.saturating_sub(self.bytes().saturating_sub(before));
-            let object = self.session.object_name(self.object.key());
-            tracing::warn!(%error, object, lost, "space kept for an object is kept no more: its tier is being emptied");
-        }
-        self.session.unlease(left);
     }
     fn take(&self, mut bytes: u64, all_or_nothing: bool) -> Vec<Run> {
         let mut kept = lock(&self.runs);
@@ -172,7 +163,7 @@ impl Kept {
         let container = self.object.container().id();
         let begin = Instant::now();
         loop {
-            match self.session.ask(Request::Lease { container, bytes, run_min, avoid: Vec::new(), durability }) {
+            match self.link().channel.ask(Request::Lease { container, bytes, run_min, avoid: Vec::new(), durability }) {
                 Ok(Response::Lease(lease)) if !lease.runs.is_empty() => return Ok(lease.runs),
                 Ok(other) => return Err(surprise("space", &other)),
                 Err(error) if error.kind() == ErrorKind::Busy && begin.elapsed() < PATIENCE => {
@@ -190,7 +181,24 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl KeepsSpace for KeptSpace {
+    fn leave(&self, devices: &[DeviceId]) {
+        let left: Vec<Run> = lock(&self.runs).extract_if(.., |run| devices.contains(&run.device)).collect();
+        let bytes: u64 = left.iter().map(|run| run.len).sum();
+        if bytes == 0 || !self.is_mine() {
+            return;
+        }
+        let before = self.bytes();
+        if let Err(error) = self.grow_low(bytes) {
+            let lost = bytes.saturating_sub(self.bytes().saturating_sub(before));
+            let object = self.link().channel.object_name(self.object.key());
+            tracing::warn!(%error, object, lost, "space kept for an object is kept no more: its tier is being emptied");
+        }
+        self.link().channel.unlease(left);
+    }
+}
+
+impl Drop for KeptSpace {
     fn drop(&mut self) {
         self.release(u64::MAX);
     }

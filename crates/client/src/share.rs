@@ -2,8 +2,8 @@
 
 use cenote_model::{Error, ErrorKind, Request, Response, Result, Update};
 
+use crate::answer::surprise;
 use crate::object::{Object, flush};
-use crate::store::surprise;
 
 /// Bytes in one piece of a copy that cannot be shared.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -17,7 +17,7 @@ impl Object {
     /// the two ranges overlap. What is shared counts in the container's quota like any other bytes.
     pub fn share_from(&self, at: u64, from: &Self, offset: u64, len: u64) -> Result<u64> {
         let session = self.container().store().session()?.clone();
-        session.check_writable()?;
+        self.home(&session).channel.check_writable()?;
         loop {
             let size = from.size()?;
             let len = len.min(size.saturating_sub(offset));
@@ -26,9 +26,13 @@ impl Object {
                 return Ok(0);
             }
             let update = Update::Share { to: self.key(), at, from: from.key(), offset, len };
-            match session.request(Request::Apply { checks: Vec::new(), updates: vec![update], atomic: true }) {
+            match self.home(&session).request(Request::Apply {
+                checks: Vec::new(),
+                updates: vec![update],
+                atomic: true,
+            }) {
                 Ok(Response::Applied { .. }) => {
-                    self.written_through().map_or(Ok(()), |key| flush(&session, key))?;
+                    self.written_through().map_or(Ok(()), |key| flush(self.home(&session), key))?;
                     return Ok(len);
                 }
                 Ok(other) => return Err(surprise("an epoch", &other)),
@@ -83,7 +87,7 @@ impl Object {
             }
             let checks = vec![cenote_model::Check::Size { key: self.key(), size: found }];
             let updates = vec![Update::Truncate { key: self.key(), size }];
-            match session.request(Request::Apply { checks, updates, atomic: true }) {
+            match self.home(&session).request(Request::Apply { checks, updates, atomic: true }) {
                 Err(error) if error.kind() == ErrorKind::Conflict => self.cache(&session).forget(),
                 outcome => return outcome.map(drop),
             }

@@ -1,16 +1,10 @@
 //! Snapshots of a container: made, listed, opened for reading, deleted, gone back to.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, Weak};
-
-use cenote_device::fork;
 use cenote_model::{Check, ContainerId, Error, Request, Response, Result, SnapshotInfo, Update};
 
+use crate::answer::surprise;
 use crate::container::Container;
 use crate::index::Index;
-use crate::session::Session;
-use crate::store::surprise;
-use crate::sync::lock;
 
 /// Snapshots asked for at a time.
 const PAGE: u32 = 1000;
@@ -37,7 +31,7 @@ impl Container {
         let mut all = Vec::new();
         loop {
             let after = all.last().map(|last: &SnapshotInfo| last.name.clone());
-            match session.request(Request::SnapshotList { container: self.id(), after, limit: PAGE })? {
+            match session.home(self.id()).request(Request::SnapshotList { container: self.id(), after, limit: PAGE })? {
                 Response::Snapshots(page) if page.is_empty() => return Ok(all),
                 Response::Snapshots(page) => all.extend(page),
                 other => return Err(surprise("snapshots", &other)),
@@ -49,7 +43,7 @@ impl Container {
     pub fn open_snapshot(&self, name: &str) -> Result<Self> {
         let session = self.store().session()?;
         let pin = session.pins.pin(&session, self.id(), name)?;
-        match session.request(Request::ContainerById { id: pin.id })? {
+        match session.home(self.id()).request(Request::ContainerById { id: pin.id })? {
             Response::Container(info) => Ok(Self::pinned(self.store(), &session, &info, pin)),
             other => Err(surprise("a container", &other)),
         }
@@ -69,10 +63,14 @@ impl Container {
     pub fn roll_back_if(&self, name: &str, index: &Index, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.store().wait_all()?;
         let session = self.store().session()?;
-        session.check_writable()?;
+        session.home(self.id()).channel.check_writable()?;
         let check = Check::Value { index: index.key(), key: key.into(), value: value.map(Into::into) };
         let update = Update::SnapshotRollback { of: self.id(), name: name.into() };
-        match session.request(Request::Apply { checks: vec![check], updates: vec![update], atomic: true }) {
+        match session.home(self.id()).request(Request::Apply {
+            checks: vec![check],
+            updates: vec![update],
+            atomic: true,
+        }) {
             Ok(Response::Applied { .. }) => Ok(()),
             Ok(other) => Err(surprise("an outcome", &other)),
             Err(error) => Err(Error::new(error.kind(), self.snapshot_name(name))
@@ -82,51 +80,5 @@ impl Container {
     }
     fn snapshot_name(&self, name: &str) -> String {
         format!("snapshot `{name}` of {}", self.name())
-    }
-}
-
-/// The snapshots that a session reads, each with the number of handles.
-#[derive(Default)]
-pub(crate) struct Pins {
-    handles: Mutex<HashMap<ContainerId, usize>>,
-}
-
-/// A handle's part in keeping a snapshot.
-pub(crate) struct Pin {
-    pub id: ContainerId,
-    session: Weak<Session>,
-    /// Fork generation of the session's process.
-    generation: u64,
-}
-
-impl Pins {
-    /// Finds a snapshot by its name, and keeps it.
-    fn pin(&self, session: &Arc<Session>, container: ContainerId, name: &str) -> Result<Pin> {
-        // Locked meanwhile, so that no other handle's end comes between.
-        let mut handles = lock(&self.handles);
-        let info = match session.request(Request::SnapshotByName { container, name: name.into(), pin: true })? {
-            Response::Snapshots(mut found) if found.len() == 1 => found.remove(0),
-            other => return Err(surprise("a snapshot", &other)),
-        };
-        *handles.entry(info.id).or_default() += 1;
-        Ok(Pin { id: info.id, session: session.myself(), generation: session.generation })
-    }
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        if self.generation != fork::generation() {
-            return; // of a forked child: it is the parent's session that reads
-        }
-        let Some(session) = self.session.upgrade() else { return };
-        let mut handles = lock(&session.pins.handles);
-        let Some(count) = handles.get_mut(&self.id) else { return };
-        *count -= 1;
-        if *count == 0 {
-            handles.remove(&self.id);
-            if session.check_open().is_ok() {
-                session.tell(Request::SnapshotUnpin { id: self.id });
-            }
-        }
     }
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use cenote_model::{Extent, RUN_BYTES_MAX, Result, Update};
 
-use crate::data::arena::{Chunk, Filling};
-use crate::data::pieces::Place;
-use crate::data::queue::{Subject, Together};
 use crate::data::write;
+use crate::link::arena::{Chunk, Filling};
+use crate::link::queue::Together;
+use crate::link::subject::Subject;
+use crate::map::pieces::Source;
 use crate::object::{Object, flush};
 use crate::session::Session;
 
@@ -35,15 +36,17 @@ impl std::fmt::Debug for Staged {
 impl Staged {
     pub(crate) fn make(object: &Object, len: usize) -> Result<Self> {
         let session = object.container().store().session()?.clone();
-        session.check_writable()?;
+        object.home(&session).channel.check_writable()?;
+        let link = object.home(&session);
         let mut space = Space::Heap(Vec::new());
-        if len > 0 && len <= RUN_BYTES_MAX as usize && !session.is_bound() {
+        if len > 0 && len <= RUN_BYTES_MAX as usize && !link.channel.is_bound() {
             let (container, mut avoid) = (object.container().id(), Vec::new());
-            let chunk = object.arena(&session).take(&session, container, len as u64, Filling::InPlace, &mut avoid)?;
+            let chunk =
+                object.arena(&session).take(&link.space, container, len as u64, Filling::InPlace, &mut avoid)?;
             if chunk.len as usize == len && write::is_memory(&chunk) {
                 space = Space::Memory(chunk);
             } else {
-                session.unlease(vec![chunk.run()]);
+                link.channel.unlease(vec![chunk.run()]);
             }
         }
         if let Space::Heap(bytes) = &mut space {
@@ -66,22 +69,23 @@ impl Staged {
     /// Makes them the object's bytes at `offset`.
     pub fn commit(mut self, offset: u64) -> Result<()> {
         let session = self.session.clone();
-        session.check_open()?;
+        let link = session.home(self.object.container().id());
+        link.channel.check_open()?;
         let cache = self.object.cache(&session);
-        write::check_range(&session, &cache, offset, self.bytes().len() as u64)?;
+        write::check_range(link, &cache, offset, self.bytes().len() as u64)?;
         let sums = write::sums_in_place(self.bytes());
         match std::mem::replace(&mut self.space, Space::Heap(Vec::new())) {
             Space::Heap(bytes) => self.object.write_at(offset, &bytes),
             Space::Memory(chunk) => {
                 let extent = Extent::whole(chunk.device, chunk.offset, chunk.len, sums);
                 let address = chunk.address().expect("staged in memory") as usize;
-                let (len, place, run) = (u64::from(chunk.len), Place::Memory(address, chunk.device), chunk.run());
+                let (len, source, run) = (u64::from(chunk.len), Source::Mapped(address, chunk.device), chunk.run());
                 chunk.io.persist(chunk.inside, chunk.len as usize);
                 let update = Update::Write { key: cache.key, offset, extent };
-                let subject = Subject::Write { object: cache, offset, len, place, run };
-                let ticket = session.queue.push(&session, vec![update], vec![subject], 0, &Together::Not);
-                session.queue.wait(&session, &ticket)?;
-                self.object.written_through().map_or(Ok(()), |key| flush(&session, key))
+                let subject = Subject::Write { object: cache, offset, len, source, run };
+                let ticket = link.queue.push(vec![update], vec![subject], 0, &Together::Not);
+                link.queue.wait(&ticket)?;
+                self.object.written_through().map_or(Ok(()), |key| flush(link, key))
             }
         }
     }
@@ -92,8 +96,9 @@ impl Drop for Staged {
         if let Space::Memory(chunk) = &self.space
             && self.session.generation == cenote_device::fork::generation()
         {
-            self.session.unlease_later(chunk.run());
-            self.session.keep();
+            let link = self.object.home(&self.session);
+            link.channel.unlease_later(chunk.run());
+            link.keep();
         }
     }
 }

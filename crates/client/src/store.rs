@@ -16,13 +16,14 @@ use cenote_model::{
 
 use cenote_server::Destroyed;
 
+use crate::answer::{code_error, surprise};
 use crate::container::Container;
 use crate::content;
-use crate::data::leaving;
-use crate::data::queue::{Settling, code_error};
+use crate::link::queue::Settling;
+use crate::link::{attach, leaving};
 use crate::session::Session;
 use crate::transaction::Transaction;
-use crate::{Mode, OpenOptions, session};
+use crate::{Mode, OpenOptions, destroy};
 
 /// Containers asked for at a time.
 const PAGE: u32 = 1000;
@@ -81,7 +82,7 @@ impl Store {
             drop(session);
             return self.session_in_child();
         }
-        session.check_usable()?;
+        session.root().channel.check_usable()?;
         Ok(session)
     }
     #[cold]
@@ -116,7 +117,7 @@ impl Store {
     pub fn container(&self, label: &str) -> Result<Container> {
         let session = self.session()?;
         check_label(label)?;
-        match session.request(Request::ContainerByLabel { label: label.into() })? {
+        match session.root().request(Request::ContainerByLabel { label: label.into() })? {
             Response::Container(info) => Ok(Container::new(self, &session, &info)),
             other => Err(surprise("a container", &other)),
         }
@@ -124,7 +125,7 @@ impl Store {
     /// An existing container by its id, which a rename keeps.
     pub fn container_by_id(&self, id: ContainerId) -> Result<Container> {
         let session = self.session()?;
-        match session.request(Request::ContainerById { id })? {
+        match session.root().request(Request::ContainerById { id })? {
             Response::Container(info) => Ok(Container::new(self, &session, &info)),
             other => Err(surprise("a container", &other)),
         }
@@ -151,7 +152,7 @@ impl Store {
         let mut after = None;
         loop {
             let request = Request::ContainerList { after: after.take(), limit: PAGE };
-            let Response::Containers(page) = session.request(request)? else { return Ok(all) };
+            let Response::Containers(page) = session.root().request(request)? else { return Ok(all) };
             let Some(last) = page.last() else { return Ok(all) };
             after = Some(last.label.clone());
             all.extend(page.into_iter().filter(|info| info.label.starts_with(prefix)));
@@ -180,7 +181,7 @@ impl Store {
     /// True if nobody but this process uses the store, whose engine is here. `tell` is called once, from another thread, before somebody else can see or
     /// change anything: until then, what this process remembers needs no looking after.
     pub fn is_alone_until(&self, tell: impl Fn() + Send + Sync + 'static) -> Result<bool> {
-        Ok(self.session()?.is_alone_until(Box::new(tell)))
+        Ok(self.session()?.root().channel.is_alone_until(Box::new(tell)))
     }
     /// Begins a transaction.
     pub fn begin(&self) -> Transaction {
@@ -192,11 +193,11 @@ impl Store {
     }
     pub(crate) fn flush_target(&self, target: FlushTarget) -> Result<()> {
         self.wait_all()?;
-        self.session()?.request(Request::Flush { target }).map(drop)
+        self.session()?.root().request(Request::Flush { target }).map(drop)
     }
     /// The devices, fastest first.
     pub fn devices(&self) -> Result<Vec<DeviceInfo>> {
-        match self.session()?.request(Request::Devices)? {
+        match self.session()?.root().request(Request::Devices)? {
             Response::Devices(mut devices) => {
                 devices.sort_by_key(|device| (device.spec.kind, device.id));
                 Ok(devices)
@@ -231,8 +232,8 @@ impl Store {
     /// True if nothing is on a device but what others give back soon.
     fn is_being_left(&self, name: &str) -> Result<bool> {
         let session = self.session()?;
-        if leaving::is_due(&session) {
-            leaving::look(&session);
+        if leaving::is_due(&session.root().space) {
+            leaving::look(&session.root().space);
         }
         let devices = self.devices()?;
         let is_left = |device: &DeviceInfo| {
@@ -244,14 +245,14 @@ impl Store {
     /// What was measured of a device. Unless `measure` is zero it is measured now, in free space of it, for about so long.
     pub fn profile(&self, name: &str, measure: Duration) -> Result<Profile> {
         let measure_ms = u32::try_from(measure.as_millis()).unwrap_or(u32::MAX);
-        match self.session()?.request(Request::Profile { name: name.into(), measure_ms })? {
+        match self.session()?.root().request(Request::Profile { name: name.into(), measure_ms })? {
             Response::Profile(profile) => Ok(profile),
             other => Err(surprise("a profile", &other)),
         }
     }
     /// Where each range of an object is and why.
     pub fn explain(&self, key: ObjectKey) -> Result<Explanation> {
-        match self.session()?.request(Request::Explain { key })? {
+        match self.session()?.root().request(Request::Explain { key })? {
             Response::Explanation(explanation) => Ok(explanation),
             other => Err(surprise("an explanation", &other)),
         }
@@ -261,16 +262,20 @@ impl Store {
     pub fn arrange(&self, target: &ArrangeTarget, what: &Arrange, dry_run: bool) -> Result<Arrangement> {
         let session = self.session()?;
         if !dry_run {
-            session.check_writable()?;
+            session.root().channel.check_writable()?;
         }
-        match session.request(Request::Arrange { target: Box::new(target.clone()), what: what.clone(), dry_run })? {
+        match session.root().request(Request::Arrange {
+            target: Box::new(target.clone()),
+            what: what.clone(),
+            dry_run,
+        })? {
             Response::Arranged(arrangement) => Ok(*arrangement),
             other => Err(surprise("an arrangement", &other)),
         }
     }
     /// How far arrangements are that are being carried out, by anybody.
     pub fn arrange_progress(&self) -> Result<Vec<ArrangeProgress>> {
-        match self.session()?.request(Request::Progress)? {
+        match self.session()?.root().request(Request::Progress)? {
             Response::Progress(all) => Ok(all),
             other => Err(surprise("progress", &other)),
         }
@@ -281,24 +286,24 @@ impl Store {
     pub fn set_policy(&self, text: Option<&str>, dry_run: bool) -> Result<()> {
         let session = self.session()?;
         if !dry_run {
-            session.check_writable()?;
+            session.root().channel.check_writable()?;
         }
         let request = Request::PolicySet { text: text.map(str::to_owned), dry_run };
-        match session.request(request)? {
+        match session.root().request(request)? {
             Response::Done => Ok(()),
             other => Err(surprise("nothing", &other)),
         }
     }
     /// The rules that users wrote, what became of them, and policies from plugins.
     pub fn policy(&self) -> Result<PolicyState> {
-        match self.session()?.request(Request::PolicyShow)? {
+        match self.session()?.root().request(Request::PolicyShow)? {
             Response::Policy(state) => Ok(*state),
             other => Err(surprise("the policy", &other)),
         }
     }
     /// What the life-cycle rules would do now; nothing is done.
     pub fn try_rules(&self) -> Result<Arrangement> {
-        match self.session()?.request(Request::RulesTry)? {
+        match self.session()?.root().request(Request::RulesTry)? {
             Response::Arranged(arrangement) => Ok(*arrangement),
             other => Err(surprise("an arrangement", &other)),
         }
@@ -308,7 +313,7 @@ impl Store {
         self.verify_target(FlushTarget::Store)
     }
     pub(crate) fn verify_target(&self, target: FlushTarget) -> Result<VerifyReport> {
-        match self.session()?.request(Request::Verify { target })? {
+        match self.session()?.root().request(Request::Verify { target })? {
             Response::Verified(report) => Ok(report),
             other => Err(surprise("a report", &other)),
         }
@@ -319,13 +324,13 @@ impl Store {
     }
     /// Asks the daemon that serves the store in `dir` to finish what it does and leave. False if none serves it.
     pub fn stop_daemon(dir: impl AsRef<Path>) -> Result<bool> {
-        session::attach::stop_daemon(dir.as_ref())
+        attach::stop_daemon(dir.as_ref())
     }
     /// Destroys the store in `dir`: its segments in memory, the files of its tiers, its metadata, at last the directory
     /// unless other files are in it. An idle daemon is stopped; with other sessions open this fails with `Busy`, unless
     /// `force`: then they lose the store. `force` also goes on past tiers that cannot be removed.
     pub fn destroy(dir: impl AsRef<Path>, force: bool) -> Result<Destroyed> {
-        session::destroy::destroy(dir.as_ref(), force)
+        destroy::destroy(dir.as_ref(), force)
     }
     /// Shared memory of this user's stores whose directory was deleted by hand, and which no process uses.
     /// A store that was moved counts until it has been opened in its new place.
@@ -342,7 +347,7 @@ impl Store {
     }
     /// The store's id.
     pub fn id(&self) -> StoreId {
-        self.inner.session.load().attachment().store
+        self.inner.session.load().root().channel.attachment().store
     }
     /// The directory that it was opened in.
     pub fn dir(&self) -> &Path {
@@ -350,39 +355,38 @@ impl Store {
     }
     /// How the engine is reached now: [`Mode::InProcess`] or [`Mode::Daemon`].
     pub fn reached(&self) -> Mode {
-        let local = self.session().is_ok_and(|session| session.attachment().transport.host().is_some());
+        let local = self.session().is_ok_and(|session| session.root().channel.attachment().is_local());
         if local { Mode::InProcess } else { Mode::Daemon }
     }
     /// Counters.
     pub fn stats(&self) -> Result<StoreStats> {
-        match self.session()?.request(Request::Stats)? {
+        match self.session()?.root().request(Request::Stats)? {
             Response::Stats(stats) => Ok(stats),
             other => Err(surprise("counters", &other)),
         }
     }
     /// What the store tells of itself, with the `hot` objects that are used most (at most 1,000).
     pub fn telemetry(&self, hot: u32) -> Result<Telemetry> {
-        match self.session()?.request(Request::Telemetry { hot })? {
+        match self.session()?.root().request(Request::Telemetry { hot })? {
             Response::Telemetry(telemetry) => Ok(*telemetry),
             other => Err(surprise("telemetry", &other)),
         }
     }
     /// Waits for every launched operation of this session.
     pub fn wait_all(&self) -> Result<()> {
-        let session = self.session()?;
-        session.queue.settle_all(&session)
+        self.session()?.root().queue.settle_all()
     }
     /// Returns when what processes had launched that are dead by now, and that was to be kept
     /// ([`Premise`](crate::Premise), [`Object::launch_write_kept`](crate::Object::launch_write_kept)), is carried out. An
     /// engine does that by itself as soon as it notices a death, and before it lets anybody in; who knows of a death calls
     /// this so as not to be faster.
     pub fn settle_dead(&self) -> Result<()> {
-        session::attach::settle_dead(&*self.session()?)
+        self.session()?.root().channel.settle_dead()
     }
     /// Tells `listener` how far the messages of launched updates have come ([`crate::Op::message`]): now, and whenever it
     /// changes, until the listener is dropped. A forked child has messages of its own, and tells nobody.
     pub fn tell_settled(&self, listener: Weak<dyn Settling>) -> Result<()> {
-        self.session()?.queue.tell(listener);
+        self.session()?.root().queue.tell(listener);
         Ok(())
     }
     /// Ends the session that this store shares with its clones, containers, objects and indices: waits for launched
@@ -398,12 +402,12 @@ impl Store {
     }
     /// True once it, or a clone of it, was closed.
     pub fn is_closed(&self) -> bool {
-        self.inner.session.load().check_open().is_err()
+        self.inner.session.load().root().channel.check_open().is_err()
     }
     /// Applies one update; `subject` names what it is about.
     pub(crate) fn change(&self, update: Update, subject: impl Fn() -> String) -> Result<()> {
         let session = self.session()?;
-        match content::apply(&session, vec![update], &subject)? {
+        match content::apply(session.root(), vec![update], &subject)? {
             Response::Applied { codes, .. } => match codes.first() {
                 None | Some(cenote_model::KeyCode::Ok) => Ok(()),
                 Some(code) => Err(code_error(*code, subject())),
@@ -413,13 +417,9 @@ impl Store {
     }
     fn command(&self, request: Request) -> Result<()> {
         let session = self.session()?;
-        session.check_writable()?;
-        session.request(request).map(drop)
+        session.root().channel.check_writable()?;
+        session.root().request(request).map(drop)
     }
-}
-
-pub(crate) fn is_refusal(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Exists | ErrorKind::InvalidInput | ErrorKind::LimitExceeded)
 }
 
 /// The engine does not know where its store is; whoever opens one wants to be told.
@@ -453,12 +453,4 @@ pub(crate) fn check_value(value: &[u8], subject: impl Fn() -> String) -> Result<
     }
     Err(Error::new(ErrorKind::InvalidInput, subject())
         .because(format!("a value of {} bytes; at most {VALUE_BYTES_MAX} are allowed", value.len())))
-}
-
-/// The error for a response of the wrong kind.
-#[cold]
-pub(crate) fn surprise(wanted: &str, got: &Response) -> Error {
-    let got = format!("{got:?}");
-    let got = got.chars().take(100).collect::<String>();
-    Error::new(ErrorKind::Internal, "answer of the engine").because(format!("{wanted} was expected, not {got}"))
 }

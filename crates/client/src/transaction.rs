@@ -5,22 +5,23 @@ use std::sync::Arc;
 
 use cenote_device::fork;
 use cenote_model::{
-    Check, DeviceId, Error, ErrorKind, IndexId, IndexKey, OBJECT_BYTES_MAX, ObjectId, ObjectKey, Request, Response,
-    Result, Run, TRANSACTION_UPDATES_MAX, Update,
+    Check, ContainerId, DeviceId, Error, ErrorKind, IndexId, IndexKey, OBJECT_BYTES_MAX, ObjectId, ObjectKey, Request,
+    Response, Result, Run, TRANSACTION_UPDATES_MAX, Update,
 };
 
+use crate::answer::surprise;
 use crate::container::Container;
-use crate::data::cache::Version;
-use crate::data::pieces::{Pieces, Place};
-use crate::data::queue::Subject;
-use crate::data::{read, write};
+use crate::data::{read, source, write};
 use crate::index::{Index, check_key};
+use crate::link::subject::Subject;
+use crate::map::cache::Version;
+use crate::map::pieces::{Pieces, Source};
 use crate::object::{Object, flush};
 use crate::op::Op;
 use crate::premise::Premise;
 use crate::records::{self, RecordCache};
 use crate::session::Session;
-use crate::store::{Store, check_value, surprise};
+use crate::store::{Store, check_value};
 
 /// Small, made for each transaction, and keyed by what this process itself chose.
 type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
@@ -108,7 +109,7 @@ impl Transaction {
                     .because("it was begun before the process forked, and belongs to the parent")
                     .try_next("begin another in the child"));
             }
-            session.check_open()?;
+            session.root().channel.check_open()?;
             return Ok(session.clone());
         }
         let session = self.store.session()?.clone();
@@ -119,7 +120,7 @@ impl Transaction {
     fn changing(&mut self, store: &Store) -> Result<Arc<Session>> {
         let session = self.session()?;
         if self.updates.is_empty() {
-            session.check_writable()?;
+            session.root().channel.check_writable()?;
         }
         if !store.is_same_handle(&self.store) && store.id() != self.store.id() {
             return Err(Error::new(ErrorKind::InvalidInput, "transaction")
@@ -131,6 +132,11 @@ impl Transaction {
                 .try_next("commit, and go on in another one"));
         }
         Ok(session)
+    }
+    /// A container that it changes, whose home takes the transaction.
+    fn container(&self) -> ContainerId {
+        let of_object = self.objects.keys().next().map(|key| key.container);
+        of_object.or_else(|| self.indices.keys().next().map(|key| key.container)).unwrap_or_default()
     }
     fn overlay(&mut self, object: &Object) -> Result<&mut Overlay> {
         let overlay = self.objects.entry(object.key()).or_insert_with(|| Overlay::new(false));
@@ -147,28 +153,28 @@ impl Transaction {
     pub fn write(&mut self, object: &Object, offset: u64, bytes: &[u8]) -> Result<()> {
         let session = self.changing(object.container().store())?;
         let (cache, arena) = (object.cache(&session), object.arena(&session));
-        write::check_range(&session, &cache, offset, bytes.len() as u64)?;
+        write::check_range(object.home(&session), &cache, offset, bytes.len() as u64)?;
         self.overlay(object)?;
         let through = object.written_through().filter(|key| !self.durable.contains(key));
         self.durable.extend(through);
         let target = write::Target { object: &cache, container: object.container().id(), arena: &arena };
         let mut at = offset;
-        for stored in write::store(&session, &target, bytes, write::Then::WrittenLater)? {
+        for stored in write::store(object.home(&session), &target, bytes, write::Then::WrittenLater)? {
             self.runs.push(stored.run);
             stored.write_out()?;
             let len = u64::from(stored.len);
-            let place = if session.is_bound() {
+            let source = if session.root().channel.is_bound() {
                 // It is to be read before the daemon would let this session: from memory of its own.
                 let (from, to) = ((at - offset) as usize, (at - offset + len) as usize);
                 let own: Box<[u8]> = bytes[from..to].into();
-                let place = Place::Memory(own.as_ptr() as usize, DeviceId(0));
+                let source = Source::Mapped(own.as_ptr() as usize, DeviceId(0));
                 self.own.push(own);
-                place
+                source
             } else {
-                stored.place
+                stored.source
             };
             let overlay = self.overlay(object)?;
-            overlay.pieces.set(at, len, place);
+            overlay.pieces.set(at, len, source);
             overlay.size = overlay.size.max(at + len);
             self.updates.push(Update::Write { key: object.key(), offset: at, extent: stored.extent });
             at += len;
@@ -194,7 +200,7 @@ impl Transaction {
         let visible = overlay.below.saturating_sub(offset).min(buf.len() as u64) as usize;
         let (mut size, mut filled) = (overlay.size, 0);
         if !overlay.fresh {
-            let done = read::read_at(&session, &cache, offset, &mut buf[..visible])?;
+            let done = read::read_at(object.home(&session), &cache, offset, &mut buf[..visible])?;
             filled = done.bytes;
             if !overlay.truncated {
                 size = size.max(done.size);
@@ -205,7 +211,7 @@ impl Transaction {
         if filled < len {
             buf[filled..].fill(0);
         }
-        read::copy_parts(&session, &cache, offset, &overlay.pieces.overlaps(offset, len), buf)?;
+        source::copy_parts(object.home(&session), &cache, offset, &overlay.pieces.overlaps(offset, len), buf)?;
         Ok(len)
     }
     /// Notes the object's state before it is read for the first time.
@@ -230,15 +236,15 @@ impl Transaction {
         overlay.below = overlay.below.min(size);
         overlay.truncated = true;
         overlay.size = size;
-        overlay.pieces.set(size, OBJECT_BYTES_MAX.saturating_sub(size), Place::Hole);
+        overlay.pieces.set(size, OBJECT_BYTES_MAX.saturating_sub(size), Source::Hole);
         self.updates.push(Update::Truncate { key: object.key(), size });
         Ok(())
     }
     /// Turns a range into a hole.
     pub fn punch(&mut self, object: &Object, offset: u64, len: u64) -> Result<()> {
         let session = self.changing(object.container().store())?;
-        write::check_range(&session, &object.cache(&session), offset, len)?;
-        self.overlay(object)?.pieces.set(offset, len, Place::Hole);
+        write::check_range(object.home(&session), &object.cache(&session), offset, len)?;
+        self.overlay(object)?.pieces.set(offset, len, Source::Hole);
         self.updates.push(Update::Punch { key: object.key(), offset, len });
         Ok(())
     }
@@ -246,8 +252,8 @@ impl Transaction {
     /// `commit` fails with `InvalidInput` if `from` ends before. It is not read in this transaction.
     pub fn share(&mut self, object: &Object, at: u64, from: &Object, offset: u64, len: u64) -> Result<()> {
         let session = self.changing(object.container().store())?;
-        write::check_range(&session, &object.cache(&session), at, len)?;
-        write::check_range(&session, &from.cache(&session), offset, len)?;
+        write::check_range(object.home(&session), &object.cache(&session), at, len)?;
+        write::check_range(from.home(&session), &from.cache(&session), offset, len)?;
         let overlay = self.overlay(object)?;
         overlay.shared.push((at, at + len));
         overlay.size = overlay.size.max(at + len);
@@ -392,17 +398,18 @@ impl Transaction {
         }
         let updates = std::mem::take(&mut self.updates);
         let checks = std::mem::take(&mut self.checks);
-        let (changed, instance) = (changed_objects(&updates), session.attachment().instance);
-        let stamp =
-            |index: &IndexKey, records: &Records| records.cache.as_ref().map(|cache| cache.stamp(&session, *index));
+        let (changed, instance) = (changed_objects(&updates), session.root().channel.attachment().instance);
+        let stamp = |index: &IndexKey, records: &Records| {
+            records.cache.as_ref().map(|cache| cache.stamp(&session.root().channel, *index))
+        };
         let _under_way: Vec<_> =
             self.indices.values().filter_map(|records| records.cache.as_ref().map(RecordCache::begin_change)).collect();
         let before: Vec<_> = self.indices.iter().map(|(index, records)| stamp(index, records)).collect();
         // On failure dropping `self` gives the space back.
-        match session.request(Request::Apply { checks, updates, atomic: true })? {
+        match session.root().request(Request::Apply { checks, updates, atomic: true })? {
             Response::Applied { epoch, words, .. } => {
                 self.runs.clear();
-                if changed.len() == words.len() && session.attachment().instance == instance {
+                if changed.len() == words.len() && session.root().channel.attachment().instance == instance {
                     for (key, (before, after)) in changed.iter().zip(&words) {
                         self.learn(&session, *key, Version { instance, word: *before }, *after);
                     }
@@ -410,11 +417,11 @@ impl Transaction {
                 for ((index, records), before) in self.indices.iter_mut().zip(before) {
                     // A deleted index has another word now, so nothing is known of it any more.
                     if let (Some(cache), Some(before), false) = (&records.cache, before, records.deleted) {
-                        let now = cache.stamp(&session, *index);
+                        let now = cache.stamp(&session.root().channel, *index);
                         cache.changed(before, now, records.fresh, records.changed.drain());
                     }
                 }
-                self.durable.iter().try_for_each(|key| flush(&session, *key))?;
+                self.durable.iter().try_for_each(|key| flush(session.root(), *key))?;
                 Ok(epoch)
             }
             other => Err(surprise("an epoch", &other)),
@@ -427,15 +434,15 @@ impl Transaction {
     /// What it did to an object is known without asking, if nobody else changed it meanwhile.
     fn learn(&self, session: &Session, key: ObjectKey, before: Version, after: u64) {
         let Some(overlay) = self.objects.get(&key).filter(|it| !it.deleted && it.shared.is_empty()) else { return };
-        if session.is_bound() {
+        if session.root().channel.is_bound() {
             return; // its pieces name this transaction's own memory
         }
-        let cache = session.objects.get(key, session.queue.settled());
-        let pieces: Vec<(u64, u64, Place)> = overlay.pieces.iter().collect();
+        let cache = session.object(key);
+        let pieces: Vec<(u64, u64, Source)> = overlay.pieces.iter().collect();
         if overlay.fresh {
-            let pieces = pieces.into_iter().filter(|(_, _, place)| !matches!(place, Place::Hole)).collect();
+            let pieces = pieces.into_iter().filter(|(_, _, source)| !matches!(source, Source::Hole)).collect();
             cache.learn(Version { word: after, ..before }, overlay.size, 0, u64::MAX, pieces);
-        } else if !overlay.truncated && !pieces.iter().any(|(_, _, place)| matches!(place, Place::Hole)) {
+        } else if !overlay.truncated && !pieces.iter().any(|(_, _, source)| matches!(source, Source::Hole)) {
             cache.apply(before.word, after, pieces.iter().cloned());
         }
     }
@@ -453,13 +460,13 @@ impl Transaction {
     /// This process's reads see it at once (where the pin broke meanwhile, since it is waited for); if it fails, [`Op::wait`] says so,
     /// and the indices are no longer pinned.
     pub fn launch(mut self, premise: &Premise) -> Result<Op> {
-        let session = self.session()?;
+        let (session, container) = (self.session()?, self.container());
         let updates = std::mem::take(&mut self.updates);
         if updates.is_empty() {
-            return Ok(Op::of(&session, None));
+            return Ok(Op::of(&session, container, None));
         }
         let mut runs = std::mem::take(&mut self.runs).into_iter();
-        let object = |key: &ObjectKey| Some(session.objects.get(*key, session.queue.settled()));
+        let object = |key: &ObjectKey| Some(session.object(*key));
         let subjects = updates.iter().map(|update| match update {
             Update::Write { key, extent, .. } => {
                 Subject::Part { object: object(key), run: runs.next(), bytes: u64::from(extent.len) }
@@ -476,7 +483,7 @@ impl Transaction {
             _ => Subject::Part { object: None, run: None, bytes: 0 },
         });
         let subjects = subjects.collect();
-        let ticket = session.queue.push(&session, updates, subjects, 0, &premise.together());
+        let ticket = session.root().queue.push(updates, subjects, 0, &premise.together());
         let mut is_known = true;
         for records in self.indices.values_mut() {
             let Some(cache) = &records.cache else { continue };
@@ -489,10 +496,10 @@ impl Transaction {
         if !is_known {
             // The guard changed since this was begun, and what is known of the index since then is without this change: as long as
             // that is on its way the index's word says that it holds.
-            session.queue.settle(&session, ticket.batch.number);
+            session.root().queue.settle(ticket.batch.number);
         }
-        session.keep();
-        Ok(Op::of(&session, Some(ticket)))
+        session.root().keep();
+        Ok(Op::of(&session, container, Some(ticket)))
     }
     /// Forgets everything.
     pub fn abort(self) {}
@@ -505,9 +512,9 @@ impl Drop for Transaction {
             && !self.runs.is_empty()
         {
             for run in self.runs.drain(..) {
-                session.unlease_later(run);
+                session.root().channel.unlease_later(run);
             }
-            session.keep();
+            session.root().keep();
         }
     }
 }

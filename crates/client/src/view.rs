@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use cenote_model::Result;
 
-use crate::data::cache::ObjectCache;
 use crate::data::read;
+use crate::link::readers::{Held, Readers};
+use crate::map::cache::ObjectCache;
 use crate::session::Session;
-use crate::session::readers::{Held, Readers};
 use crate::stitched::Stitched;
 
 /// Shorter ranges are quicker copied than mapped side by side.
@@ -43,16 +43,17 @@ impl View {
         if len == 0 {
             return Ok(Some(Self { address: 0, len: 0, _stitched: None, _held: None, _session: session.clone() }));
         }
-        read::settle_own_writes(session, object);
+        let link = session.home(object.key.container);
+        read::settle_own_writes(link, object);
         loop {
-            let attachment = session.attachment().clone();
+            let attachment = link.channel.attachment().clone();
             let held = Readers::hold(&attachment);
             if !attachment.is_current() {
                 drop(held);
-                session.attach_again(&attachment)?;
+                link.channel.attach_again(&attachment)?;
                 continue;
             }
-            let runs = read::runs_of(session, &attachment, object, offset, len)?;
+            let runs = read::runs_of(link, &attachment, object, offset, len)?;
             if !attachment.is_current() {
                 continue;
             }

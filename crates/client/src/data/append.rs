@@ -9,37 +9,37 @@ use std::sync::Arc;
 
 use cenote_model::{Check, ErrorKind, Request, Response, Result, Update};
 
-use super::cache::ObjectCache;
 use super::write::{Stored, Target, Then};
 use super::{read, write};
-use crate::session::Session;
-use crate::store::surprise;
+use crate::answer::surprise;
+use crate::link::Link;
+use crate::map::cache::ObjectCache;
 
 /// Writes at the object's end, as one update; where that was.
-pub(crate) fn append(session: &Session, target: &Target<'_>, bytes: &[u8]) -> Result<u64> {
-    session.check_writable()?;
-    let size = read::size_of(session, target.object)?;
-    write::check_range(session, target.object, size, bytes.len() as u64)?;
+pub(crate) fn append(link: &Link, target: &Target<'_>, bytes: &[u8]) -> Result<u64> {
+    link.channel.check_writable()?;
+    let size = read::size_of(link, target.object)?;
+    write::check_range(link, target.object, size, bytes.len() as u64)?;
     if bytes.is_empty() {
         return Ok(size);
     }
-    let stored = write::store(session, target, bytes, Then::Sent)?;
-    let result = (stored.iter().try_for_each(Stored::write_out)).and_then(|()| point(session, target.object, &stored));
+    let stored = write::store(link, target, bytes, Then::Sent)?;
+    let result = (stored.iter().try_for_each(Stored::write_out)).and_then(|()| point(link, target.object, &stored));
     if result.is_err() {
         for part in &stored {
-            session.unlease_later(part.run);
+            link.channel.unlease_later(part.run);
         }
-        session.keep();
+        link.keep();
     }
     result
 }
 
 /// Makes what is stored the object's end.
-fn point(session: &Session, object: &Arc<ObjectCache>, stored: &[Stored]) -> Result<u64> {
+fn point(link: &Link, object: &Arc<ObjectCache>, stored: &[Stored]) -> Result<u64> {
     let len: u64 = stored.iter().map(|part| u64::from(part.len)).sum();
     loop {
-        let size = read::size_of(session, object)?;
-        write::check_range(session, object, size, len)?;
+        let size = read::size_of(link, object)?;
+        write::check_range(link, object, size, len)?;
         let mut at = size;
         let parts = stored.iter().map(|part| {
             at += u64::from(part.len);
@@ -53,10 +53,10 @@ fn point(session: &Session, object: &Arc<ObjectCache>, stored: &[Stored]) -> Res
         };
         let updates = parts.iter().map(update).collect();
         let checks = vec![Check::Size { key: object.key, size }];
-        match session.request(Request::Apply { checks, updates, atomic: true }) {
+        match link.request(Request::Apply { checks, updates, atomic: true }) {
             Ok(Response::Applied { words, .. }) => {
                 if let [(before, after)] = words[..] {
-                    let write = |(offset, part): &(u64, &Stored)| (*offset, u64::from(part.len), part.place.clone());
+                    let write = |(offset, part): &(u64, &Stored)| (*offset, u64::from(part.len), part.source.clone());
                     object.apply(before, after, parts.iter().map(write));
                 }
                 return Ok(size);

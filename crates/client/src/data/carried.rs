@@ -5,27 +5,27 @@ use std::sync::Arc;
 
 use cenote_model::{CARRIED_BYTES_MAX, ErrorKind, Extent, ObjectKey, RUN_BYTES_MAX, Request, Response, Result, Run};
 
-use super::arena::Patience;
-use super::cache::ObjectCache;
-use super::pieces::Place;
 use super::read::{ReadDone, Rescues, settle_own_writes};
 use super::write::{Stored, Target, sums_in_place};
-use crate::session::Session;
-use crate::store::surprise;
+use crate::answer::surprise;
+use crate::link::Link;
+use crate::link::arena::Patience;
+use crate::map::cache::ObjectCache;
+use crate::map::pieces::Source;
 
 /// Fills `buf` from `offset` up to the object's size. What is longer than a message takes is read in pieces of
 /// different age.
-pub(super) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64, buf: &mut [u8]) -> Result<ReadDone> {
-    settle_own_writes(session, object);
+pub(super) fn read_at(link: &Link, object: &Arc<ObjectCache>, offset: u64, buf: &mut [u8]) -> Result<ReadDone> {
+    settle_own_writes(link, object);
     let mut rescues = Rescues::default();
     let mut done = 0;
     loop {
         let len = (buf.len() - done).min(CARRIED_BYTES_MAX as usize);
         let from = offset.saturating_add(done as u64);
-        let (size, bytes) = match read(session, object.key, from, len as u32) {
+        let (size, bytes) = match read(link, object.key, from, len as u32) {
             Ok(answer) => answer,
             Err(error) => {
-                rescues.rescue(session, object, (from, len), error)?;
+                rescues.rescue(link, object, (from, len), error)?;
                 continue;
             }
         };
@@ -38,25 +38,25 @@ pub(super) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64,
     }
 }
 
-fn read(session: &Session, key: ObjectKey, offset: u64, len: u32) -> Result<(u64, Vec<u8>)> {
-    match session.ask(Request::Read { key, offset, len })? {
+fn read(link: &Link, key: ObjectKey, offset: u64, len: u32) -> Result<(u64, Vec<u8>)> {
+    match link.channel.ask(Request::Read { key, offset, len })? {
         Response::Bytes { size, bytes } => Ok((size, bytes)),
         other => Err(surprise("bytes", &other)),
     }
 }
 
 /// Has bytes put into space that is this session's from then on.
-pub(super) fn store(session: &Session, target: &Target<'_>, mut bytes: &[u8]) -> Result<Vec<Stored>> {
+pub(super) fn store(link: &Link, target: &Target<'_>, mut bytes: &[u8]) -> Result<Vec<Stored>> {
     let mut all: Vec<Stored> = Vec::with_capacity(1);
     while !bytes.is_empty() {
-        match deposit(session, target, &bytes[..bytes.len().min(CARRIED_BYTES_MAX as usize)]) {
+        match deposit(link, target, &bytes[..bytes.len().min(CARRIED_BYTES_MAX as usize)]) {
             Ok(runs) => {
                 for run in runs {
-                    bytes = &bytes[point(session, run, bytes, &mut all)?..];
+                    bytes = &bytes[point(link, run, bytes, &mut all)?..];
                 }
             }
             Err(error) => {
-                session.unlease(all.iter().map(|stored| stored.run).collect());
+                link.channel.unlease(all.iter().map(|stored| stored.run).collect());
                 return Err(error);
             }
         }
@@ -65,8 +65,8 @@ pub(super) fn store(session: &Session, target: &Target<'_>, mut bytes: &[u8]) ->
 }
 
 /// Extents for what a run holds of `bytes`: how much that is. What it has beyond is given back.
-fn point(session: &Session, run: Run, bytes: &[u8], all: &mut Vec<Stored>) -> Result<usize> {
-    let shape = session.segments.shape(session, run.device)?;
+fn point(link: &Link, run: Run, bytes: &[u8], all: &mut Vec<Stored>) -> Result<usize> {
+    let shape = link.space.segments.shape(run.device)?;
     let held = bytes.len().min(usize::try_from(run.len).unwrap_or(usize::MAX));
     let mut at = 0;
     while at < held {
@@ -79,28 +79,32 @@ fn point(session: &Session, run: Run, bytes: &[u8], all: &mut Vec<Stored>) -> Re
             run: Run { device: run.device, offset, len: padded },
             len: len as u32,
             extent: Extent::whole(run.device, offset, len as u32, sums),
-            place: Place::Elsewhere,
+            source: Source::ThroughLink,
             unwritten: None,
         });
         at += padded as usize;
     }
     if (at as u64) < run.len {
-        session.unlease(vec![Run { device: run.device, offset: run.offset + at as u64, len: run.len - at as u64 }]);
+        link.channel.unlease(vec![Run {
+            device: run.device,
+            offset: run.offset + at as u64,
+            len: run.len - at as u64,
+        }]);
     }
     Ok(held)
 }
 
 /// One message. While tiers are full and something drains, waits a bounded time for room.
-fn deposit(session: &Session, target: &Target<'_>, bytes: &[u8]) -> Result<Vec<Run>> {
+fn deposit(link: &Link, target: &Target<'_>, bytes: &[u8]) -> Result<Vec<Run>> {
     let mut patience = Patience::new();
     loop {
         let (container, durability) = (target.container, target.arena.durability());
         let request = Request::Deposit { container, bytes: bytes.to_vec(), avoid: Vec::new(), durability };
-        match session.ask(request) {
+        match link.channel.ask(request) {
             Ok(Response::Lease(lease)) if !lease.runs.is_empty() => return Ok(lease.runs),
             Ok(other) => return Err(surprise("space", &other)),
             Err(error) if error.kind() == ErrorKind::Busy => {
-                patience.check(session, &error)?;
+                patience.check(&link.channel, &error)?;
                 patience.pause();
             }
             Err(error) => return Err(error),

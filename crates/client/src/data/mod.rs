@@ -1,18 +1,10 @@
-//! The data path: leased space, cached maps, copies in and out. Messages go through `session`.
+//! The data path over a link: bytes go into leased space and come out of sources. This room must not know sessions, handles,
+//! how engines are found, nor how messages are carried.
 
 pub(crate) mod append;
-pub(crate) mod arena;
-mod building;
-pub(crate) mod cache;
-pub(crate) mod callbacks;
 mod carried;
-pub(crate) mod kept;
-pub(crate) mod leaving;
 mod packed;
-pub(crate) mod pieces;
-pub(crate) mod queue;
 pub(crate) mod read;
-pub(crate) mod segments;
+pub(crate) mod source;
 pub(crate) mod tiering;
-pub(crate) mod workers;
 pub(crate) mod write;

@@ -1,20 +1,18 @@
 //! Reading: from cached maps without a message when nothing changed, else after asking.
-#![allow(unsafe_code, reason = "copies out of mapped segments that other processes write")]
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cenote_device::lane;
-use cenote_device::sums::{SUM_UNIT_BYTES, copy_and_sum, copy_raw, sum_of};
-use cenote_model::{Encoding, Error, ErrorKind, Extent, Lookup, OBJECT_BYTES_MAX, Request, Response, Result};
+use cenote_model::{Error, ErrorKind, Lookup, OBJECT_BYTES_MAX, Request, Response, Result};
 use smallvec::SmallVec;
 
-use super::cache::{ObjectCache, Planned, Version};
 use super::carried;
-use super::packed;
-use super::pieces::{Part, Pieces, Place, Seek, Sought};
+use super::source::{copy_parts, never_here, resolve};
 use super::tiering;
-use crate::session::{Attachment, Session};
+use crate::link::Link;
+use crate::link::attachment::Attachment;
+use crate::map::cache::{ObjectCache, Planned, Version};
+use crate::map::pieces::{Part, Pieces, Seek, Sought, Source};
 
 /// Asked for at once, so that reading on needs no further message.
 const LOOKUP_EXTENTS: u32 = 256;
@@ -36,21 +34,21 @@ pub(crate) struct ReadDone {
 }
 
 /// Fills `buf` from `offset` up to the object's size.
-pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64, buf: &mut [u8]) -> Result<ReadDone> {
-    settle_own_writes(session, object);
+pub(crate) fn read_at(link: &Link, object: &Arc<ObjectCache>, offset: u64, buf: &mut [u8]) -> Result<ReadDone> {
+    settle_own_writes(link, object);
     let mut asked = false;
     let mut restored = 0;
     let mut rescues = Rescues::default();
     loop {
-        let attachment = session.attachment();
+        let attachment = link.channel.attachment();
         if attachment.bound {
-            return carried::read_at(session, object, offset, buf);
+            return carried::read_at(link, object, offset, buf);
         }
         let slot = attachment.readers.enter();
         // The announcement comes before every look at a word: from here on no space that a map names is used again.
         if !attachment.is_current() {
             drop(slot);
-            session.attach_again(&attachment)?;
+            link.channel.attach_again(&attachment)?;
             continue;
         }
         let beginning = slot.begin(object.is_tiered());
@@ -62,11 +60,11 @@ pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64,
             planned => {
                 // The slot is held while asking: what the answer names stays as it is until we are done.
                 let begin = planned.map_or(0, |planned| planned.bytes);
-                match look_up(session, object, offset, buf.len(), begin, version, &mut parts) {
+                match look_up(link, object, offset, buf.len(), begin, version, &mut parts) {
                     Ok(found) => found,
                     Err(error) => {
                         drop(slot);
-                        rescues.rescue(session, object, (offset, buf.len()), error)?;
+                        rescues.rescue(link, object, (offset, buf.len()), error)?;
                         continue;
                     }
                 }
@@ -79,27 +77,27 @@ pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64,
             drop(slot); // room may be needed that readers hold
             restored += 1;
             if restored > RESTORES_MAX {
-                return Err(never_here(session, object, offset, bytes));
+                return Err(never_here(link, object, offset, bytes));
             }
-            tiering::restore(session, object.key, offset, bytes)?;
+            tiering::restore(link, object.key, offset, bytes)?;
             asked = true;
             continue;
         }
-        if !asked && tiering::is_slow(session, object, &parts) {
+        if !asked && tiering::is_slow(link, object, &parts) {
             drop(slot);
-            tiering::fetch(session, object, offset, bytes);
+            tiering::fetch(link, object, offset, bytes);
             asked = true;
             continue;
         }
-        if let Err(error) = copy_parts(session, object, offset, &parts, buf) {
+        if let Err(error) = copy_parts(link, object, offset, &parts, buf) {
             drop(slot);
-            rescues.rescue(session, object, (offset, bytes), error)?;
+            rescues.rescue(link, object, (offset, bytes), error)?;
             continue;
         }
         slot.count(&parts, &beginning);
         drop(slot);
         if object.is_tiered() {
-            tiering::note_read(session, object, (offset, bytes), beginning.is_sampled, asked);
+            tiering::note_read(link, object, (offset, bytes), beginning.is_sampled, asked);
         }
         return Ok(ReadDone { size, bytes });
     }
@@ -115,7 +113,7 @@ impl Rescues {
     #[cold]
     pub fn rescue(
         &mut self,
-        session: &Session,
+        link: &Link,
         object: &ObjectCache,
         (offset, len): (u64, usize),
         error: Error,
@@ -124,7 +122,7 @@ impl Rescues {
             return Err(error);
         }
         self.0 += 1;
-        tiering::rescue(session, object.key, offset, len).map_err(|why| {
+        tiering::rescue(link, object.key, offset, len).map_err(|why| {
             let cause = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
             let next = if error.next_step().is_empty() { why.next_step() } else { error.next_step() };
             Error::new(error.kind(), error.subject()).because(format!("{cause}; {}", why.cause())).try_next(next)
@@ -137,18 +135,18 @@ fn wanted(size: u64, offset: u64, len: usize) -> usize {
     size.saturating_sub(offset).min(len as u64) as usize
 }
 
-/// Waits for this session's launched writes to the object: it must see them.
-pub(crate) fn settle_own_writes(session: &Session, object: &ObjectCache) {
+/// Waits for this process's launched writes to the object: it must see them.
+pub(crate) fn settle_own_writes(link: &Link, object: &ObjectCache) {
     let last = object.batch_last.load(Ordering::Acquire);
-    if last > session.queue.settled() {
-        session.queue.settle(session, last);
+    if last > link.queue.settled() {
+        link.queue.settle(last);
     }
 }
 
 /// Asks for the part of the map that is missing; the size, and how many bytes of the range lie below it.
 /// The caller holds a reader slot.
 fn look_up(
-    session: &Session,
+    link: &Link,
     object: &ObjectCache,
     offset: u64,
     len: usize,
@@ -169,8 +167,8 @@ fn look_up(
             len: ((len - done) as u64).max(LOOKUP_BYTES),
             limit: LOOKUP_EXTENTS,
         };
-        let Response::Lookup(found) = session.ask(request)? else {
-            return Err(unexpected(session, object));
+        let Response::Lookup(found) = link.channel.ask(request)? else {
+            return Err(unexpected(link, object));
         };
         let told = Version { instance, word: found.version };
         if version.is_some_and(|version| version != told) && done > 0 && fresh_starts < FRESH_STARTS_MAX {
@@ -182,26 +180,26 @@ fn look_up(
             continue;
         }
         version = Some(told);
-        let pieces = resolve(session, &found).map_err(|error| out_of_reach(session, object, &error))?;
+        let pieces = resolve(link, &found).map_err(|error| out_of_reach(link, object, &error))?;
         let wanted = wanted(found.size, offset, len);
         // From the answer itself rather than from the cache, which others may have replaced meanwhile.
         let mut known = Pieces::default();
         let mut at = from;
         for (begin, piece_len, place) in &pieces {
             if *begin > at {
-                known.set(at, begin - at, Place::Hole);
+                known.set(at, begin - at, Source::Hole);
             }
             known.set(*begin, *piece_len, place.clone());
             at = at.max(begin + piece_len);
         }
         let end = found.covered_to.max(at);
         if end > at {
-            known.set(at, end - at, Place::Hole);
+            known.set(at, end - at, Source::Hole);
         }
         if wanted > done {
             let more = known.parts(from, wanted - done, done, parts);
             if more == 0 {
-                return Err(unexpected(session, object));
+                return Err(unexpected(link, object));
             }
             done += more;
         }
@@ -213,21 +211,21 @@ fn look_up(
 }
 
 /// The object's recorded size: without a message if what is cached of it still holds.
-pub(crate) fn size_of(session: &Session, object: &ObjectCache) -> Result<u64> {
+pub(crate) fn size_of(link: &Link, object: &ObjectCache) -> Result<u64> {
     /// Few extents, for who asks for the size may read next.
     const EXTENTS: u32 = 16;
-    settle_own_writes(session, object);
+    settle_own_writes(link, object);
     loop {
-        let attachment = session.attachment();
+        let attachment = link.channel.attachment();
         if !attachment.is_current() {
-            session.attach_again(&attachment)?;
+            link.channel.attach_again(&attachment)?;
             continue;
         }
         let version = attachment.version(object.hash);
         if let Some(size) = object.size(version) {
             return Ok(size);
         }
-        let found = learn_from(session, object, version.instance, (0, LOOKUP_BYTES), EXTENTS)?;
+        let found = learn_from(link, object, version.instance, (0, LOOKUP_BYTES), EXTENTS)?;
         if attachment.is_current() {
             return Ok(found.size);
         }
@@ -235,22 +233,22 @@ pub(crate) fn size_of(session: &Session, object: &ObjectCache) -> Result<u64> {
 }
 
 /// Its size and how many bytes it takes, if what is known once the size is tells that.
-pub(crate) fn usage_of(session: &Session, object: &ObjectCache) -> Result<Option<(u64, u64)>> {
-    let size = size_of(session, object)?;
-    let version = session.attachment().version(object.hash);
+pub(crate) fn usage_of(link: &Link, object: &ObjectCache) -> Result<Option<(u64, u64)>> {
+    let size = size_of(link, object)?;
+    let version = link.channel.attachment().version(object.hash);
     // Both of one version, or none.
     let taken = object.taken(version);
     Ok(taken.filter(|_| object.size(version) == Some(size)).map(|taken| (size, taken)))
 }
 
 /// Where from `offset` on data, or a hole, begins, if something of the kind does before the object's end.
-pub(crate) fn seek(session: &Session, object: &ObjectCache, offset: u64, what: Seek) -> Result<Option<u64>> {
-    settle_own_writes(session, object);
+pub(crate) fn seek(link: &Link, object: &ObjectCache, offset: u64, what: Seek) -> Result<Option<u64>> {
+    settle_own_writes(link, object);
     let mut from = offset;
     loop {
-        let attachment = session.attachment();
+        let attachment = link.channel.attachment();
         if !attachment.is_current() {
-            session.attach_again(&attachment)?;
+            link.channel.attach_again(&attachment)?;
             continue;
         }
         let version = attachment.version(object.hash);
@@ -261,7 +259,7 @@ pub(crate) fn seek(session: &Session, object: &ObjectCache, offset: u64, what: S
             None => {}
         }
         let len = OBJECT_BYTES_MAX.saturating_sub(from);
-        let found = learn_from(session, object, version.instance, (from, len), LOOKUP_EXTENTS)?;
+        let found = learn_from(link, object, version.instance, (from, len), LOOKUP_EXTENTS)?;
         if !attachment.is_current() {
             continue;
         }
@@ -269,11 +267,11 @@ pub(crate) fn seek(session: &Session, object: &ObjectCache, offset: u64, what: S
         let mut told = Pieces::default();
         let mut at = from;
         for (begin, extent) in &found.extents {
-            told.set(at, begin.saturating_sub(at), Place::Hole);
-            told.set(*begin, u64::from(extent.len), Place::Elsewhere);
+            told.set(at, begin.saturating_sub(at), Source::Hole);
+            told.set(*begin, u64::from(extent.len), Source::ThroughLink);
             at = at.max(begin + u64::from(extent.len));
         }
-        told.set(at, found.covered_to.saturating_sub(at), Place::Hole);
+        told.set(at, found.covered_to.saturating_sub(at), Source::Hole);
         match told.seek(from, found.size, what) {
             Sought::At(at) => return Ok(Some(at)),
             // It became shorter meanwhile.
@@ -285,198 +283,46 @@ pub(crate) fn seek(session: &Session, object: &ObjectCache, offset: u64, what: S
 
 /// Asks for a part of the map, and keeps what the answer says. No byte is looked at, so that no reader slot is needed.
 fn learn_from(
-    session: &Session,
+    link: &Link,
     object: &ObjectCache,
     instance: u64,
     (offset, len): (u64, u64),
     limit: u32,
 ) -> Result<Lookup> {
-    let Response::Lookup(found) = session.ask(Request::Lookup { key: object.key, offset, len, limit })? else {
-        return Err(unexpected(session, object));
+    let Response::Lookup(found) = link.channel.ask(Request::Lookup { key: object.key, offset, len, limit })? else {
+        return Err(unexpected(link, object));
     };
     // What is out of reach is an error for who reads it.
-    if let Ok(pieces) = resolve(session, &found) {
+    if let Ok(pieces) = resolve(link, &found) {
         let version = Version { instance, word: found.version };
         object.learn(version, found.size, offset, found.covered_to, pieces);
     }
     Ok(found)
 }
 
-/// Where the extents of an answer are, for this process.
-pub(crate) fn resolve(session: &Session, found: &Lookup) -> Result<Vec<(u64, u64, Place)>> {
-    found
-        .extents
-        .iter()
-        .map(|(offset, extent)| Ok((*offset, u64::from(extent.len), place_of(session, extent)?)))
-        .collect()
-}
-
-fn place_of(session: &Session, extent: &Extent) -> Result<Place> {
-    if session.is_bound() || !session.segments.shape(session, extent.device)?.kind.is_shareable() {
-        return Ok(Place::Elsewhere);
-    }
-    if extent.node.0 != 0 {
-        return Err(Error::new(ErrorKind::Unsupported, "an extent").because("it is on another node"));
-    }
-    if extent.encoding != Encoding::Plain {
-        return Ok(Place::File { extent: Arc::new(extent.clone()), skip: 0 });
-    }
-    let (io, inside) = session.segments.locate(session, extent.device, extent.device_offset()).map_err(|error| {
-        let name =
-            session.segments.shape(session, extent.device).map_or_else(|_| String::new(), |s| s.name.to_string());
-        let cause = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
-        Error::new(error.kind(), format!("device `{name}`")).because(cause)
-    })?;
-    let address = io.map().map(|map| map.at(inside, extent.len as usize));
-    match address {
-        Some(Some(address)) => Ok(Place::Memory(address as usize, extent.device)),
-        Some(None) => Err(Error::new(ErrorKind::Corrupt, "an extent").because("it reaches past its segment")),
-        None => Ok(Place::File { extent: Arc::new(extent.clone()), skip: 0 }),
-    }
-}
-
-/// Fills the buffer from parts that an announced reader may use.
-pub(crate) fn copy_parts(
-    session: &Session,
-    object: &ObjectCache,
-    offset: u64,
-    parts: &[Part],
-    buf: &mut [u8],
-) -> Result<()> {
-    for part in parts {
-        let target = &mut buf[part.at..part.at + part.len];
-        match &part.place {
-            Place::Hole => target.fill(0),
-            // SAFETY: the address was computed from an extent that lies inside a mapped segment (`place_of`, `Chunk`),
-            // segments stay mapped while the session lives, and the caller's slot keeps the space from being reused.
-            Place::Memory(address, _) => unsafe {
-                copy_raw(target.as_mut_ptr(), *address as *const u8, target.len());
-            },
-            Place::Elsewhere => return Err(never_here(session, object, offset + part.at as u64, part.len)),
-            Place::File { extent, skip } => {
-                let at = offset + part.at as u64;
-                read_file(session, object, at, extent, *skip, target)
-                    .map_err(|error| named(session, object, (at, part.len), extent, error))?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Reads from a file tier: whole checksum units, verified in the same pass that copies them, while the device reads on.
-fn read_file(
-    session: &Session,
-    object: &ObjectCache,
-    offset: u64,
-    extent: &Extent,
-    skip: u32,
-    target: &mut [u8],
-) -> Result<()> {
-    let (io, run_inside) = session.segments.locate(session, extent.device, extent.run_offset)?;
-    let damaged = |offset: u64, len: usize, why: &str| damaged(session, object, offset, len, extent, why);
-    let from = extent.skip as usize + skip as usize; // in the run
-    let begin = from / SUM_UNIT_BYTES * SUM_UNIT_BYTES;
-    let end = (from + target.len()).next_multiple_of(SUM_UNIT_BYTES).min(extent.run_len as usize);
-    if end < from + target.len() {
-        return Err(damaged(offset, target.len(), "its map reaches past the run"));
-    }
-    let mut sums = extent.sums.as_slice().get(begin / SUM_UNIT_BYTES..).unwrap_or_default().iter();
-    if let Encoding::Packed(packed) = &extent.encoding {
-        if packed.run_len() != extent.run_len {
-            return Err(damaged(offset, target.len(), "its map contradicts itself"));
-        }
-        return packed::read_units(&io, run_inside, packed, &mut sums, from, target).map_err(|(at, len, why)| {
-            let Some(why) = why else {
-                return damaged(offset + at as u64, len, "the bytes do not match their checksum");
-            };
-            if why.kind() == ErrorKind::Corrupt { damaged(offset + at as u64, len, why.cause()) } else { why }
-        });
-    }
-    let mut found = Vec::with_capacity(1);
-    lane::read_taken(&io, run_inside + begin as u64, end - begin, |piece, at| {
-        for (number, unit) in piece.chunks(SUM_UNIT_BYTES).enumerate() {
-            // What of this unit was asked for: from where on in the unit, and where in the target.
-            let unit_at = begin + at + number * SUM_UNIT_BYTES;
-            let wanted = from.max(unit_at)..(from + target.len()).min(unit_at + unit.len());
-            let into = &mut target[wanted.start - from..wanted.end - from];
-            found.clear();
-            if into.len() == unit.len() {
-                copy_and_sum(into, unit, &mut found);
-            } else {
-                found.push(sum_of(unit));
-            }
-            if sums.next() != found.first() {
-                let at = (offset + unit_at as u64).saturating_sub(from as u64);
-                return Err(damaged(at, unit.len(), "the bytes do not match their checksum"));
-            }
-            if into.len() != unit.len() {
-                into.copy_from_slice(&unit[wanted.start - unit_at..wanted.end - unit_at]);
-            }
-        }
-        Ok(())
-    })
-}
-
-/// An error of a device, with what was read.
-#[cold]
-fn named(session: &Session, object: &ObjectCache, (at, len): (u64, usize), extent: &Extent, error: Error) -> Error {
-    if error.kind() == ErrorKind::Corrupt && error.subject().starts_with(&session.object_name(object.key)) {
-        return error;
-    }
-    let device = session.segments.shape(session, extent.device).map_or_else(|_| String::new(), |s| s.name.to_string());
-    let object = session.object_name(object.key);
-    Error::new(error.kind(), format!("{object}, bytes {at} to {}, on device `{device}`", at + len as u64))
-        .because(error.to_string())
-        .try_next("see `cenote tiers` and the logs of the system for what is wrong with the device")
-}
-
-#[cold]
-fn damaged(session: &Session, object: &ObjectCache, offset: u64, len: usize, extent: &Extent, why: &str) -> Error {
-    let device = session
-        .segments
-        .shape(session, extent.device)
-        .map_or_else(|_| extent.device.to_string(), |s| s.name.to_string());
-    Error::new(
-        ErrorKind::Corrupt,
-        format!("{}, bytes {offset} to {}, on device `{device}`", session.object_name(object.key), offset + len as u64),
-    )
-    .because(why)
-    .try_next("run `cenote verify` to see what else is damaged, and restore the range from a copy")
-}
-
 /// Bytes lie on a device that cannot be opened.
 #[cold]
-fn out_of_reach(session: &Session, object: &ObjectCache, error: &Error) -> Error {
+fn out_of_reach(link: &Link, object: &ObjectCache, error: &Error) -> Error {
     let kind = if error.kind() == ErrorKind::NotFound { ErrorKind::Io } else { error.kind() };
-    Error::new(kind, session.object_name(object.key))
+    Error::new(kind, link.channel.object_name(object.key))
         .because(format!("some of it is out of reach: {error}"))
         .try_next("see `cenote tiers` for what is wrong with the device, and bring it back")
 }
 
 #[cold]
-fn never_here(session: &Session, object: &ObjectCache, offset: u64, len: usize) -> Error {
-    Error::new(
-        ErrorKind::Busy,
-        format!("{}, bytes {offset} to {}", session.object_name(object.key), offset + len as u64),
-    )
-    .because("they are on an object service, and leave the faster tier again before they are read")
-    .try_next("read less at a time, or make the faster tiers larger")
-}
-
-#[cold]
-fn unexpected(session: &Session, object: &ObjectCache) -> Error {
-    Error::new(ErrorKind::Internal, session.object_name(object.key))
+fn unexpected(link: &Link, object: &ObjectCache) -> Error {
+    Error::new(ErrorKind::Internal, link.channel.object_name(object.key))
         .because("the engine's answer to a lookup makes no sense")
 }
 
 /// True if the cache says that a range is in memory, so that reading it is a copy.
-pub(crate) fn is_in_memory(session: &Session, object: &ObjectCache, offset: u64, len: usize) -> bool {
-    let attachment = session.attachment();
+pub(crate) fn is_in_memory(link: &Link, object: &ObjectCache, offset: u64, len: usize) -> bool {
+    let attachment = link.channel.attachment();
     let version = attachment.version(object.hash);
     let mut parts = Parts::new();
     let Some(planned) = object.plan(version, offset, len, 0, &mut parts) else { return false };
     planned.bytes >= wanted(planned.size, offset, len)
-        && !parts.iter().any(|part| matches!(part.place, Place::File { .. } | Place::Elsewhere))
+        && !parts.iter().any(|part| matches!(part.source, Source::File { .. } | Source::ThroughLink))
 }
 
 /// Addresses and lengths.
@@ -485,7 +331,7 @@ pub(crate) type Runs = SmallVec<[(usize, usize); 4]>;
 /// Where a whole range is in mapped memory: addresses and lengths, those right behind each other joined. The caller holds a
 /// reader slot of `attachment`. `None` if some of it is not; `len` must not be 0.
 pub(crate) fn runs_of(
-    session: &Session,
+    link: &Link,
     attachment: &Attachment,
     object: &ObjectCache,
     offset: u64,
@@ -496,12 +342,12 @@ pub(crate) fn runs_of(
     let enough = |planned: Planned| planned.bytes >= wanted(planned.size, offset, len);
     if !object.plan(version, offset, len, 0, &mut parts).is_some_and(enough) {
         parts.clear();
-        look_up(session, object, offset, len, 0, version, &mut parts)?;
+        look_up(link, object, offset, len, 0, version, &mut parts)?;
     }
     // What is written in one go is many extents, mostly right behind each other on the device.
     let mut runs = Runs::new();
     for part in &parts {
-        let Place::Memory(address, _) = part.place else { return Ok(None) };
+        let Source::Mapped(address, _) = part.source else { return Ok(None) };
         match runs.last_mut() {
             Some((begin, run)) if *begin + *run == address => *run += part.len,
             _ => runs.push((address, part.len)),

@@ -3,18 +3,17 @@
 //! what lies where no client can read it.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
-use std::time::Instant;
 
 use cenote_device::control::READS_SAMPLED_IN;
 use cenote_model::{ContainerId, ObjectKey, Request, Response, Result, Touch};
 use cenote_policy::prefetch::{AccessProfile, Prefetcher};
 use cenote_policy::speed_preset;
 
-use super::cache::ObjectCache;
-use super::pieces::{Part, Place};
 use super::read::{Parts, is_in_memory};
-use crate::session::Session;
+use crate::link::Link;
+use crate::link::history::Stream;
+use crate::map::cache::ObjectCache;
+use crate::map::pieces::{Part, Source};
 use crate::sync::lock;
 
 /// A read that takes longer than this asks first: the message takes some 30 us.
@@ -31,61 +30,36 @@ const STEPS_MIN: usize = 2;
 /// Longest name of a program.
 const PROGRAM_BYTES_MAX: usize = 255;
 
-/// What a session keeps for this.
-pub(crate) struct Tiering {
-    began: Instant,
-    touches: Mutex<(u64, Vec<Touch>)>,
-    streams: Mutex<HashMap<ContainerId, Stream>>,
-}
-
-/// The reads of a container by this process.
-struct Stream {
-    prefetcher: Prefetcher,
-    /// What earlier runs of the program had learned.
-    learned: AccessProfile,
-}
-
-impl Default for Tiering {
-    fn default() -> Self {
-        Self { began: Instant::now(), touches: Mutex::default(), streams: Mutex::default() }
-    }
-}
-
-impl Tiering {
-    fn now_ms(&self) -> u64 {
-        self.began.elapsed().as_millis() as u64
-    }
-}
-
 /// True if a part lies where this process cannot read it.
 pub(crate) fn is_elsewhere(parts: &[Part]) -> bool {
-    parts.iter().any(|part| matches!(part.place, Place::Elsewhere))
+    parts.iter().any(|part| matches!(part.source, Source::ThroughLink))
 }
 
 /// Has a range brought that lies where this process cannot read it. The caller holds no reader slot.
 #[cold]
-pub(crate) fn restore(session: &Session, key: ObjectKey, offset: u64, len: usize) -> Result<()> {
+pub(crate) fn restore(link: &Link, key: ObjectKey, offset: u64, len: usize) -> Result<()> {
     let request = Request::Fetch { key, ranges: vec![(offset, len as u64)], ahead: false, must: true };
-    session.ask(request).map(drop)
+    link.channel.ask(request).map(drop)
 }
 
 /// Has bytes that cannot be read where they are read from another tier from now on; an error if they are on no other. The
 /// caller holds no reader slot.
 #[cold]
-pub(crate) fn rescue(session: &Session, key: ObjectKey, offset: u64, len: usize) -> Result<()> {
-    session.ask(Request::Unreadable { key, ranges: vec![(offset, len as u64)] }).map(drop)
+pub(crate) fn rescue(link: &Link, key: ObjectKey, offset: u64, len: usize) -> Result<()> {
+    link.channel.ask(Request::Unreadable { key, ranges: vec![(offset, len as u64)] }).map(drop)
 }
 
 /// True if these parts are read from a device so slow that the engine should be asked first: perhaps it has them brought
 /// to a faster tier, which takes no longer than reading them.
-pub(crate) fn is_slow(session: &Session, object: &ObjectCache, parts: &Parts) -> bool {
+pub(crate) fn is_slow(link: &Link, object: &ObjectCache, parts: &Parts) -> bool {
     if !object.is_tiered() {
         return false;
     }
-    let ns = |part: &Part| match &part.place {
-        Place::File { extent, .. } => session
+    let ns = |part: &Part| match &part.source {
+        Source::File { extent, .. } => link
+            .space
             .segments
-            .shape(session, extent.device)
+            .shape(extent.device)
             .map_or(0.0, |shape| shape.speed.unwrap_or_else(|| speed_preset(shape.kind)).read_ns(part.len as u64)),
         _ => 0.0,
     };
@@ -94,35 +68,35 @@ pub(crate) fn is_slow(session: &Session, object: &ObjectCache, parts: &Parts) ->
 
 /// Asks whether a range should be brought before it is read, and waits for that. The caller holds no reader slot.
 #[cold]
-pub(crate) fn fetch(session: &Session, object: &ObjectCache, offset: u64, len: usize) {
+pub(crate) fn fetch(link: &Link, object: &ObjectCache, offset: u64, len: usize) {
     let ranges = vec![(offset, len as u64)];
     object.note_slow_read();
     // If it could not be done, the bytes are read where they are.
-    let _ = session.ask(Request::Fetch { key: object.key, ranges, ahead: false, must: false });
+    let _ = link.channel.ask(Request::Fetch { key: object.key, ranges, ahead: false, must: false });
 }
 
 /// A read was answered. `was_told`: the engine knows of it.
 #[inline]
 pub(crate) fn note_read(
-    session: &Session,
+    link: &Link,
     object: &ObjectCache,
     (offset, len): (u64, usize),
     is_sampled: bool,
     was_told: bool,
 ) {
     if !was_told && (is_sampled || len >= SAMPLED_BELOW) {
-        touch(session, object.key, offset, len);
+        touch(link, object.key, offset, len);
     }
     if object.had_slow_reads() {
-        look_ahead(session, object, offset, len);
+        look_ahead(link, object, offset, len);
     }
 }
 
-fn touch(session: &Session, key: ObjectKey, offset: u64, len: usize) {
-    let tiering = &session.tiering;
+fn touch(link: &Link, key: ObjectKey, offset: u64, len: usize) {
+    let history = &link.history;
     let bytes = len as u64 * if len < SAMPLED_BELOW { u64::from(READS_SAMPLED_IN) } else { 1 };
-    let now_ms = tiering.now_ms();
-    let mut touches = lock(&tiering.touches);
+    let now_ms = history.now_ms();
+    let mut touches = lock(&history.touches);
     let (since_ms, reads) = &mut *touches;
     if reads.is_empty() {
         *since_ms = now_ms;
@@ -131,57 +105,57 @@ fn touch(session: &Session, key: ObjectKey, offset: u64, len: usize) {
     if reads.len() >= TOUCHES || now_ms - *since_ms >= TOUCHES_MS {
         let reads = std::mem::take(reads);
         drop(touches);
-        session.tell(Request::Touched { reads });
+        link.channel.tell(Request::Touched { reads });
     }
 }
 
 /// Follows the stream of reads of a container, and has brought what comes next.
-fn look_ahead(session: &Session, object: &ObjectCache, offset: u64, len: usize) {
-    let tiering = &session.tiering;
-    let is_known = lock(&tiering.streams).contains_key(&object.key.container);
+fn look_ahead(link: &Link, object: &ObjectCache, offset: u64, len: usize) {
+    let history = &link.history;
+    let is_known = lock(&history.streams).contains_key(&object.key.container);
     // Asked for without the lock: other threads go on reading meanwhile.
-    let learned = if is_known { None } else { Some(learned_before(session, object.key.container)) };
+    let learned = if is_known { None } else { Some(learned_before(link, object.key.container)) };
     let ahead = {
-        let mut streams = lock(&tiering.streams);
+        let mut streams = lock(&history.streams);
         let stream = streams.entry(object.key.container).or_insert_with(|| {
             let learned = learned.unwrap_or_default();
             Stream { prefetcher: Prefetcher::new(DEPTH_MAX, learned.clone()), learned }
         });
         let stream = &mut stream.prefetcher;
-        stream.read(tiering.now_ms(), object.key, offset, len as u64);
+        stream.read(history.now_ms(), object.key, offset, len as u64);
         stream.ahead()
     };
     let mut by_object: HashMap<ObjectKey, Vec<(u64, u64)>> = HashMap::new();
     for foreseen in ahead {
         let is_here = foreseen.object == object.key
-            && is_in_memory(session, object, foreseen.offset, usize::try_from(foreseen.bytes).unwrap_or(usize::MAX));
+            && is_in_memory(link, object, foreseen.offset, usize::try_from(foreseen.bytes).unwrap_or(usize::MAX));
         if !is_here {
             by_object.entry(foreseen.object).or_default().push((foreseen.offset, foreseen.bytes));
         }
     }
     for (key, ranges) in by_object {
-        session.tell(Request::Fetch { key, ranges, ahead: true, must: false });
+        link.channel.tell(Request::Fetch { key, ranges, ahead: true, must: false });
     }
 }
 
 /// What earlier runs of this program have learned of their reads in a container; nothing, if that cannot be told.
 #[cold]
-fn learned_before(session: &Session, container: ContainerId) -> AccessProfile {
-    match session.ask(Request::Habit { container, program: program() }) {
+fn learned_before(link: &Link, container: ContainerId) -> AccessProfile {
+    match link.channel.ask(Request::Habit { container, program: program() }) {
         Ok(Response::Habit(bytes)) => AccessProfile::decode(&bytes).unwrap_or_default(),
         _ => AccessProfile::default(),
     }
 }
 
 /// Has kept what this process has learned. Nothing depends on it.
-pub(crate) fn keep_learned(session: &Session) {
-    let streams = std::mem::take(&mut *lock(&session.tiering.streams));
+pub(crate) fn keep_learned(link: &Link) {
+    let streams = std::mem::take(&mut *lock(&link.history.streams));
     for (container, stream) in streams {
         let profile = stream.prefetcher.profile();
-        if profile.len() >= STEPS_MIN && *profile != stream.learned && session.check_writable().is_ok() {
+        if profile.len() >= STEPS_MIN && *profile != stream.learned && link.channel.check_writable().is_ok() {
             // Waited for: what is on its way when a session ends gets lost.
             let learned = profile.encode();
-            let _ = session.ask(Request::HabitLearned { container, program: program(), learned });
+            let _ = link.channel.ask(Request::HabitLearned { container, program: program(), learned });
         }
     }
 }

@@ -9,12 +9,13 @@ use cenote_model::{
     ContainerId, DeviceId, Error, ErrorKind, Extent, OBJECT_BYTES_MAX, Result, Run, SUM_UNIT_SHIFT, Sums, Update,
 };
 
-use super::arena::{Arena, Chunk, Filling};
-use super::cache::ObjectCache;
 use super::carried;
-use super::pieces::Place;
-use super::queue::{Subject, Ticket, Together};
-use crate::session::Session;
+use crate::link::Link;
+use crate::link::arena::{Arena, Chunk, Filling};
+use crate::link::queue::{Ticket, Together};
+use crate::link::subject::Subject;
+use crate::map::cache::ObjectCache;
+use crate::map::pieces::Source;
 
 /// Where a write goes.
 pub(crate) struct Target<'a> {
@@ -30,7 +31,7 @@ pub(crate) struct Stored {
     pub len: u32,
     pub extent: Extent,
     /// Where readers find the bytes.
-    pub place: Place,
+    pub source: Source,
     /// For files: to be written before the extent is used.
     pub unwritten: Option<Unwritten>,
 }
@@ -52,11 +53,11 @@ impl Stored {
     fn new(chunk: Chunk, sums: Sums, unwritten: Option<AlignedBuf>) -> Self {
         let (run, len) = (chunk.run(), chunk.len);
         let extent = Extent::whole(chunk.device, chunk.offset, len, sums);
-        let place = match chunk.address() {
-            Some(address) => Place::Memory(address as usize, chunk.device),
-            None => Place::File { extent: Arc::new(extent.clone()), skip: 0 },
+        let source = match chunk.address() {
+            Some(address) => Source::Mapped(address as usize, chunk.device),
+            None => Source::File { extent: Arc::new(extent.clone()), skip: 0 },
         };
-        Self { run, len, extent, place, unwritten: unwritten.map(|bytes| Unwritten { chunk, bytes }) }
+        Self { run, len, extent, source, unwritten: unwritten.map(|bytes| Unwritten { chunk, bytes }) }
     }
     /// Writes what has to be written yet.
     pub fn write_out(&self) -> Result<()> {
@@ -81,17 +82,17 @@ pub(crate) enum Then {
 }
 
 /// Copies bytes into as many chunks as it takes.
-pub(crate) fn store(session: &Session, target: &Target<'_>, mut bytes: &[u8], then: Then) -> Result<Vec<Stored>> {
-    if session.is_bound() {
-        return carried::store(session, target, bytes);
+pub(crate) fn store(link: &Link, target: &Target<'_>, mut bytes: &[u8], then: Then) -> Result<Vec<Stored>> {
+    if link.channel.is_bound() {
+        return carried::store(link, target, bytes);
     }
     let mut all: Vec<Stored> = Vec::with_capacity(1);
     let mut avoid = Vec::new();
     while !bytes.is_empty() {
         let stored = target
             .arena
-            .take(session, target.container, bytes.len() as u64, Filling::Copied, &mut avoid)
-            .and_then(|chunk| copy_in(session, chunk, bytes, then, &mut avoid));
+            .take(&link.space, target.container, bytes.len() as u64, Filling::Copied, &mut avoid)
+            .and_then(|chunk| copy_in(link, chunk, bytes, then, &mut avoid));
         match stored {
             Ok(Some(stored)) => {
                 bytes = &bytes[stored.len as usize..];
@@ -99,7 +100,7 @@ pub(crate) fn store(session: &Session, target: &Target<'_>, mut bytes: &[u8], th
             }
             Ok(None) => {} // its device is to be avoided
             Err(error) => {
-                session.unlease(all.iter().map(|stored| stored.run).collect());
+                link.channel.unlease(all.iter().map(|stored| stored.run).collect());
                 return Err(error);
             }
         }
@@ -109,13 +110,7 @@ pub(crate) fn store(session: &Session, target: &Target<'_>, mut bytes: &[u8], th
 
 /// Fills a chunk with the first of `bytes`. `None` if the machine has no memory left for its device, which from then on
 /// is among those to avoid.
-fn copy_in(
-    session: &Session,
-    chunk: Chunk,
-    bytes: &[u8],
-    then: Then,
-    avoid: &mut Vec<DeviceId>,
-) -> Result<Option<Stored>> {
+fn copy_in(link: &Link, chunk: Chunk, bytes: &[u8], then: Then, avoid: &mut Vec<DeviceId>) -> Result<Option<Stored>> {
     let is_last = bytes.len() == chunk.len as usize;
     let is_announced = matches!(then, Then::Sent) && is_last && bytes.len() >= ANNOUNCED_MIN;
     let bytes = &bytes[..chunk.len as usize];
@@ -124,12 +119,12 @@ fn copy_in(
     let announced_at = if is_announced { early } else { bytes.len() };
     if !matches!(then, Then::Later) && !is_memory(&chunk) {
         let run = chunk.run();
-        return write_through(session, chunk, bytes, announced_at)
+        return write_through(link, chunk, bytes, announced_at)
             .map(Some)
-            .inspect_err(|_| session.unlease(vec![run]));
+            .inspect_err(|_| link.channel.unlease(vec![run]));
     }
     if !chunk.through_file {
-        return Ok(Some(copy_mapped(session, chunk, bytes, announced_at)));
+        return Ok(Some(copy_mapped(link, chunk, bytes, announced_at)));
     }
     // Not through the mapping: the kernel fills fresh pages with these bytes rather than with zeros first.
     let (first, rest) = bytes.split_at(announced_at);
@@ -137,13 +132,13 @@ fn copy_in(
         if rest.is_empty() {
             return Ok(());
         }
-        session.announce();
+        link.channel.announce();
         chunk.io.write_at(chunk.inside + first.len() as u64, rest)
     });
     match written {
         Ok(()) => Ok(Some(Stored::new(chunk, sums_in_place(bytes), None))),
         Err(error) => {
-            session.unlease(vec![chunk.run()]);
+            link.channel.unlease(vec![chunk.run()]);
             if error.kind() != ErrorKind::Full || avoid.contains(&chunk.device) {
                 return Err(error);
             }
@@ -154,7 +149,7 @@ fn copy_in(
 }
 
 /// One pass: copy and checksums.
-fn copy_mapped(session: &Session, chunk: Chunk, bytes: &[u8], announced_at: usize) -> Stored {
+fn copy_mapped(link: &Link, chunk: Chunk, bytes: &[u8], announced_at: usize) -> Stored {
     let mut sums = Vec::with_capacity(Extent::units(chunk.len));
     let mut unwritten = None;
     let (first, rest) = bytes.split_at(announced_at);
@@ -163,7 +158,7 @@ fn copy_mapped(session: &Session, chunk: Chunk, bytes: &[u8], announced_at: usiz
         // no reader has it and `bytes` cannot be in it.
         unsafe { copy_and_sum_raw(address, first, &mut sums) };
         if !rest.is_empty() {
-            session.announce();
+            link.channel.announce();
             // SAFETY: as above; `rest` lies behind `first`.
             unsafe { copy_and_sum_raw(address.add(first.len()), rest, &mut sums) };
         }
@@ -178,11 +173,11 @@ fn copy_mapped(session: &Session, chunk: Chunk, bytes: &[u8], announced_at: usiz
 }
 
 /// The same for a file, written piece by piece while the next one is copied.
-fn write_through(session: &Session, chunk: Chunk, bytes: &[u8], announced_at: usize) -> Result<Stored> {
+fn write_through(link: &Link, chunk: Chunk, bytes: &[u8], announced_at: usize) -> Result<Stored> {
     let mut sums = Vec::with_capacity(Extent::units(chunk.len));
     lane::write_filled(&chunk.io, chunk.inside, bytes.len(), |memory, from| {
         if from >= announced_at {
-            session.announce();
+            link.channel.announce();
         }
         // SAFETY: `memory` is the lane's and overlaps nothing; the slice has its length.
         unsafe { copy_and_sum_raw(memory.as_mut_ptr(), &bytes[from..from + memory.len()], &mut sums) };
@@ -191,29 +186,29 @@ fn write_through(session: &Session, chunk: Chunk, bytes: &[u8], announced_at: us
 }
 
 /// Says what is wrong with a range, before anything is done.
-pub(crate) fn check_range(session: &Session, object: &ObjectCache, offset: u64, len: u64) -> Result<()> {
+pub(crate) fn check_range(link: &Link, object: &ObjectCache, offset: u64, len: u64) -> Result<()> {
     if offset.checked_add(len).is_some_and(|end| end < OBJECT_BYTES_MAX) {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::InvalidInput, session.object_name(object.key))
+    Err(Error::new(ErrorKind::InvalidInput, link.channel.object_name(object.key))
         .because(format!("{len} bytes at {offset} reach past the largest object (2^63 bytes)"))
         .try_next("check the offset"))
 }
 
 /// Launches writes of ranges. With `here`, file I/O is done by this thread.
 pub(crate) fn launch(
-    session: &Session,
+    link: &Link,
     target: &Target<'_>,
     parts: &[(u64, &[u8])],
     together: &Together,
     here: bool,
 ) -> Result<Option<Ticket>> {
-    session.check_writable()?;
+    link.channel.check_writable()?;
     let last = parts.len().saturating_sub(1);
     let (mut updates, mut subjects, mut files) =
         (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()), Vec::new());
     for (offset, bytes) in parts {
-        check_range(session, target.object, *offset, bytes.len() as u64)?;
+        check_range(link, target.object, *offset, bytes.len() as u64)?;
     }
     for (number, (offset, bytes)) in parts.iter().enumerate() {
         let mut offset = *offset;
@@ -222,12 +217,12 @@ pub(crate) fn launch(
             true if number < last => Then::WrittenLater,
             true => Then::Sent,
         };
-        for mut stored in store(session, target, bytes, then)? {
-            let (len, place, run) = (u64::from(stored.len), stored.place, stored.run);
+        for mut stored in store(link, target, bytes, then)? {
+            let (len, source, run) = (u64::from(stored.len), stored.source, stored.run);
             if let Some(unwritten) = stored.unwritten.take() {
                 files.push((updates.len(), unwritten));
             }
-            subjects.push(Subject::Write { object: target.object.clone(), offset, len, place, run });
+            subjects.push(Subject::Write { object: target.object.clone(), offset, len, source, run });
             updates.push(Update::Write { key: target.object.key, offset, extent: stored.extent });
             offset += len;
         }
@@ -235,17 +230,17 @@ pub(crate) fn launch(
     if updates.is_empty() {
         return Ok(None);
     }
-    let ticket = session.queue.push(session, updates, subjects, files.len(), together);
+    let ticket = link.queue.push(updates, subjects, files.len(), together);
     for (index, unwritten) in files {
         if here {
             let result = unwritten.write_out();
-            session.queue.io_done(session, &ticket, index, result);
+            link.queue.io_done(&ticket, index, result);
         } else {
-            let (weak, ticket) = (session.myself(), ticket.clone());
-            session.workers.run(Box::new(move || {
+            let (weak, ticket) = (link.queue.myself(), ticket.clone());
+            link.run_aside(Box::new(move || {
                 let result = unwritten.write_out();
-                if let Some(session) = weak.upgrade() {
-                    session.queue.io_done(&session, &ticket, index, result);
+                if let Some(queue) = weak.upgrade() {
+                    queue.io_done(&ticket, index, result);
                 }
             }));
         }

@@ -1,4 +1,4 @@
-//! Leased space: where a session writes without asking.
+//! Leased space: where a process writes without asking.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -8,8 +8,9 @@ use cenote_model::{
     ContainerId, DeviceId, Durability, Error, ErrorKind, Lease, RUN_BYTES_MAX, Request, Response, Result, Run,
 };
 
+use super::channel::Channel;
 use super::segments::Segment;
-use crate::session::Session;
+use super::space::Space;
 use crate::sync::lock;
 
 /// First lease of a class; each further one is twice as large…
@@ -127,16 +128,16 @@ impl Free {
 pub(crate) struct Arena {
     /// The durability of the class.
     durability: Option<Durability>,
-    state: Mutex<State>,
+    state: Mutex<ArenaState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ArenaState {
     free: Vec<Free>,
     lease_bytes: u64,
 }
 
-/// The arenas of a session.
+/// The arenas of a link.
 #[derive(Default)]
 pub(crate) struct Arenas(Mutex<HashMap<Class, Arc<Arena>>>);
 
@@ -163,15 +164,15 @@ impl Arena {
     pub fn durability(&self) -> Option<Durability> {
         self.durability
     }
-    /// Takes in space that this session has leased already.
-    pub fn put(&self, session: &Session, lease: &Lease) -> Result<()> {
-        lock(&self.state).add(session, lease)
+    /// Takes in space that this link has leased already.
+    pub fn put(&self, space: &Space, lease: &Lease) -> Result<()> {
+        lock(&self.state).add(space, lease)
     }
     /// Space for up to `want` bytes. Several calls may be needed for many: each chunk has at least 1 MiB or all.
     /// `avoid`: devices found to be without memory.
     pub fn take(
         &self,
-        session: &Session,
+        space: &Space,
         container: ContainerId,
         want: u64,
         filling: Filling,
@@ -198,19 +199,19 @@ impl Arena {
                             return Err(error);
                         }
                         avoid.push(run.device);
-                        session.unlease(vec![run]);
+                        space.channel.unlease(vec![run]);
                         continue;
                     }
                     Err(error) => return Err(error),
                 }
             }
-            state.lease(session, (container, self.durability), want, avoid)?;
+            state.lease(space, (container, self.durability), want, avoid)?;
             has_asked = true; // whatever was given is taken: asking on and on would not help
         }
     }
 }
 
-impl State {
+impl ArenaState {
     /// A run for `want` bytes, the latest first; or the longest, if all together have so many, or if `any` will do.
     fn fit(&self, want: u64, any: bool, avoid: &[DeviceId]) -> Option<usize> {
         let usable = |free: &Free| avoid.is_empty() || !avoid.contains(&free.device);
@@ -228,22 +229,22 @@ impl State {
     /// Asks for more space. While some may become free, waits a bounded time for it.
     fn lease(
         &mut self,
-        session: &Session,
+        space: &Space,
         (container, durability): (ContainerId, Option<Durability>),
         want: u64,
         avoid: &[DeviceId],
     ) -> Result<()> {
-        let most = (session.memory_bytes() / 16).clamp(LEASE_BYTES_FIRST, LEASE_BYTES_MAX);
+        let most = (space.segments.memory_bytes() / 16).clamp(LEASE_BYTES_FIRST, LEASE_BYTES_MAX);
         let mut bytes = self.lease_bytes.max(LEASE_BYTES_FIRST).min(most).max(want);
         self.lease_bytes = (bytes * 2).min(most);
         let mut patience = Patience::new();
         loop {
             let run_min = want.min(PIECE_BYTES) as u32;
             let request = Request::Lease { container, bytes, run_min, avoid: avoid.to_vec(), durability };
-            match session.ask(request) {
+            match space.channel.ask(request) {
                 Ok(Response::Lease(lease)) if !lease.runs.is_empty() => {
-                    session.watch();
-                    return self.add(session, &lease);
+                    space.watch();
+                    return self.add(space, &lease);
                 }
                 Ok(_) => return Err(Error::new(ErrorKind::Internal, "lease").because("an answer without space")),
                 Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::Busy) => {
@@ -256,25 +257,25 @@ impl State {
                         if self.free.is_empty() {
                             return Err(error); // nothing is being freed: waiting would not help
                         }
-                        self.shrink(session);
+                        self.shrink(space);
                         continue;
                     }
-                    patience.check(session, &error)?;
-                    // Space that this session keeps for other classes may be what is missing.
-                    self.shrink(session);
+                    patience.check(&space.channel, &error)?;
+                    // Space that this link keeps for other classes may be what is missing.
+                    self.shrink(space);
                     patience.pause();
                 }
                 Err(error) => return Err(error),
             }
         }
     }
-    fn add(&mut self, session: &Session, lease: &Lease) -> Result<()> {
-        self.shrink_to(session, RUNS_MAX);
+    fn add(&mut self, space: &Space, lease: &Lease) -> Result<()> {
+        self.shrink_to(space, RUNS_MAX);
         for run in &lease.runs {
-            let shape = session.segments.shape(session, run.device)?;
+            let shape = space.segments.shape(run.device)?;
             let mut run = *run;
             while run.len > 0 {
-                let (io, inside) = session.segments.locate(session, run.device, run.offset)?;
+                let (io, inside) = space.segments.locate(run.device, run.offset)?;
                 let len = run.len.min(shape.segment_bytes - inside);
                 self.put(Free { device: run.device, offset: run.offset, len, unit: shape.unit_bytes, io, inside });
                 run.offset += len;
@@ -283,23 +284,23 @@ impl State {
         }
         Ok(())
     }
-    fn shrink(&mut self, session: &Session) {
-        self.shrink_to(session, 0);
+    fn shrink(&mut self, space: &Space) {
+        self.shrink_to(space, 0);
     }
     /// Gives back runs, the smallest first, until `keep` are left.
-    fn shrink_to(&mut self, session: &Session, keep: usize) {
+    fn shrink_to(&mut self, space: &Space, keep: usize) {
         if self.free.len() <= keep {
             return;
         }
         self.free.sort_unstable_by_key(|free| free.len);
         let surplus = self.free.len() - keep;
         let runs = self.free.drain(..surplus).map(|free| free.run()).collect();
-        session.unlease(runs);
+        space.channel.unlease(runs);
     }
 }
 
 /// How long somebody has waited for room on tiers that are full and have yet to come to rest.
-pub(super) struct Patience {
+pub(crate) struct Patience {
     begin: Instant,
     /// What the engine had moved when that was last seen to rise, and when that was.
     moved: (u64, Instant),
@@ -312,8 +313,8 @@ impl Patience {
         Self { begin, moved: (0, begin), pause: Duration::from_millis(1) }
     }
     /// The error that there is no room, once that was waited for long enough: longer while something drains.
-    pub fn check(&mut self, session: &Session, busy: &Error) -> Result<()> {
-        let now = moved_bytes(session);
+    pub fn check(&mut self, channel: &Channel, busy: &Error) -> Result<()> {
+        let now = moved_bytes(channel);
         if now != self.moved.0 {
             self.moved = (now, Instant::now());
         }
@@ -333,8 +334,8 @@ pub(crate) fn no_room(busy: &Error) -> Error {
 }
 
 /// What the engine has moved between tiers: rises while they drain.
-fn moved_bytes(session: &Session) -> u64 {
-    match session.ask(Request::Moved) {
+fn moved_bytes(channel: &Channel) -> u64 {
+    match channel.ask(Request::Moved) {
         Ok(Response::Moved(bytes)) => bytes,
         _ => 0,
     }

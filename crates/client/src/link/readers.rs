@@ -8,7 +8,8 @@ use cenote_device::control::{ClientFile, ControlView, WRITES_TIMED_IN, is_counti
 use cenote_device::fork;
 use cenote_model::{DeviceId, Result, Timed};
 
-use crate::data::pieces::{Part, Place};
+use super::attachment::Attachment;
+use crate::map::pieces::{Part, Source};
 use crate::sync::lock;
 
 /// A group of views takes in new members while the reader epoch is within so much of the group's.
@@ -63,14 +64,14 @@ impl Reading<'_> {
         }
         let mut slowest = None;
         for part in parts {
-            let device = match &part.place {
-                Place::Hole | Place::Elsewhere => continue,
-                Place::Memory(_, device) => *device,
-                Place::File { extent, .. } => extent.device,
+            let device = match &part.source {
+                Source::Hole | Source::ThroughLink => continue,
+                Source::Mapped(_, device) => *device,
+                Source::File { extent, .. } => extent.device,
             };
             self.file.counters().read(self.slot, device, part.len as u64);
             // A read from several tiers took as long as it did because of what is a file.
-            if slowest.is_none() || matches!(part.place, Place::File { .. }) {
+            if slowest.is_none() || matches!(part.source, Source::File { .. }) {
                 slowest = Some(device);
             }
         }
@@ -89,7 +90,7 @@ impl Drop for Reading<'_> {
 
 /// An announcement for the life of a view.
 pub(crate) struct Held {
-    attachment: Arc<super::Attachment>,
+    attachment: Arc<Attachment>,
     slot: usize,
     generation: u64,
 }
@@ -153,7 +154,7 @@ impl Readers {
         }
     }
     /// Announces a view. Look at words only after this.
-    pub fn hold(attachment: &Arc<super::Attachment>) -> Held {
+    pub fn hold(attachment: &Arc<Attachment>) -> Held {
         let readers = &attachment.readers;
         let mut groups = lock(&readers.groups);
         let epoch = readers.table.epoch();

@@ -15,7 +15,7 @@ struct Late {
     size: u64,
     from: u64,
     to: u64,
-    pieces: Vec<(u64, u64, Place)>,
+    pieces: Vec<(u64, u64, Source)>,
 }
 
 /// An object as the engine has it (for each byte the address of what was written there, 0 in holes), and what this process knows of it.
@@ -43,7 +43,7 @@ impl Pair {
         }
     }
     /// Writes a range, or makes a hole of it, as the engine does; where it is now.
-    fn change(&mut self, offset: u64, len: u64, is_hole: bool) -> Place {
+    fn change(&mut self, offset: u64, len: u64, is_hole: bool) -> Source {
         let (from, to) = (offset as usize, (offset + len) as usize);
         self.truth.resize(self.truth.len().max(to), 0);
         self.version.word += 1;
@@ -52,7 +52,7 @@ impl Pair {
         for (at, cell) in self.truth[from..to].iter_mut().enumerate() {
             *cell = if is_hole { 0 } else { address + at };
         }
-        if is_hole { Place::Hole } else { Place::Memory(address, DEVICE) }
+        if is_hole { Source::Hole } else { Source::Mapped(address, DEVICE) }
     }
     fn step(&mut self, step: Step) -> Held {
         // Ordinals may be anywhere; the object is short, so that changes meet.
@@ -105,8 +105,8 @@ impl Pair {
         for part in &parts {
             prop_assert_eq!(part.at, at);
             for byte in 0..part.len {
-                let known = match part.place {
-                    Place::Memory(address, _) => address + byte,
+                let known = match part.source {
+                    Source::Mapped(address, _) => address + byte,
                     _ => 0,
                 };
                 prop_assert_eq!(known, self.truth[offset as usize + at + byte]);
@@ -140,17 +140,17 @@ impl Pair {
         let size = self.truth.len() as u64;
         let from = offset.saturating_sub(self.rng.below(20)).min(size);
         let to = (offset + len + self.rng.below(20)).min(size).max(from);
-        let mut pieces: Vec<(u64, u64, Place)> = Vec::new();
+        let mut pieces: Vec<(u64, u64, Source)> = Vec::new();
         for at in from..to {
             let address = self.truth[at as usize];
             match pieces.last_mut() {
                 _ if address == 0 => {}
-                Some((begin, len, Place::Memory(first, _)))
+                Some((begin, len, Source::Mapped(first, _)))
                     if *begin + *len == at && *first + *len as usize == address =>
                 {
                     *len += 1;
                 }
-                _ => pieces.push((at, 1, Place::Memory(address, DEVICE))),
+                _ => pieces.push((at, 1, Source::Mapped(address, DEVICE))),
             }
         }
         self.late.push(Late { asked: self.version, size, from, to, pieces });

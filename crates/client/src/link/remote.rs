@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ use cenote_wire::{
     Assembly, Greeting, MESSAGE_BYTES_MAX, decode_greeting, decode_response, encode_greeting, encode_request, parts,
 };
 
-use super::Attachment;
+use super::attachment::Attachment;
 use super::readers::Readers;
-use super::transport::{Arrivals, Done, Pending, Transport, Unsent};
+use super::transport::{Done, Pending, Traffic, Transport, Unsent};
 use crate::sync::lock;
 
 /// A daemon that does not answer on its socket for so long is taken for dead.
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LIVENESS_EVERY: Duration = Duration::from_millis(5);
 
 /// A daemon behind its socket and rings.
-pub(crate) struct Remote {
+pub(super) struct Remote {
     // Fields drop in order: the registration goes before the descriptor.
     _close_in_child: Option<CloseInChild>,
     socket: Mutex<Connection>,
@@ -39,8 +39,7 @@ pub(crate) struct Remote {
     is_broken: AtomicBool,
     /// No requests are taken any more.
     is_retired: AtomicBool,
-    seq: Arc<AtomicU64>,
-    arrivals: Arc<Arrivals>,
+    traffic: Traffic,
 }
 
 struct Inbox {
@@ -92,24 +91,18 @@ impl Table {
 }
 
 /// What a daemon, or a process that has the store for itself, says to a newcomer.
-pub(crate) enum Reached {
+pub(super) enum Reached {
     Daemon(Box<Attachment>),
     /// The store is on its way to a daemon: try again in a moment.
     Moving,
 }
 
 /// Connects to whoever listens in `dir`. `NotFound` or `Disconnected` if nobody does.
-pub(crate) fn connect(
-    dir: &Path,
-    nonce: u128,
-    read_only: bool,
-    seq: &Arc<AtomicU64>,
-    arrivals: &Arc<Arrivals>,
-) -> Result<Reached> {
+pub(super) fn connect(dir: &Path, read_only: bool, traffic: &Traffic) -> Result<Reached> {
     refuse_as_root(dir)?;
     let connection = Connection::connect(dir, SOCKET, PATIENCE).map_err(|error| shut_out(dir, error))?;
     let close_in_child = CloseInChild::new(&connection);
-    say(&connection, &Greeting::Hello { nonce, read_only })?;
+    say(&connection, &Greeting::Hello { nonce: traffic.nonce, read_only })?;
     let (greeting, frame) = hear(&connection)?;
     let (store, instance, write, bound) = match greeting {
         Greeting::Welcome { store, instance, write, bound } => (store, instance, write, bound),
@@ -129,8 +122,7 @@ pub(crate) fn connect(
         pending: Mutex::default(),
         is_broken: AtomicBool::new(false),
         is_retired: AtomicBool::new(false),
-        seq: seq.clone(),
-        arrivals: arrivals.clone(),
+        traffic: traffic.clone(),
     };
     let attachment = Attachment { store, transport: Arc::new(remote), readers, instance, write, bound };
     Ok(Reached::Daemon(Box::new(attachment)))
@@ -164,7 +156,7 @@ fn refuse_as_root(dir: &Path) -> Result<()> {
 }
 
 /// True if whoever listens in `dir` is just letting go of the store. Asks for nothing.
-pub(crate) fn is_moving(dir: &Path) -> bool {
+pub(super) fn is_moving(dir: &Path) -> bool {
     let ask = || {
         let connection = Connection::connect(dir, SOCKET, PATIENCE)?;
         say(&connection, &Greeting::Bye)?;
@@ -264,7 +256,7 @@ impl Remote {
         }
         inbox.responses.release();
         if count > 0 {
-            self.arrivals.note();
+            self.traffic.arrivals.note();
         }
         count
     }
@@ -292,7 +284,7 @@ impl Transport for Remote {
         if self.is_retired.load(Ordering::Acquire) || self.is_broken() {
             return Err(Unsent { request, done });
         }
-        let seq = self.seq.fetch_add(1, Ordering::Relaxed);
+        let seq = self.traffic.seq.fetch_add(1, Ordering::Relaxed);
         let mut message = lock(&self.pending).buffer();
         encode_request(seq, &request, &mut message);
         if message.len() > MESSAGE_BYTES_MAX {
@@ -328,9 +320,9 @@ impl Transport for Remote {
         }
     }
     fn progress(&self, seen: u64, patience: Duration) -> bool {
-        if self.arrivals.begin_leading(seen, patience) {
+        if self.traffic.arrivals.begin_leading(seen, patience) {
             self.lead(patience);
-            self.arrivals.end_leading();
+            self.traffic.arrivals.end_leading();
         }
         !self.is_broken()
     }

@@ -9,8 +9,8 @@ use cenote_rpc::FrameLog;
 use cenote_server::log_memory;
 use cenote_wire::encode_request;
 
-use crate::premise::Head;
-use crate::session::readers::Readers;
+use super::premise::Head;
+use super::readers::Readers;
 use crate::sync::lock;
 
 /// Encoded updates of one call that go into the log; more are waited for. A message of several is one frame of a ring.
@@ -44,10 +44,10 @@ fn encode(checks: Vec<Check>, updates: Vec<Update>, atomic: bool) -> (Vec<u8>, V
 
 /// The log of the client's file that is in use.
 #[derive(Default)]
-pub(crate) struct Kept(Mutex<State>);
+pub(crate) struct Kept(Mutex<LogState>);
 
 #[derive(Default)]
-struct State {
+struct LogState {
     log: Option<FrameLog>,
     /// Messages in it, and where each ends.
     messages: VecDeque<(u64, u64)>,
@@ -59,7 +59,7 @@ impl Kept {
         let mut state = lock(&self.0);
         // An engine of an older program makes no room for it: whoever asks for safety waits then.
         let Some(memory) = log_memory(readers.file())? else {
-            *state = State::default();
+            *state = LogState::default();
             return Ok(());
         };
         let mut new = FrameLog::new(memory)?;
@@ -79,7 +79,7 @@ impl Kept {
     /// Adds a part of a message that is to be sent, with what is to be checked for it. False if there is no room, or no log.
     pub fn put(&self, number: u64, head: &Head, part: &Encoded, atomic: bool) -> Result<bool> {
         let mut state = lock(&self.0);
-        let State { log: Some(log), messages } = &mut *state else { return Ok(false) };
+        let LogState { log: Some(log), messages } = &mut *state else { return Ok(false) };
         let number_bytes = number.to_le_bytes();
         if !head.checks.is_empty() || !head.updates.is_empty() {
             let (first, _) = encode(head.checks.clone(), head.updates.clone(), atomic);
@@ -103,7 +103,7 @@ impl Kept {
     /// Every message up to this number is sent.
     pub fn sent(&self, number: u64) {
         let mut state = lock(&self.0);
-        let State { log: Some(log), messages } = &mut *state else { return };
+        let LogState { log: Some(log), messages } = &mut *state else { return };
         let mut to = None;
         while messages.front().is_some_and(|(first, _)| *first <= number) {
             to = messages.pop_front().map(|(_, end)| end);
@@ -147,7 +147,7 @@ mod tests {
             (vec![check], vec![put], 2),
         ] {
             let log = FrameLog::new(memory()).unwrap();
-            let kept = Kept(Mutex::new(State { log: Some(log), messages: VecDeque::new() }));
+            let kept = Kept(Mutex::new(LogState { log: Some(log), messages: VecDeque::new() }));
             assert!(kept.put(7, &Head { checks, updates }, &part, true).unwrap());
             let mut found = lock(&kept.0).log.as_ref().unwrap().frames().unwrap();
             let mut count = 0;

@@ -1,6 +1,6 @@
 //! What of a batch is sent, and what is said of it.
 
-use cenote_model::{ContainerSpec, DeviceKind, DeviceSpec, StoreConfig, TierOptions};
+use cenote_model::{ContainerSpec, DeviceKind, DeviceSpec, ErrorKind, StoreConfig, TierOptions};
 
 use super::*;
 use crate::{Mode, OpenOptions, Store};
@@ -23,18 +23,19 @@ fn updates_whose_bytes_came_to_nothing_are_not_sent() {
     let store = Store::open_with(&dir, &options).unwrap();
     let index = store.create_container("c", &ContainerSpec::default()).unwrap().create_index(None).unwrap();
     let session = store.session().unwrap().clone();
+    let queue = &session.root().queue;
     let keys: [&[u8]; 3] = [b"a", b"b", b"c"];
     let launch = |together: &Together, only_new: bool| {
         let put =
             |key: &&[u8]| Update::Put { index: index.key(), key: key.to_vec(), value: b"value".to_vec(), only_new };
         let subject = |_| Subject::Put { index: index.key(), bytes: 6 };
         let (updates, subjects) = (keys.iter().map(put).collect(), keys.iter().map(subject).collect());
-        let ticket = session.queue.push(&session, updates, subjects, keys.len(), together);
+        let ticket = queue.push(updates, subjects, keys.len(), together);
         for number in 0..keys.len() {
             let result = if number == 1 { Err(Error::new(ErrorKind::Io, "a test")) } else { Ok(()) };
-            session.queue.io_done(&session, &ticket, number, result);
+            queue.io_done(&ticket, number, result);
         }
-        session.queue.settle(&session, ticket.batch.number);
+        queue.settle(ticket.batch.number);
         let one = |first| Ticket { first, count: 1, ..ticket.clone() }.outcome().map_err(|error| error.kind());
         [0, 1, 2].map(one)
     };

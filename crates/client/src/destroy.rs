@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use cenote_model::{Error, ErrorKind, Result};
 use cenote_server::Destroyed;
 
-use super::attach::stop_daemon;
+use crate::link::attach::stop_daemon;
 use crate::{OpenOptions, Store};
 
 /// How long to try to be first at the lock: clients that lost their daemon start another.

@@ -12,7 +12,9 @@ use cenote_rpc::{Connection, Listener};
 use cenote_server::daemon::SOCKET;
 use cenote_wire::{Greeting, decode_greeting, encode_greeting};
 
-use super::{Attachment, Session, attach, start};
+use super::attachment::Attachment;
+use super::channel::Channel;
+use super::{attach, start};
 use crate::sync::lock;
 
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -47,20 +49,20 @@ impl Drop for Answering {
 }
 
 /// Answers on the socket from now on.
-pub(crate) fn listen(session: &Arc<Session>, waiting: Waiting) -> Answering {
+fn listen(channel: &Channel, waiting: Waiting) -> Answering {
     let (waiting, stop) = (Arc::new(waiting), Arc::new(AtomicBool::new(false)));
     let answering = Answering { waiting: waiting.clone(), stop: stop.clone() };
-    let weak = session.myself();
+    let weak = channel.myself.clone();
     let answer = move || {
         let mut waiting = waiting;
         while !stop.load(Ordering::SeqCst) {
             let Ok(Some(connection)) = waiting.listener.accept(ACCEPT_EVERY) else { continue };
-            let Some(session) = weak.upgrade() else { return };
-            match take_in(&session, &connection) {
+            let Some(channel) = weak.upgrade() else { return };
+            match take_in(&channel, &connection) {
                 Ok(None) => {}
                 Ok(Some(from)) => {
                     drop(connection);
-                    match hand_over(&session, &from, waiting) {
+                    match hand_over(&channel, &from, waiting) {
                         Some(still) => waiting = still,
                         None => return,
                     }
@@ -84,29 +86,49 @@ fn say(connection: &Connection, greeting: &Greeting) -> Result<()> {
 }
 
 /// Somebody came. What is to be passed on for that.
-fn take_in(session: &Arc<Session>, connection: &Connection) -> Result<Option<Arc<Attachment>>> {
+fn take_in(channel: &Channel, connection: &Connection) -> Result<Option<Arc<Attachment>>> {
     let peer = connection.peer()?;
     let Some(frame) = connection.receive(PATIENCE)? else { return Ok(None) };
     if !matches!(decode_greeting(&frame.bytes)?, Greeting::Hello { .. }) {
-        return Err(Error::new(ErrorKind::Busy, session.name()).because("another process has it"));
+        return Err(Error::new(ErrorKind::Busy, channel.name()).because("another process has it"));
     }
-    let attachment = session.attachment().clone();
+    let attachment = channel.attachment().clone();
     let Some(host) = attachment.transport.host() else {
         say(connection, &Greeting::Moving)?; // passed on already
         return Ok(None);
     };
     if host.rights(peer.uid).is_none() {
-        return Err(Error::new(ErrorKind::PermissionDenied, session.name())
+        return Err(Error::new(ErrorKind::PermissionDenied, channel.name())
             .because(format!("user {} is neither its owner nor among its writers and readers", peer.uid)));
     }
     // Before anything is closed: without a daemon's program there is nobody to pass it on to.
     start::find_program().map_err(|error| {
-        Error::new(ErrorKind::Busy, session.name())
+        Error::new(ErrorKind::Busy, channel.name())
             .because(format!("process {} has it and cannot pass it on to a daemon: {error}", std::process::id()))
             .try_next("install `cenote` where that process finds it, or wait until it is done")
     })?;
     say(connection, &Greeting::Moving)?;
     Ok(Some(attachment))
+}
+
+/// What passes the store on: an engine in this process that may be handed over has a listener.
+#[derive(Default)]
+pub(super) struct Passing {
+    listener: Mutex<Option<Answering>>,
+    pub company: Company,
+}
+
+impl Passing {
+    /// Begins to listen for other processes.
+    pub fn listen(&self, channel: &Channel, waiting: Waiting) {
+        // Locked before the thread begins: it may have to take away what is put there.
+        let mut listener = lock(&self.listener);
+        *listener = Some(listen(channel, waiting));
+    }
+    /// Nobody finds it any more.
+    pub fn stop_listening(&self) {
+        drop(lock(&self.listener).take());
+    }
 }
 
 /// Who is to know before others can use the store.
@@ -145,32 +167,32 @@ impl Company {
 }
 
 /// Closes the engine here and attaches to a daemon. The socket if it is still to be listened on: there was nothing to pass on.
-fn hand_over(session: &Arc<Session>, from: &Arc<Attachment>, waiting: Arc<Waiting>) -> Option<Arc<Waiting>> {
+fn hand_over(channel: &Channel, from: &Arc<Attachment>, waiting: Arc<Waiting>) -> Option<Arc<Waiting>> {
     // While requests are still carried out: whoever hears of it may wait for some.
-    session.company.announce();
-    let _one = lock(&session.attaching);
-    if session.check_open().is_err() || !Arc::ptr_eq(&session.attachment(), from) {
+    channel.passing.company.announce();
+    let _one = lock(&channel.attaching);
+    if channel.check_open().is_err() || !Arc::ptr_eq(&channel.attachment(), from) {
         return Some(waiting);
     }
     // Requests from now on wait for the lock that we hold, and go to the daemon.
     from.transport.retire();
     // The daemon binds a socket of its own; this one must be gone before, its file and itself: whoever has connected meanwhile
     // would wait for an answer, perhaps with the lock under which daemons are started.
-    drop(lock(&session.listener).take());
+    channel.passing.stop_listening();
     drop(waiting);
     if let Some(host) = from.transport.host()
         && let Err(error) = host.close()
     {
         tracing::error!(%error, "closing the store to pass it on; its journal has everything that was acknowledged");
     }
-    match attach::again(session, Vec::new(), false) {
-        Ok(attachment) => session.replace_attachment(from, attachment),
+    match attach::again(channel, Vec::new(), false) {
+        Ok(attachment) => channel.replace_attachment(from, attachment),
         Err(error) => {
             tracing::error!(%error, "passing the store on failed; it stays in this process");
-            match attach::back_home(session) {
+            match attach::back_home(channel) {
                 Ok((attachment, waiting)) => {
-                    session.replace_attachment(from, attachment);
-                    attach::listen(session, waiting);
+                    channel.replace_attachment(from, attachment);
+                    channel.listen(waiting);
                 }
                 Err(error) => tracing::error!(%error, "the store could not be opened again"),
             }

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use cenote_model::{Check, Update};
 
-use super::kept::{Encoded, MESSAGE_BYTES_MAX};
-use super::queue::{Batch, Subject, Ticket, Together};
-use crate::premise::{Grounds, Head};
-use crate::session::Session;
+use super::kept::{Encoded, Kept, MESSAGE_BYTES_MAX};
+use super::premise::{Grounds, Head};
+use super::queue::{Batch, Ticket, Together};
+use super::subject::Subject;
 use crate::sync::lock;
 
 /// Updates in a batch: one message and one journal record.
@@ -63,14 +63,14 @@ impl Building {
         head
     }
     /// Puts the updates into the log. False if that cannot be.
-    pub fn keep(&mut self, session: &Session, head: &Head, encoded: Option<&Encoded>) -> bool {
+    pub fn keep(&mut self, kept: &Kept, head: &Head, encoded: Option<&Encoded>) -> bool {
         let bytes = self.kept_bytes.get_or_insert(0);
         let Some(encoded) = encoded else {
             *bytes = MESSAGE_BYTES_MAX; // alone from here on
             return false;
         };
         *bytes += encoded.bytes();
-        session.kept.put(self.batch.number, head, encoded, self.atomic).unwrap_or(false)
+        kept.put(self.batch.number, head, encoded, self.atomic).unwrap_or(false)
     }
     pub fn append(&mut self, head: Head, mut updates: Vec<Update>, mut subjects: Vec<Subject>, io: usize) -> Ticket {
         let number = self.batch.number;

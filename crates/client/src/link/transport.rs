@@ -1,4 +1,4 @@
-//! What carries requests to the engine: the seam between a session and the two ways to reach a store.
+//! What carries requests to the engine: the seam between a channel and the two ways to reach an engine.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -11,16 +11,16 @@ use cenote_server::Host;
 use crate::sync::lock;
 
 /// Called once with the response.
-pub(crate) type Done = Box<dyn FnOnce(Response) + Send>;
+pub(super) type Done = Box<dyn FnOnce(Response) + Send>;
 
-/// A request that was not taken, because the transport no longer leads anywhere. A session attaches again and repeats.
-pub(crate) struct Unsent {
+/// A request that was not taken, because the transport no longer leads anywhere. A channel attaches again and repeats.
+pub(super) struct Unsent {
     pub request: Request,
     pub done: Done,
 }
 
 /// A request on its way whose response has not come.
-pub(crate) struct Pending {
+pub(super) struct Pending {
     pub seq: u64,
     /// Encoded, to be sent again as it is.
     pub message: Vec<u8>,
@@ -28,25 +28,41 @@ pub(crate) struct Pending {
 }
 
 /// Where the response to a question comes to rest.
-pub(crate) type Slot = Arc<Mutex<Option<Response>>>;
+pub(super) type Slot = Arc<Mutex<Option<Response>>>;
 
-/// What became of a question.
-pub(crate) enum Asked {
+/// What became of a request that a thread waits for.
+pub(super) enum RequestOutcome {
     /// It is answered already.
-    Answer(Response),
+    Answered(Response),
     /// The answer comes later, to be found here.
     Later(Slot),
     /// It was not taken: submit it.
-    Not(Request),
+    NotTaken(Request),
+}
+
+/// What identifies a link to its engines, and how its requests are numbered and answers noticed.
+#[derive(Clone)]
+pub(super) struct Traffic {
+    pub nonce: u128,
+    /// Number of the next request.
+    pub seq: Arc<AtomicU64>,
+    pub arrivals: Arc<Arrivals>,
+}
+
+impl Traffic {
+    /// That of a link which no engine knows yet.
+    pub fn begin() -> Self {
+        Self { nonce: crate::ids::random(), seq: Arc::new(AtomicU64::new(1)), arrivals: Arc::default() }
+    }
 }
 
 /// One way to an engine.
-pub(crate) trait Transport: Send + Sync {
+pub(super) trait Transport: Send + Sync {
     /// Sends a request; requests reach the engine in the order of these calls. `done` may be called before this returns.
     fn submit(&self, request: Request, done: Done) -> Result<(), Unsent>;
     /// The same for a thread that has nothing else to do than to wait, where that is quicker.
-    fn ask(&self, request: Request) -> Asked {
-        Asked::Not(request)
+    fn ask(&self, request: Request) -> RequestOutcome {
+        RequestOutcome::NotTaken(request)
     }
     /// A request is about to be submitted: the other end may wake for it meanwhile.
     fn announce(&self) {}
@@ -57,7 +73,7 @@ pub(crate) trait Transport: Send + Sync {
     fn segment(&self, device: DeviceId, number: u64) -> Result<(SegmentFile, bool)>;
     /// Stops taking requests and gives up those without a response, to be sent elsewhere.
     fn retire(&self) -> Vec<Pending>;
-    /// Ends the session: space that it holds may go back. Waits for nothing.
+    /// Ends the engine's session: space that it holds may go back. Waits for nothing.
     fn close(&self) -> Result<()>;
     /// Sends again what another transport had no response to.
     fn resend(&self, pending: Vec<Pending>);
@@ -73,7 +89,7 @@ pub(crate) trait Transport: Send + Sync {
 
 /// Counts responses, so that threads can sleep until one comes; and chooses the one thread that reads.
 #[derive(Default)]
-pub(crate) struct Arrivals {
+pub(super) struct Arrivals {
     count: AtomicU64,
     sleepers: AtomicUsize,
     /// True while a thread reads.

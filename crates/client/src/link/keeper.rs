@@ -1,14 +1,12 @@
 //! The thread that looks after launched operations while no other thread waits: sends batches that waited long enough,
-//! takes in responses, notices that an engine is gone. It sleeps when there is nothing to look after; a session that leases space
+//! takes in responses, notices that an engine is gone. It sleeps when there is nothing to look after; a link that leases space
 //! is woken now and then to look whether a tier is to be emptied.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use super::Session;
-use crate::data::leaving;
-use crate::data::queue::LINGER;
+use super::queue::LINGER;
 use crate::sync::lock;
 
 /// Goes on looking so long after the last operation.
@@ -17,53 +15,65 @@ const AWAKE: Duration = Duration::from_millis(50);
 /// Between looks for tiers that are to be emptied: each is a load from memory.
 const LOOK: Duration = Duration::from_millis(250);
 
-#[derive(Default)]
-pub(crate) struct Keeper {
-    shared: Arc<Shared>,
+/// What the thread looks after.
+pub(super) trait LooksAfter: Send + Sync {
+    /// One look at what is under way. True if nothing is.
+    fn look_after(&self) -> bool;
+    /// Notices tiers that are to be emptied.
+    fn look_at_devices(&self);
+}
+
+/// See the module.
+pub(super) struct Keeper {
+    shared: Arc<KeeperState>,
+    of: Weak<dyn LooksAfter>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct KeeperState {
     started: AtomicBool,
     /// True while the thread looks by itself; else it needs a wake.
     awake: AtomicBool,
     /// Raised by every launch.
     touched: AtomicBool,
     stop: AtomicBool,
-    /// The session leases space.
+    /// Space is leased.
     watches: AtomicBool,
     lock: Mutex<()>,
     wake: Condvar,
 }
 
 impl Keeper {
+    pub fn new(of: Weak<dyn LooksAfter>) -> Self {
+        Self { shared: Arc::default(), of }
+    }
     /// Something was launched.
     #[inline]
-    pub fn wake(&self, session: &Session) {
+    pub fn wake(&self) {
         let shared = &*self.shared;
         if !shared.touched.load(Ordering::Relaxed) {
             shared.touched.store(true, Ordering::SeqCst);
         }
         if !shared.awake.load(Ordering::SeqCst) {
-            self.rouse(session);
+            self.rouse();
         }
     }
     #[cold]
-    fn rouse(&self, session: &Session) {
+    fn rouse(&self) {
         let _guard = lock(&self.shared.lock);
         self.shared.awake.store(true, Ordering::SeqCst);
         if !self.shared.started.swap(true, Ordering::SeqCst) {
-            let (shared, session) = (self.shared.clone(), session.myself());
+            let (shared, of) = (self.shared.clone(), self.of.clone());
             // Without a thread, launched operations are looked after when something waits for them.
-            let _ = std::thread::Builder::new().name("cenote-keeper".into()).spawn(move || shared.run(&session));
+            let _ = std::thread::Builder::new().name("cenote-keeper".into()).spawn(move || shared.run(&of));
         }
         self.shared.wake.notify_one();
     }
-    /// The session leases space: from now on it looks for tiers that are to be emptied.
+    /// Space is leased: from now on it looks for tiers that are to be emptied.
     #[inline]
-    pub fn watch(&self, session: &Session) {
+    pub fn watch(&self) {
         if !self.shared.watches.swap(true, Ordering::Relaxed) {
-            self.rouse(session);
+            self.rouse();
         }
     }
     /// Ends the thread, soon.
@@ -74,8 +84,8 @@ impl Keeper {
     }
 }
 
-impl Shared {
-    fn run(&self, session: &Weak<Session>) {
+impl KeeperState {
+    fn run(&self, of: &Weak<dyn LooksAfter>) {
         let mut touched_at = Instant::now();
         let mut looked_at = None::<Instant>;
         loop {
@@ -94,19 +104,17 @@ impl Shared {
             if self.stop.load(Ordering::SeqCst) {
                 return;
             }
-            let Some(session) = session.upgrade() else { return };
+            let Some(link) = of.upgrade() else { return };
             if looked_at.is_none_or(|at| at.elapsed() >= LOOK) {
                 looked_at = Some(Instant::now());
-                if leaving::is_due(&session) {
-                    leaving::look_aside(&session);
-                }
+                link.look_at_devices();
             }
             if !self.awake.load(Ordering::SeqCst) {
                 touched_at = Instant::now();
                 continue;
             }
-            let idle = look_after(&session);
-            drop(session); // before sleeping, so that the last handle is not kept alive by this thread
+            let idle = link.look_after();
+            drop(link); // before sleeping, so that the last handle is not kept alive by this thread
             if self.touched.swap(false, Ordering::SeqCst) || !idle {
                 touched_at = Instant::now();
             } else if touched_at.elapsed() > AWAKE {
@@ -119,15 +127,4 @@ impl Shared {
             std::thread::sleep(LINGER);
         }
     }
-}
-
-/// One look. True if nothing is under way.
-fn look_after(session: &Session) -> bool {
-    session.queue.seal_stale(session);
-    session.unlease_now();
-    let attachment = session.attachment.load_full();
-    if !attachment.transport.progress(session.arrivals.count(), Duration::ZERO) {
-        let _ = session.attach_again(&attachment);
-    }
-    session.queue.is_idle()
 }

@@ -1,4 +1,4 @@
-//! The devices and segments that a session has open.
+//! The devices and segments that a link has open.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::sync::{Arc, RwLock};
 use cenote_device::SegmentIo;
 use cenote_model::{DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, Request, Response, Result, Speed};
 
-use crate::session::Session;
+use super::channel::Channel;
 use crate::sync::{read, write};
 
 /// What the data path needs of a device.
@@ -73,20 +73,23 @@ impl Segment {
     }
 }
 
-/// Segments stay open as long as the session: addresses in cached maps and views point into them.
-#[derive(Default)]
+/// Segments stay open as long as the link: addresses in cached maps and views point into them.
 pub(crate) struct Segments {
+    channel: Arc<Channel>,
     shapes: RwLock<HashMap<DeviceId, DeviceShape>>,
     open: RwLock<HashMap<(DeviceId, u64), Arc<Segment>>>,
 }
 
 impl Segments {
+    pub(super) fn new(channel: &Arc<Channel>) -> Self {
+        Self { channel: channel.clone(), shapes: RwLock::default(), open: RwLock::default() }
+    }
     /// What a device looks like.
-    pub fn shape(&self, session: &Session, id: DeviceId) -> Result<DeviceShape> {
+    pub fn shape(&self, id: DeviceId) -> Result<DeviceShape> {
         if let Some(shape) = read(&self.shapes).get(&id) {
             return Ok(shape.clone());
         }
-        if let Response::Devices(devices) = session.ask(Request::Devices)? {
+        if let Response::Devices(devices) = self.channel.ask(Request::Devices)? {
             self.learn(&devices);
         }
         read(&self.shapes).get(&id).cloned().ok_or_else(|| {
@@ -114,13 +117,13 @@ impl Segments {
         read(&self.shapes).values().filter(memory).map(|shape| shape.capacity_bytes).sum()
     }
     /// The segment that holds a device offset, and the offset in it.
-    pub fn locate(&self, session: &Session, device: DeviceId, offset: u64) -> Result<(Arc<Segment>, u64)> {
-        let shape = self.shape(session, device)?;
+    pub fn locate(&self, device: DeviceId, offset: u64) -> Result<(Arc<Segment>, u64)> {
+        let shape = self.shape(device)?;
         let (number, inside) = (offset / shape.segment_bytes, offset % shape.segment_bytes);
         if let Some(io) = read(&self.open).get(&(device, number)) {
             return Ok((io.clone(), inside));
         }
-        let (file, writable) = session.segment(device, number)?;
+        let (file, writable) = self.channel.segment(device, number)?;
         let io = SegmentIo::new(file, writable, format!("segment {number} of device `{}`", shape.name))?;
         let io = write(&self.open).entry((device, number)).or_insert_with(|| Arc::new(Segment::new(io))).clone();
         Ok((io, inside))

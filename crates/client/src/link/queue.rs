@@ -8,33 +8,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
-use cenote_model::{DeviceId, Error, ErrorKind, IndexKey, KeyCode, ObjectKey, Request, Response, Result, Run, Update};
+use cenote_model::{Error, KeyCode, Request, Response, Result, Update};
 
 use super::building::Building;
-use super::cache::ObjectCache;
+use super::callbacks::Callbacks;
+use super::channel::Channel;
 use super::kept::Encoded;
-use super::pieces::Place;
-use crate::premise::Grounds;
+use super::premise::Grounds;
+use super::subject::{Subject, apply_to_caches};
 use crate::records::RecordCache;
-use crate::session::Session;
 use crate::sync::lock;
 
 /// Batches on their way at once. The engine remembers 4,096 outcomes of a session.
 const IN_FLIGHT_MAX: usize = 128;
 /// A batch waits so long for company.
 pub(crate) const LINGER: Duration = Duration::from_millis(1);
-
-/// What an update is about, until its batch is done.
-pub(crate) enum Subject {
-    /// A write, its place, and the space that returns if it fails.
-    Write { object: Arc<ObjectCache>, offset: u64, len: u64, place: Place, run: Run },
-    /// A new object.
-    Create(Arc<ObjectCache>),
-    /// A record.
-    Put { index: IndexKey, bytes: u64 },
-    /// A part of a transaction: the object that it writes, and the space that returns if it fails.
-    Part { object: Option<Arc<ObjectCache>>, run: Option<Run>, bytes: u64 },
-}
 
 /// Whether updates are applied with others.
 pub(crate) enum Together {
@@ -57,7 +45,7 @@ impl Together {
     }
 }
 
-/// Who wants to know how far a session's messages have come, see [`Store::tell_settled`](crate::Store::tell_settled).
+/// Who wants to know how far the messages of launched updates have come, see [`Store::tell_settled`](crate::Store::tell_settled).
 pub trait Settling: Send + Sync {
     /// Every message up to this number is done. Called from any thread, which may hold locks of the client's: it must do
     /// no more than note the number.
@@ -94,10 +82,11 @@ pub(crate) struct Ticket {
     pub count: usize,
 }
 
-/// All batches of a session.
-#[derive(Default)]
+/// The launched updates of a link.
 pub(crate) struct Queue {
-    state: Mutex<State>,
+    myself: Weak<Queue>,
+    channel: Arc<Channel>,
+    state: Mutex<QueueState>,
     /// Held while sending, so that batches leave in order.
     sending: Mutex<()>,
     /// Number of the last batch that was begun.
@@ -112,7 +101,7 @@ pub(crate) struct Queue {
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     open: Option<Building>,
     sealed: VecDeque<Building>,
     /// Done, though one before them is not.
@@ -156,11 +145,11 @@ impl Ticket {
         self.batch.take_error(self.first, self.count).map_or(Ok(()), Err)
     }
     /// Calls `call` when the batch is done; at once (from the callback thread) if it is.
-    pub fn when_done(&self, session: &Session, call: Box<dyn FnOnce() + Send>) {
+    pub fn when_done(&self, callbacks: &Callbacks, call: Box<dyn FnOnce() + Send>) {
         let mut state = lock(&self.batch.state);
         if self.batch.is_done() {
             drop(state);
-            session.callbacks.call(call);
+            callbacks.call(call);
         } else {
             state.callbacks.push(call);
         }
@@ -168,6 +157,23 @@ impl Ticket {
 }
 
 impl Queue {
+    pub(super) fn new(channel: &Arc<Channel>) -> Arc<Self> {
+        Arc::new_cyclic(|myself| Self {
+            myself: myself.clone(),
+            channel: channel.clone(),
+            state: Mutex::default(),
+            sending: Mutex::default(),
+            begun: AtomicU64::new(0),
+            in_flight: AtomicUsize::new(0),
+            sent: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+        })
+    }
+    /// Itself, for I/O that may outlive it.
+    pub fn myself(&self) -> Weak<Self> {
+        self.myself.clone()
+    }
     /// Every batch up to this number is done.
     pub fn settled(&self) -> u64 {
         self.settled.load(Ordering::Acquire)
@@ -187,25 +193,18 @@ impl Queue {
         self.sent.load(Ordering::Acquire) < self.begun.load(Ordering::Acquire)
     }
     /// Appends updates that stay together. `io` of them wait for I/O.
-    pub fn push(
-        &self,
-        session: &Session,
-        updates: Vec<Update>,
-        subjects: Vec<Subject>,
-        io: usize,
-        together: &Together,
-    ) -> Ticket {
-        self.make_room(session);
+    pub fn push(&self, updates: Vec<Update>, subjects: Vec<Subject>, io: usize, together: &Together) -> Ticket {
+        self.make_room();
         let is_whole = matches!(together, Together::Whole);
         let (updates, encoded) = if together.is_kept() { encoded(updates, together) } else { (updates, None) };
         let (ticket, is_full, is_safe) = {
-            let mut state = self.state_with_room(session, encoded.as_ref());
+            let mut state = self.state_with_room(encoded.as_ref());
             if is_whole || state.open.as_ref().is_some_and(|open| !open.may_take(together, encoded.as_ref())) {
                 self.seal(&mut state);
             }
             let open = state.open_batch(self);
             let head = open.head(together, &updates);
-            let is_safe = !together.is_kept() || open.keep(session, &head, encoded.as_ref());
+            let is_safe = !together.is_kept() || open.keep(&self.channel.kept, &head, encoded.as_ref());
             let ticket = open.append(head, updates, subjects, io);
             open.atomic |= is_whole;
             let is_full = is_whole || open.is_full();
@@ -215,66 +214,66 @@ impl Queue {
             (ticket, is_full, is_safe)
         };
         if is_full {
-            self.pump(session);
+            self.pump();
         }
         if !is_safe {
-            self.settle(session, ticket.batch.number);
+            self.settle(ticket.batch.number);
         }
         ticket
     }
     /// Locks, when the log has room for updates that are to be kept.
-    fn state_with_room(&self, session: &Session, encoded: Option<&Encoded>) -> MutexGuard<'_, State> {
+    fn state_with_room(&self, encoded: Option<&Encoded>) -> MutexGuard<'_, QueueState> {
         loop {
             let state = lock(&self.state);
-            if encoded.is_none_or(|encoded| session.kept.has_room(encoded)) {
+            if encoded.is_none_or(|encoded| self.channel.kept.has_room(encoded)) {
                 return state;
             }
             drop(state);
-            self.send_all(session);
+            self.send_all();
         }
     }
     /// The I/O of one update is over.
-    pub fn io_done(&self, session: &Session, ticket: &Ticket, index: usize, result: Result<()>) {
+    pub fn io_done(&self, ticket: &Ticket, index: usize, result: Result<()>) {
         if let Err(error) = result {
             ticket.batch.fail(ticket.first + index, error);
         }
         if ticket.batch.io_left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.pump(session);
+            self.pump();
         }
-        session.arrivals.note();
+        self.channel.note_arrival();
     }
     /// Seals the open batch, so that it is sent as soon as it can be.
-    pub fn seal_open(&self, session: &Session) {
+    pub fn seal_open(&self) {
         if self.has_unsent() {
             self.seal(&mut lock(&self.state));
-            self.pump(session);
+            self.pump();
         }
     }
     /// Seals the open batch if it has waited for company long enough.
-    pub fn seal_stale(&self, session: &Session) {
+    pub fn seal_stale(&self) {
         let stale = lock(&self.state).open.as_ref().is_some_and(|open| open.batch.opened.elapsed() >= LINGER);
         if stale {
-            self.seal_open(session);
+            self.seal_open();
         }
     }
     /// Returns when all that was launched is sent: requests after it find it done.
-    pub fn send_all(&self, session: &Session) {
+    pub fn send_all(&self) {
         if self.has_unsent() {
             let number = self.begun.load(Ordering::Acquire);
-            self.seal_open(session);
-            session.wait_until(|| self.sent.load(Ordering::Acquire) >= number);
+            self.seal_open();
+            self.channel.wait_until(|| self.sent.load(Ordering::Acquire) >= number);
         }
     }
     /// Returns when every batch up to `number` is done.
-    pub fn settle(&self, session: &Session, number: u64) {
+    pub fn settle(&self, number: u64) {
         if self.settled() < number {
-            self.seal_open(session);
-            session.wait_until(|| self.settled() >= number);
+            self.seal_open();
+            self.channel.wait_until(|| self.settled() >= number);
         }
     }
     /// Returns when everything launched is done, with the first failure that nobody was told of.
-    pub fn settle_all(&self, session: &Session) -> Result<()> {
-        self.settle(session, self.begun.load(Ordering::Acquire));
+    pub fn settle_all(&self) -> Result<()> {
+        self.settle(self.begun.load(Ordering::Acquire));
         if self.failed.swap(false, Ordering::AcqRel) {
             let failed = std::mem::take(&mut lock(&self.state).failed);
             // All of them are told of by the first.
@@ -287,26 +286,26 @@ impl Queue {
         Ok(())
     }
     /// Waits for one update.
-    pub fn wait(&self, session: &Session, ticket: &Ticket) -> Result<()> {
+    pub fn wait(&self, ticket: &Ticket) -> Result<()> {
         if !ticket.batch.is_done() {
-            self.seal_open(session);
-            session.wait_until(|| ticket.batch.is_done());
+            self.seal_open();
+            self.channel.wait_until(|| ticket.batch.is_done());
         }
         ticket.outcome()
     }
-    fn make_room(&self, session: &Session) {
+    fn make_room(&self) {
         if self.in_flight.load(Ordering::Acquire) >= IN_FLIGHT_MAX {
-            session.wait_until(|| self.in_flight.load(Ordering::Acquire) < IN_FLIGHT_MAX);
+            self.channel.wait_until(|| self.in_flight.load(Ordering::Acquire) < IN_FLIGHT_MAX);
         }
     }
-    fn seal(&self, state: &mut State) {
+    fn seal(&self, state: &mut QueueState) {
         if let Some(open) = state.open.take() {
             self.in_flight.fetch_add(1, Ordering::AcqRel);
             state.sealed.push_back(open);
         }
     }
     /// Sends what can be sent.
-    fn pump(&self, session: &Session) {
+    fn pump(&self) {
         let _order = lock(&self.sending);
         loop {
             let ready = {
@@ -316,14 +315,14 @@ impl Queue {
             };
             let Some(building) = ready else { return };
             let number = building.batch.number;
-            self.send(session, building);
-            session.kept.sent(number);
+            self.send(building);
+            self.channel.kept.sent(number);
             // Not before: who waits for it must not overtake a batch that another thread is just sending.
             self.sent.store(number, Ordering::Release);
-            session.arrivals.note();
+            self.channel.note_arrival();
         }
     }
-    fn send(&self, session: &Session, building: Building) {
+    fn send(&self, building: Building) {
         let Building { batch, mut updates, atomic, checks, .. } = building;
         // Which updates are in the message: those whose I/O failed are not.
         let lost: Vec<usize> = lock(&batch.state).errors.iter().map(|(index, _)| *index).collect();
@@ -331,7 +330,7 @@ impl Queue {
         if !lost.is_empty() {
             if atomic {
                 let error = lock(&batch.state).errors[0].1.clone();
-                return self.complete(session, &batch, None, Response::Failed(error));
+                return self.complete(&batch, None, Response::Failed(error));
             }
             let kept: Vec<usize> = (0..updates.len()).filter(|index| !lost.contains(index)).collect();
             let mut index = 0;
@@ -340,22 +339,22 @@ impl Queue {
                 !lost.contains(&(index - 1))
             });
             if updates.is_empty() {
-                return self.complete(session, &batch, None, Response::Done);
+                return self.complete(&batch, None, Response::Done);
             }
             sent = Some(kept);
         }
-        let weak = session.myself();
-        session.submit(
+        let weak = self.myself.clone();
+        self.channel.submit(
             Request::Apply { checks, updates, atomic },
             Box::new(move |response| {
-                if let Some(session) = weak.upgrade() {
-                    session.queue.complete(&session, &batch, sent.as_deref(), response);
+                if let Some(queue) = weak.upgrade() {
+                    queue.complete(&batch, sent.as_deref(), response);
                 }
             }),
         );
     }
     /// Takes in the response to a batch. `sent`: indices of the updates in the message, if not all.
-    fn complete(&self, session: &Session, batch: &Arc<Batch>, sent: Option<&[usize]>, response: Response) {
+    fn complete(&self, batch: &Arc<Batch>, sent: Option<&[usize]>, response: Response) {
         let (callbacks, has_failed) = {
             let mut state = lock(&batch.state);
             let state = &mut *state;
@@ -366,10 +365,10 @@ impl Queue {
                     for (position, code) in codes.iter().enumerate().filter(|(_, code)| **code != KeyCode::Ok) {
                         let index = index_of(position);
                         if let Some(subject) = state.subjects.get(index) {
-                            state.errors.push((index, subject.refused(session, *code)));
+                            state.errors.push((index, subject.refused(&self.channel.shared.names, *code)));
                         }
                     }
-                    session
+                    self.channel
                         .attachment()
                         .readers
                         .count_write(batch.number, batch.opened, || state.subjects.iter().find_map(Subject::device));
@@ -389,7 +388,7 @@ impl Queue {
                 if let Some(Subject::Write { run, .. } | Subject::Part { run: Some(run), .. }) =
                     state.subjects.get(*index)
                 {
-                    session.unlease_later(*run);
+                    self.channel.unlease_later(*run);
                 }
             }
             let has_failed = !state.errors.is_empty();
@@ -416,12 +415,12 @@ impl Queue {
         }
         self.in_flight.fetch_sub(1, Ordering::AcqRel);
         for call in callbacks {
-            session.callbacks.call(call);
+            self.channel.shared.callbacks.call(call);
         }
     }
 }
 
-impl State {
+impl QueueState {
     fn tell(&mut self, settled: u64) {
         self.listeners.retain(|listener| listener.upgrade().map(|it| it.settled(settled)).is_some());
     }
@@ -441,82 +440,6 @@ impl State {
 fn encoded(updates: Vec<Update>, together: &Together) -> (Vec<Update>, Option<Encoded>) {
     let (encoded, updates) = Encoded::new(updates, together.premise().is_some());
     (updates, encoded)
-}
-
-impl Subject {
-    pub(super) fn bytes(&self) -> u64 {
-        match self {
-            Self::Write { len, .. } => *len,
-            Self::Put { bytes, .. } | Self::Part { bytes, .. } => *bytes,
-            Self::Create(_) => 0,
-        }
-    }
-    fn device(&self) -> Option<DeviceId> {
-        if let Self::Write { run, .. } = self { Some(run.device) } else { None }
-    }
-    fn name(&self, session: &Session) -> String {
-        match self {
-            Self::Write { object, offset, len, .. } => {
-                format!("{}, bytes {offset} to {}", session.object_name(object.key), offset + len)
-            }
-            Self::Create(object) | Self::Part { object: Some(object), .. } => session.object_name(object.key),
-            Self::Put { index, .. } => session.index_name(*index),
-            Self::Part { object: None, .. } => format!("a transaction in {}", session.name()),
-        }
-    }
-    fn refused(&self, session: &Session, code: KeyCode) -> Error {
-        code_error(code, self.name(session))
-    }
-}
-
-/// The error that stands for a code.
-#[cold]
-pub(crate) fn code_error(code: KeyCode, subject: String) -> Error {
-    match code {
-        KeyCode::Ok => Error::new(ErrorKind::Internal, subject).because("success taken for an error"),
-        KeyCode::NotFound => Error::new(ErrorKind::NotFound, subject).because("it does not exist, or no longer"),
-        KeyCode::Exists => Error::new(ErrorKind::Exists, subject),
-        KeyCode::Invalid => Error::new(ErrorKind::InvalidInput, subject)
-            .because("a key, value, range or block size is out of bounds")
-            .try_next("docs/semantics.md has the limits"),
-        KeyCode::Limit => Error::new(ErrorKind::LimitExceeded, subject)
-            .because("the container's quota or a limit of the format would be passed")
-            .try_next("raise the quota, or delete something"),
-    }
-}
-
-/// Keeps cached maps of written objects current (creations raise no word), if the engine's answer shows that nobody else wrote meanwhile.
-fn apply_to_caches(subjects: &[Subject], words: &[(u64, u64)]) {
-    let mut objects: Vec<&Arc<ObjectCache>> = Vec::new();
-    for subject in subjects {
-        if let Subject::Write { object, .. } = subject
-            && !objects.iter().rev().any(|known| Arc::ptr_eq(known, object))
-        {
-            objects.push(object);
-        }
-    }
-    if objects.len() != words.len() {
-        return;
-    }
-    // What a transaction of the batch did to an object is not known here: its map is to be looked up again.
-    let in_parts: Vec<ObjectKey> = subjects
-        .iter()
-        .filter_map(
-            |subject| if let Subject::Part { object: Some(part), .. } = subject { Some(part.key) } else { None },
-        )
-        .collect();
-    for (object, (before, after)) in objects.into_iter().zip(words) {
-        if !object.is_live() || in_parts.contains(&object.key) {
-            continue;
-        }
-        let writes = subjects.iter().filter_map(|subject| match subject {
-            Subject::Write { object: written, offset, len, place, .. } if Arc::ptr_eq(written, object) => {
-                Some((*offset, *len, place.clone()))
-            }
-            _ => None,
-        });
-        object.apply(*before, *after, writes);
-    }
 }
 
 #[cfg(test)]

@@ -1,21 +1,21 @@
-//! How a session finds its engine: in this process, or behind a daemon's socket.
+//! How a channel finds its engine: in this process, or behind a daemon's socket.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use cenote_device::ClientFile;
 use cenote_model::{Error, ErrorKind, Request, Response, Result, StoreId};
 use cenote_server::{Holder, Host, OpenHow, holds_store, this_process};
 
-use super::handover::{self, Waiting};
+use super::attachment::Attachment;
+use super::channel::{self, Channel};
+use super::handover::Waiting;
 use super::local::Local;
 use super::readers::Readers;
 use super::remote::{self, Reached};
 use super::start::start_daemon;
-use super::transport::{Arrivals, Pending};
-use super::{Attachment, Session};
+use super::transport::{Pending, Traffic};
 use crate::sync::lock;
 use crate::{Mode, OpenOptions};
 
@@ -39,20 +39,12 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 struct Way<'a> {
     dir: &'a Path,
     options: &'a OpenOptions,
-    nonce: u128,
-    seq: &'a Arc<AtomicU64>,
-    arrivals: &'a Arc<Arrivals>,
+    traffic: &'a Traffic,
 }
 
 /// Finds or starts an engine. With one in this process: also what will wait for others.
-pub(crate) fn attach(
-    dir: &Path,
-    options: &OpenOptions,
-    nonce: u128,
-    seq: &Arc<AtomicU64>,
-    arrivals: &Arc<Arrivals>,
-) -> Result<(Attachment, Option<Waiting>)> {
-    let way = Way { dir, options, nonce, seq, arrivals };
+pub(super) fn attach(dir: &Path, options: &OpenOptions, traffic: &Traffic) -> Result<(Attachment, Option<Waiting>)> {
+    let way = Way { dir, options, traffic };
     if options.create_new && holds_store(dir)? {
         return Err(Error::new(ErrorKind::Exists, format!("store {}", dir.display()))
             .try_next("open it, or choose another directory"));
@@ -78,15 +70,9 @@ fn is_nobody(error: &Error) -> bool {
 }
 
 impl<'a> Way<'a> {
-    /// That of a session that had an engine already.
-    fn of(session: &'a Session) -> Self {
-        Self {
-            dir: &session.dir,
-            options: &session.options,
-            nonce: session.nonce,
-            seq: &session.seq,
-            arrivals: &session.arrivals,
-        }
+    /// That of a channel that had an engine already.
+    fn of(channel: &'a Channel) -> Self {
+        Self { dir: &channel.address.dir, options: &channel.address.options, traffic: &channel.traffic }
     }
 }
 
@@ -98,16 +84,16 @@ impl Way<'_> {
         Host::open(self.dir, &how)
     }
     fn connect(&self) -> Result<Reached> {
-        remote::connect(self.dir, self.nonce, self.options.read_only, self.seq, self.arrivals)
+        remote::connect(self.dir, self.options.read_only, self.traffic)
     }
     fn local(&self, host: Host) -> Result<Attachment> {
         let host = Arc::new(host);
         let write = !self.options.read_only;
-        let (client, alive) = host.client(this_process(self.nonce, write), 0)?;
+        let (client, alive) = host.client(this_process(self.traffic.nonce, write), 0)?;
         let own = client.file.fd().try_clone().map_err(|error| Error::io("client file", &error))?;
         let readers = Readers::new(host.control.read_only()?, ClientFile::map_held(own, alive)?)?;
         let (store, instance) = (host.id(), host.instance);
-        let local = Arc::new(Local::new(host, client, self.seq.clone(), self.arrivals.clone()));
+        let local = Arc::new(Local::new(host, client, self.traffic.clone()));
         Ok(Attachment { store, transport: local, readers, instance, write, bound: false })
     }
     fn in_process(&self) -> Result<Attachment> {
@@ -197,55 +183,55 @@ impl Way<'_> {
 
 /// Finds the engine that took over, or starts a daemon, and sends what had no response. If there is none to be had,
 /// that fails. `is_known`: it did so before.
-pub(crate) fn again(session: &Session, pending: Vec<Pending>, is_known: bool) -> Result<Attachment> {
-    let known = session.attachment().store;
-    let result = reconnect(session, known, if is_known { STILL_PATIENCE } else { AGAIN_PATIENCE }, is_known);
+pub(super) fn again(channel: &Channel, pending: Vec<Pending>, is_known: bool) -> Result<Attachment> {
+    let known = channel.attachment().store;
+    let result = reconnect(channel, known, if is_known { STILL_PATIENCE } else { AGAIN_PATIENCE }, is_known);
     match &result {
         Ok(attachment) => attachment.transport.resend(pending),
-        Err(error) => super::fail_all(pending, error),
+        Err(error) => channel::fail_all(pending, error),
     }
     result
 }
 
-/// The daemon of the session's store, if there is one; none is started.
-pub(crate) fn look(session: &Session) -> Option<Attachment> {
-    let Ok(Reached::Daemon(found)) = Way::of(session).connect() else { return None };
-    if found.store == session.attachment().store {
+/// The daemon of the channel's store, if there is one; none is started.
+pub(super) fn look(channel: &Channel) -> Option<Attachment> {
+    let Ok(Reached::Daemon(found)) = Way::of(channel).connect() else { return None };
+    if found.store == channel.attachment().store {
         return Some(*found);
     }
     let _ = found.transport.close();
     None
 }
 
-/// The error of a session whose store is not in its directory any more: it was deleted, or another one is there.
-pub(super) fn gone(session: &Session, known: StoreId) -> Option<Error> {
-    if !session.dir.exists() {
-        return Some(lost(session, "it was destroyed, or its directory was moved or deleted"));
+/// The error of a channel whose store is not in its directory any more: it was deleted, or another one is there.
+pub(super) fn gone(channel: &Channel, known: StoreId) -> Option<Error> {
+    if !channel.address.dir.exists() {
+        return Some(lost(channel, "it was destroyed, or its directory was moved or deleted"));
     }
-    match cenote_server::store_in(&session.dir) {
-        Ok(Some(found)) if found != known => Some(replaced(session, found, known)),
+    match cenote_server::store_in(&channel.address.dir) {
+        Ok(Some(found)) if found != known => Some(replaced(channel, found, known)),
         Ok(None) => {
-            Some(lost(session, "its directory holds no store any more: it was destroyed, or its files were deleted"))
+            Some(lost(channel, "its directory holds no store any more: it was destroyed, or its files were deleted"))
         }
         Ok(Some(_)) | Err(_) => None, // who may not look finds out by asking the daemon
     }
 }
 
-fn replaced(session: &Session, found: StoreId, known: StoreId) -> Error {
-    lost(session, &format!("another store is in its directory now: {found}, not {known}"))
+fn replaced(channel: &Channel, found: StoreId, known: StoreId) -> Error {
+    lost(channel, &format!("another store is in its directory now: {found}, not {known}"))
 }
 
-fn lost(session: &Session, why: &str) -> Error {
-    Error::new(ErrorKind::Disconnected, session.name()).because(why).try_next("open the store that is meant anew")
+fn lost(channel: &Channel, why: &str) -> Error {
+    Error::new(ErrorKind::Disconnected, channel.name()).because(why).try_next("open the store that is meant anew")
 }
 
 /// `once`: it was tried before, in vain, and no daemon is started more than once.
-fn reconnect(session: &Session, known: StoreId, patience: Duration, once: bool) -> Result<Attachment> {
-    let way = Way::of(session);
+fn reconnect(channel: &Channel, known: StoreId, patience: Duration, once: bool) -> Result<Attachment> {
+    let way = Way::of(channel);
     let begin = Instant::now();
     let mut pause = PAUSE;
     loop {
-        if let Some(error) = gone(session, known) {
+        if let Some(error) = gone(channel, known) {
             return Err(error);
         }
         let error = match way.daemon(Duration::ZERO) {
@@ -253,7 +239,7 @@ fn reconnect(session: &Session, known: StoreId, patience: Duration, once: bool) 
             Ok(attachment) => {
                 let found = attachment.store;
                 let _ = attachment.transport.close();
-                return Err(replaced(session, found, known));
+                return Err(replaced(channel, found, known));
             }
             Err(error) => error,
         };
@@ -263,8 +249,8 @@ fn reconnect(session: &Session, known: StoreId, patience: Duration, once: bool) 
             ErrorKind::Busy | ErrorKind::Disconnected | ErrorKind::NotFound | ErrorKind::PermissionDenied
         );
         let is_tried = once && error.kind() != ErrorKind::Busy;
-        if !may_pass || is_tried || begin.elapsed() > patience || session.check_open().is_err() {
-            return Err(Error::new(ErrorKind::Disconnected, session.name())
+        if !may_pass || is_tried || begin.elapsed() > patience || channel.check_open().is_err() {
+            return Err(Error::new(ErrorKind::Disconnected, channel.name())
                 .because(format!("its daemon is gone, and there is no other: {error}"))
                 .try_next("start one with `cenote serve DIR` and see its daemon.log"));
         }
@@ -275,34 +261,24 @@ fn reconnect(session: &Session, known: StoreId, patience: Duration, once: bool) 
 }
 
 /// After a handover that failed: an engine in this process again.
-pub(crate) fn back_home(session: &Session) -> Result<(Attachment, Option<Waiting>)> {
-    let options = OpenOptions { create: false, create_new: false, ..session.options.clone() };
-    Way { options: &options, ..Way::of(session) }.auto()
-}
-
-/// Begins to listen for other processes.
-pub(crate) fn listen(session: &Arc<Session>, waiting: Option<Waiting>) {
-    if let Some(waiting) = waiting {
-        // Locked before the thread begins: it may have to take away what is put there.
-        let mut listener = lock(&session.listener);
-        *listener = Some(handover::listen(session, waiting));
-    }
+pub(super) fn back_home(channel: &Channel) -> Result<(Attachment, Option<Waiting>)> {
+    let options = OpenOptions { create: false, create_new: false, ..channel.address.options.clone() };
+    Way { options: &options, ..Way::of(channel) }.auto()
 }
 
 /// Returns when what dead processes left to be carried out is done.
-pub(crate) fn settle_dead(session: &Session) -> Result<()> {
-    if let Some(host) = session.attachment().transport.host() {
+pub(super) fn settle_dead(channel: &Channel) -> Result<()> {
+    if let Some(host) = channel.attachment().transport.host() {
         host.reap();
         return Ok(());
     }
     // A daemon does so for everybody who comes; one that is started now does so at its start.
-    let begin = Instant::now();
+    let (dir, begin) = (channel.address.dir.as_path(), Instant::now());
     loop {
-        let (seq, arrivals) = (Arc::new(AtomicU64::new(1)), Arc::new(Arrivals::default()));
-        match remote::connect(&session.dir, crate::ids::random(), true, &seq, &arrivals) {
+        match remote::connect(dir, true, &Traffic::begin()) {
             Ok(Reached::Daemon(attachment)) => return attachment.transport.close(),
             Ok(Reached::Moving) if begin.elapsed() < MOVING_PATIENCE => std::thread::sleep(PAUSE),
-            Ok(Reached::Moving) => return Err(busy(&session.dir)),
+            Ok(Reached::Moving) => return Err(busy(dir)),
             Err(error) if is_nobody(&error) => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -314,8 +290,8 @@ pub(crate) fn stop_daemon(dir: &Path) -> Result<bool> {
     let dir = std::path::absolute(dir).map_err(|error| Error::io(format!("store {}", dir.display()), &error))?;
     let begin = Instant::now();
     let holder = cenote_server::holder(&dir);
-    let arrivals = Arc::new(Arrivals::default());
-    let attachment = match remote::connect(&dir, crate::ids::random(), false, &Arc::new(AtomicU64::new(1)), &arrivals) {
+    let traffic = Traffic::begin();
+    let attachment = match remote::connect(&dir, false, &traffic) {
         Ok(Reached::Daemon(attachment)) => attachment,
         Ok(Reached::Moving) => {
             // It leaves already, or hands the store on.
@@ -336,7 +312,7 @@ pub(crate) fn stop_daemon(dir: &Path) -> Result<bool> {
     // If it cannot be asked, it is gone already, or on its way.
     let _ = attachment.transport.submit(Request::Shutdown, done);
     // It goes on until its store is closed; then the connection ends.
-    while attachment.transport.progress(arrivals.count(), Duration::from_millis(20)) {
+    while attachment.transport.progress(traffic.arrivals.count(), Duration::from_millis(20)) {
         if let Some(Response::Failed(error)) = lock(&answer).take() {
             return Err(error);
         }

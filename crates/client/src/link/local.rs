@@ -1,30 +1,29 @@
 //! The way to an engine in this process.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cenote_device::SegmentFile;
 use cenote_model::{DeviceId, Error, ErrorKind, Request, Result};
 use cenote_server::{Client, Host};
 
-use super::transport::{Arrivals, Asked, Done, Pending, Slot, Transport, Unsent};
+use super::transport::{Done, Pending, RequestOutcome, Slot, Traffic, Transport, Unsent};
 use crate::sync::{lock, read, write};
 
-/// A service of this process, and the session with it.
-pub(crate) struct Local {
+/// A service of this process, and the session that it has for this client.
+pub(super) struct Local {
     host: Arc<Host>,
     client: Client,
-    seq: Arc<AtomicU64>,
-    arrivals: Arc<Arrivals>,
+    traffic: Traffic,
     /// Held for reading by requests being handed over, for writing by whoever ends this.
     gate: std::sync::RwLock<()>,
     retired: AtomicBool,
 }
 
 impl Local {
-    pub fn new(host: Arc<Host>, client: Client, seq: Arc<AtomicU64>, arrivals: Arc<Arrivals>) -> Self {
-        Self { host, client, seq, arrivals, gate: std::sync::RwLock::default(), retired: AtomicBool::new(false) }
+    pub fn new(host: Arc<Host>, client: Client, traffic: Traffic) -> Self {
+        Self { host, client, traffic, gate: std::sync::RwLock::default(), retired: AtomicBool::new(false) }
     }
 }
 
@@ -38,9 +37,9 @@ impl Transport for Local {
         let ready = {
             let mut engine = self.host.service.lock();
             // Numbered under the lock, so that numbers reach the engine in order.
-            let seq = self.seq.fetch_add(1, Ordering::Relaxed);
+            let seq = self.traffic.seq.fetch_add(1, Ordering::Relaxed);
             engine.handle(self.client.session, seq, request, || {
-                let (done, arrivals) = (done.take(), self.arrivals.clone());
+                let (done, arrivals) = (done.take(), self.traffic.arrivals.clone());
                 Box::new(move |response| {
                     if let Some(done) = done {
                         done(response);
@@ -52,30 +51,30 @@ impl Transport for Local {
         drop(open);
         if let (Some(response), Some(done)) = (ready, done) {
             done(response);
-            self.arrivals.note();
+            self.traffic.arrivals.note();
         }
         Ok(())
     }
-    fn ask(&self, request: Request) -> Asked {
+    fn ask(&self, request: Request) -> RequestOutcome {
         let _open = read(&self.gate);
         if self.retired.load(Ordering::Relaxed) {
-            return Asked::Not(request);
+            return RequestOutcome::NotTaken(request);
         }
         let mut slot = None;
         let mut engine = self.host.service.lock();
-        let seq = self.seq.fetch_add(1, Ordering::Relaxed);
+        let seq = self.traffic.seq.fetch_add(1, Ordering::Relaxed);
         let ready = engine.handle(self.client.session, seq, request, || {
             let filled = slot.insert(Slot::default()).clone();
-            let arrivals = self.arrivals.clone();
+            let arrivals = self.traffic.arrivals.clone();
             Box::new(move |response| {
                 *lock(&filled) = Some(response);
                 arrivals.note();
             })
         });
-        ready.map_or_else(|| Asked::Later(slot.unwrap_or_default()), Asked::Answer)
+        ready.map_or_else(|| RequestOutcome::Later(slot.unwrap_or_default()), RequestOutcome::Answered)
     }
     fn progress(&self, seen: u64, patience: Duration) -> bool {
-        self.arrivals.wait(seen, patience);
+        self.traffic.arrivals.wait(seen, patience);
         true
     }
     fn segment(&self, device: DeviceId, number: u64) -> Result<(SegmentFile, bool)> {
@@ -140,7 +139,7 @@ mod tests {
         let host = Arc::new(Host::open(&dir, &how).unwrap().unwrap());
         let (client, _alive) = host.client(this_process(7, true), 0).unwrap();
         let device = host.service.with_engine(|engine| engine.device_infos()[0].id).unwrap();
-        let local = Local::new(host.clone(), client, Arc::new(AtomicU64::new(1)), Arc::default());
+        let local = Local::new(host.clone(), client, Traffic::begin());
         assert!(local.segment(device, 0).is_ok());
         assert_eq!(local.segment(DeviceId(99), 0).unwrap_err().kind(), ErrorKind::NotFound);
         local.close().unwrap();

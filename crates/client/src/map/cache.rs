@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use cenote_model::ObjectKey;
 
-use super::pieces::{Part, Pieces, Place, Seek, Sought};
+use super::pieces::{Part, Pieces, Seek, Sought, Source};
 use crate::sync::{lock, read, write};
 
 const SHARDS: usize = 64;
@@ -26,17 +26,17 @@ pub(crate) struct ObjectCache {
     tiered: AtomicBool,
     /// It was read from slow devices: its stream of reads is followed.
     slow_reads: AtomicBool,
-    state: RwLock<State>,
+    state: RwLock<MapState>,
 }
 
 #[derive(Default)]
-struct State {
+struct MapState {
     /// Version and size that hold for `pieces`; `None` if nothing is known.
-    known: Option<Known>,
+    known: Option<KnownMap>,
     pieces: Pieces,
 }
 
-impl State {
+impl MapState {
     /// Whether what is cached is sound in itself.
     #[cfg(test)]
     fn check(&self) -> Result<(), String> {
@@ -58,7 +58,7 @@ pub(crate) struct Version {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Known {
+struct KnownMap {
     version: Version,
     size: u64,
 }
@@ -129,9 +129,9 @@ impl ObjectCache {
         Some(state.pieces.seek(offset, known.size, what))
     }
     /// Takes in an answer of the engine: all of `[from, to)`; what `pieces` leave out are holes.
-    pub fn learn(&self, version: Version, size: u64, from: u64, to: u64, pieces: Vec<(u64, u64, Place)>) {
+    pub fn learn(&self, version: Version, size: u64, from: u64, to: u64, pieces: Vec<(u64, u64, Source)>) {
         let mut state = write(&self.state);
-        let known = Some(Known { version, size });
+        let known = Some(KnownMap { version, size });
         if state.known != known {
             // Versions only rise: an answer that was overtaken must not replace a younger one.
             if state.known.is_some_and(|old| old.version > version) {
@@ -146,13 +146,13 @@ impl ObjectCache {
         let mut at = from;
         for (begin, len, place) in pieces {
             if begin > at {
-                state.pieces.set(at, begin - at, Place::Hole);
+                state.pieces.set(at, begin - at, Source::Hole);
             }
             state.pieces.set(begin, len, place);
             at = at.max(begin + len);
         }
         if to > at {
-            state.pieces.set(at, to - at, Place::Hole);
+            state.pieces.set(at, to - at, Source::Hole);
         }
     }
     /// True if something is cached that own writes should keep current.
@@ -160,7 +160,7 @@ impl ObjectCache {
         read(&self.state).known.is_some()
     }
     /// Takes in own writes (`offset, len, place`), which changed the version word from `before` to `after`.
-    pub fn apply(&self, before: u64, after: u64, writes: impl Iterator<Item = (u64, u64, Place)> + Clone) {
+    pub fn apply(&self, before: u64, after: u64, writes: impl Iterator<Item = (u64, u64, Source)> + Clone) {
         let mut state = write(&self.state);
         let Some(known) = state.known.filter(|known| known.version.word == before) else { return };
         let mut size = known.size;
@@ -172,7 +172,7 @@ impl ObjectCache {
         if state.pieces.len() > PIECES_MAX {
             state.pieces.clear();
         }
-        state.known = Some(Known { version: Version { word: after, ..known.version }, size });
+        state.known = Some(KnownMap { version: Version { word: after, ..known.version }, size });
     }
     /// Forgets everything.
     pub fn forget(&self) {

@@ -8,36 +8,37 @@ use cenote_model::{DeviceId, Extent, OffsetMap, UnitBytes};
 const MEMORY_UNIT_BYTES: u64 = 512;
 const FILE_UNIT_BYTES: u64 = 4096;
 
-/// Where a piece's bytes are.
+/// How this process gets a piece's bytes. `data::source` turns extents into sources, and sources into bytes.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Source {
     /// Nowhere: zeros.
     Hole,
-    /// In mapped memory of a device, at this address. The segment table keeps the mapping for as long as the session lives.
-    Memory(usize, DeviceId),
-    /// On a device whose bytes only the engine can read: it has to bring them first.
-    Elsewhere,
+    /// In mapped memory of a device, at this address. The segment table keeps the mapping for as long as the link lives.
+    Mapped(usize, DeviceId),
+    /// Where this process cannot read them: they come through the link to the engine, which brings them to another device first
+    /// or carries them in its answers.
+    ThroughLink,
     /// In a file: `skip` bytes into what the extent shows.
     File { extent: Arc<Extent>, skip: u32 },
 }
 
-impl Place {
+impl Source {
     fn after(&self, bytes: u64) -> Self {
         match self {
             Self::Hole => Self::Hole,
-            Self::Elsewhere => Self::Elsewhere,
-            Self::Memory(address, device) => Self::Memory(address + bytes as usize, *device),
+            Self::ThroughLink => Self::ThroughLink,
+            Self::Mapped(address, device) => Self::Mapped(address + bytes as usize, *device),
             Self::File { extent, skip } => Self::File { extent: extent.clone(), skip: skip + bytes as u32 },
         }
     }
 }
 
-/// Part of a read: `len` bytes from `place`, which go to `at` bytes into the caller's buffer.
+/// Part of a read: `len` bytes from `source`, which go to `at` bytes into the caller's buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub at: usize,
     pub len: usize,
-    pub place: Place,
+    pub source: Source,
 }
 
 /// What is looked for in a map.
@@ -63,7 +64,7 @@ pub(crate) enum Sought {
 #[derive(Clone, Debug)]
 struct Piece {
     len: u64,
-    place: Place,
+    source: Source,
 }
 
 /// The known pieces, by the offset that each begins at. They do not overlap.
@@ -74,9 +75,9 @@ impl Pieces {
     pub fn clear(&mut self) {
         self.0.clear();
     }
-    /// All that is known: offset, length, place.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, u64, Place)> {
-        self.0.from_floor(0).map(|(at, piece)| (at, piece.len, piece.place.clone()))
+    /// All that is known: offset, length, source.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64, Source)> {
+        self.0.from_floor(0).map(|(at, piece)| (at, piece.len, piece.source.clone()))
     }
     pub fn len(&self) -> usize {
         self.0.len()
@@ -107,7 +108,7 @@ impl Pieces {
                 continue; // only the first can end before the range
             }
             let n = (piece.len - inside).min((len - done) as u64) as usize;
-            parts.extend([Part { at: base + done, len: n, place: piece.place.after(inside) }]);
+            parts.extend([Part { at: base + done, len: n, source: piece.source.after(inside) }]);
             done += n;
         }
         done
@@ -120,7 +121,7 @@ impl Pieces {
             (from < to).then(|| Part {
                 at: (from - offset) as usize,
                 len: (to - from) as usize,
-                place: piece.place.after(from - at),
+                source: piece.source.after(from - at),
             })
         };
         self.0.from_floor(offset).take_while(|(at, _)| *at < end).filter_map(inside).collect()
@@ -136,7 +137,7 @@ impl Pieces {
             if begin > at || at >= size {
                 break;
             }
-            if matches!(piece.place, Place::Hole) == (what == Seek::Hole) {
+            if matches!(piece.source, Source::Hole) == (what == Seek::Hole) {
                 return Sought::At(at);
             }
             at = end;
@@ -158,14 +159,14 @@ impl Pieces {
             }
             at = begin + piece.len;
             let len = at.min(size) - begin;
-            match &piece.place {
-                Place::Hole => {}
-                Place::Elsewhere => taken.add_whole(len),
-                Place::Memory(address, device) => {
+            match &piece.source {
+                Source::Hole => {}
+                Source::ThroughLink => taken.add_whole(len),
+                Source::Mapped(address, device) => {
                     let from = *address as u64;
                     taken.add(*device, MEMORY_UNIT_BYTES, from, from + len);
                 }
-                Place::File { extent, skip } => {
+                Source::File { extent, skip } => {
                     let from = extent.run_offset + u64::from(extent.skip + skip);
                     taken.add(extent.device, FILE_UNIT_BYTES, from, from + len);
                 }
@@ -177,8 +178,8 @@ impl Pieces {
     pub fn touch(&self, offsets: impl IntoIterator<Item = u64>) {
         self.0.touch(offsets, |piece| piece.len);
     }
-    /// Makes `[offset, offset + len)` known as `place`.
-    pub fn set(&mut self, offset: u64, len: u64, place: Place) {
+    /// Makes `[offset, offset + len)` known as `source`.
+    pub fn set(&mut self, offset: u64, len: u64, source: Source) {
         if len == 0 {
             return;
         }
@@ -186,7 +187,7 @@ impl Pieces {
         if let Some(piece) = self.0.get_mut(offset)
             && piece.len == len
         {
-            piece.place = place;
+            piece.source = source;
             return;
         }
         self.cut(offset, offset.saturating_add(len));
@@ -195,9 +196,9 @@ impl Pieces {
             && let Some((at, before)) = self.0.floor_mut(last)
             && at + before.len == offset
         {
-            let joins = match (&before.place, &place) {
-                (Place::Hole, Place::Hole) => true,
-                (Place::Memory(a, at), Place::Memory(b, there)) => a + before.len as usize == *b && at == there,
+            let joins = match (&before.source, &source) {
+                (Source::Hole, Source::Hole) => true,
+                (Source::Mapped(a, at), Source::Mapped(b, there)) => a + before.len as usize == *b && at == there,
                 _ => false,
             };
             if joins {
@@ -205,7 +206,7 @@ impl Pieces {
                 return;
             }
         }
-        self.0.insert(offset, Piece { len, place });
+        self.0.insert(offset, Piece { len, source });
     }
     /// Forgets `[from, to)`.
     fn cut(&mut self, from: u64, to: u64) {
@@ -216,7 +217,7 @@ impl Pieces {
             if end > from {
                 piece.len = from - at;
                 if end > to {
-                    let rest = Piece { len: end - to, place: piece.place.after(to - at) };
+                    let rest = Piece { len: end - to, source: piece.source.after(to - at) };
                     self.0.insert(to, rest);
                     return;
                 }
@@ -224,7 +225,7 @@ impl Pieces {
         }
         while let Some((at, piece)) = self.0.floor(to - 1).filter(|(at, _)| *at >= from) {
             let end = at + piece.len;
-            let rest = (end > to).then(|| Piece { len: end - to, place: piece.place.after(to - at) });
+            let rest = (end > to).then(|| Piece { len: end - to, source: piece.source.after(to - at) });
             self.0.remove(at);
             if let Some(rest) = rest {
                 self.0.insert(to, rest);
@@ -241,16 +242,16 @@ mod tests {
     fn takes_whole_units_and_shared_ones_once() {
         let mut pieces = Pieces::default();
         let device = DeviceId(1);
-        pieces.set(0, 1, Place::Memory(1 << 21, device));
-        pieces.set(1, 4, Place::Memory((1 << 21) + 512, device));
-        pieces.set(5, 5, Place::Hole);
+        pieces.set(0, 1, Source::Mapped(1 << 21, device));
+        pieces.set(1, 4, Source::Mapped((1 << 21) + 512, device));
+        pieces.set(5, 5, Source::Hole);
         assert_eq!(pieces.taken(10), Some(1024), "each write has a unit of its own");
-        pieces.set(10, 600, Place::Memory(1 << 22, device));
-        pieces.set(610, 300, Place::Memory((1 << 22) + 600, device));
+        pieces.set(10, 600, Source::Mapped(1 << 22, device));
+        pieces.set(610, 300, Source::Mapped((1 << 22) + 600, device));
         assert_eq!(pieces.taken(910), Some(2048));
         assert_eq!(pieces.taken(911), None, "not all of it is known");
         let extent = Extent::whole(DeviceId(2), 8192, 9000, cenote_model::Sums::from_slice(&[1]));
-        pieces.set(910, 9000, Place::File { extent: Arc::new(extent), skip: 0 });
+        pieces.set(910, 9000, Source::File { extent: Arc::new(extent), skip: 0 });
         assert_eq!(pieces.taken(9910), Some(2048 + 12_288));
     }
 
@@ -269,11 +270,11 @@ mod tests {
             let from = next(SIZE);
             let len = 1 + next(SIZE - from);
             if next(4) == 0 {
-                pieces.set(from as u64, len as u64, Place::Hole);
+                pieces.set(from as u64, len as u64, Source::Hole);
                 cells[from..from + len].fill(Some(0));
             } else {
                 let address = 1000 * (round + 1) + if next(3) == 0 { from } else { 0 };
-                pieces.set(from as u64, len as u64, Place::Memory(address, DeviceId(1)));
+                pieces.set(from as u64, len as u64, Source::Mapped(address, DeviceId(1)));
                 for (i, cell) in cells[from..from + len].iter_mut().enumerate() {
                     *cell = Some(address + i);
                 }
@@ -292,8 +293,8 @@ mod tests {
             for part in parts {
                 assert_eq!(part.at, 7 + at);
                 for i in 0..part.len {
-                    let found = match part.place {
-                        Place::Memory(address, _) => address + i,
+                    let found = match part.source {
+                        Source::Mapped(address, _) => address + i,
                         _ => 0,
                     };
                     assert_eq!(Some(found), cells[from + at + i], "round {round}");

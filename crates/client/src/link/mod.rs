@@ -1,0 +1,130 @@
+//! What belongs to one engine of a store: the channel to it, the queue of launched updates, leased space, and what was read.
+//!
+//! A file imports only files before it in this order; those in one group import each other:
+//! `transport`; `readers`, `attachment`; `local`, `remote`, `start`; `callbacks`, `workers`, `shared`; `premise`, `kept`;
+//! (`channel`, `attach`, `handover`); the crate's `records`; `subject`, (`queue`, `building`); `keeper`, `segments`;
+//! (`space`, `arena`, `leaving`); `history`; this file. This room must not know what objects and indices are to users, nor
+//! how bytes are copied.
+
+pub(crate) mod arena;
+pub(crate) mod attach;
+pub(crate) mod attachment;
+mod building;
+mod callbacks;
+pub(crate) mod channel;
+mod handover;
+pub(crate) mod history;
+mod keeper;
+mod kept;
+pub(crate) mod leaving;
+mod local;
+pub(crate) mod premise;
+pub(crate) mod queue;
+pub(crate) mod readers;
+mod remote;
+pub(crate) mod segments;
+pub(crate) mod shared;
+pub(crate) mod space;
+mod start;
+pub(crate) mod subject;
+mod transport;
+mod workers;
+
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+use cenote_model::{Request, Response, Result};
+
+use crate::OpenOptions;
+use channel::Channel;
+use history::ReadHistory;
+use keeper::{Keeper, LooksAfter};
+use queue::Queue;
+use shared::Shared;
+use space::Space;
+pub(crate) use start::find_program;
+
+/// See the module.
+pub(crate) struct Link {
+    myself: Weak<Link>,
+    pub channel: Arc<Channel>,
+    pub queue: Arc<Queue>,
+    pub space: Space,
+    pub history: ReadHistory,
+    keeper: Arc<Keeper>,
+}
+
+impl Link {
+    /// Attaches to the store in `dir`.
+    pub fn open(dir: &Path, options: &OpenOptions, shared: &Arc<Shared>) -> Result<Arc<Self>> {
+        let channel = Channel::open(dir, options, shared)?;
+        Ok(Arc::new_cyclic(|myself: &Weak<Self>| {
+            let keeper = Arc::new(Keeper::new(myself.clone()));
+            Self {
+                myself: myself.clone(),
+                queue: Queue::new(&channel),
+                space: Space::new(&channel, &keeper),
+                history: ReadHistory::default(),
+                channel,
+                keeper,
+            }
+        }))
+    }
+    /// Itself, for callbacks that may outlive it.
+    pub fn myself(&self) -> Weak<Self> {
+        self.myself.clone()
+    }
+    /// Sends a request after everything that was launched before it, and waits for its response.
+    pub fn request(&self, request: Request) -> Result<Response> {
+        self.queue.send_all();
+        self.channel.ask(request)
+    }
+    /// Runs `task` soon on a thread for I/O.
+    pub fn run_aside(&self, task: Box<dyn FnOnce() + Send>) {
+        self.channel.shared.workers.run(task);
+    }
+    /// Calls `call` soon on the thread for callbacks of users.
+    pub fn call_back(&self, call: Box<dyn FnOnce() + Send>) {
+        self.channel.shared.callbacks.call(call);
+    }
+    /// Starts what looks after launched operations while no thread waits.
+    #[inline]
+    pub fn keep(&self) {
+        self.keeper.wake();
+    }
+    /// Finishes what was launched, gives everything back, and leaves.
+    pub fn close(&self) -> Result<()> {
+        let settled = self.queue.settle_all();
+        let left = self.channel.close(|| self.space.arenas.take(|_| true));
+        self.keeper.stop();
+        settled.and(left)
+    }
+}
+
+impl LooksAfter for Link {
+    fn look_after(&self) -> bool {
+        self.queue.seal_stale();
+        self.channel.unlease_now();
+        self.channel.take_in();
+        self.queue.is_idle()
+    }
+    fn look_at_devices(&self) {
+        if leaving::is_due(&self.space) {
+            self.look_aside();
+        }
+    }
+}
+
+impl Link {
+    /// Leaves devices that are being emptied, on a thread of its own, since what is kept may have to wait for room elsewhere.
+    fn look_aside(&self) {
+        let link = self.myself();
+        let look = move || {
+            if let Some(link) = link.upgrade() {
+                leaving::look(&link.space);
+            }
+        };
+        // Without a thread the next look does it.
+        let _ = std::thread::Builder::new().name("cenote-leaving".into()).spawn(look);
+    }
+}
