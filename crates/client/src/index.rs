@@ -242,7 +242,7 @@ impl Index {
             check_key(key)?;
         }
         let asked = self.cache.as_ref().map(|cache| (cache, cache.stamp(&self.home(&session).channel, self.key())));
-        let mut all = Vec::with_capacity(keys.len());
+        let mut all = Vec::new();
         let every_key = keys;
         for keys in keys.chunks(MESSAGE_RECORDS) {
             let mut rest = keys;
@@ -253,7 +253,11 @@ impl Index {
                 match self.home(&session).request(request) {
                     Ok(Response::Values(mut values)) if values.len() == some.len() => {
                         rest = &rest[some.len()..];
-                        all.append(&mut values);
+                        if all.is_empty() {
+                            all = values;
+                        } else {
+                            all.append(&mut values);
+                        }
                     }
                     Ok(other) => return Err(surprise("values", &other)),
                     // The values are too large for one answer.
@@ -272,12 +276,14 @@ impl Index {
     }
     /// One value.
     pub fn get_one(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        if let Some(cache) = &self.cache {
-            let session = self.container.store().session()?;
-            if let Some(known) = cache.get_one(cache.stamp(&self.home(&session).channel, self.key()), key) {
-                return Ok(known);
-            }
+        let Some(cache) = &self.cache else {
+            return Ok(self.get_with_epochs(&[key])?.pop().flatten().map(|(value, _)| value));
+        };
+        let session = self.container.store().session()?;
+        if let Some(known) = cache.get_one(cache.stamp(&self.home(&session).channel, self.key()), key) {
+            return Ok(known);
         }
+        drop(session);
         Ok(self.get(&[key])?.pop().flatten())
     }
     /// Up to `limit` records from a key on.
