@@ -1,4 +1,4 @@
-//! Counting what is done to a file.
+//! Counts of the accesses to a file.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::compiler_fence;
@@ -6,7 +6,7 @@ use std::sync::atomic::compiler_fence;
 use crate::layout::{Keyed, SIZES, SLOT_WORDS, Word, size_class};
 use crate::{Stream, Tally, file_flag, text};
 
-/// What a word of a file's slot is.
+/// The words of a file's slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub(crate) enum Field {
@@ -37,7 +37,7 @@ pub(crate) enum Field {
     MappedBytes,
     SeenReadShift,
     SeenWriteShift,
-    /// Those whose place and order could not be told, since somebody else was counting.
+    /// Accesses without known offset and order, since another thread was counting.
     LooseReads,
     LooseReadBytes,
     LooseWrites,
@@ -47,36 +47,37 @@ pub(crate) enum Field {
 pub(crate) const READ_SIZES: usize = 32;
 pub(crate) const WRITE_SIZES: usize = READ_SIZES + SIZES;
 pub(crate) const SEEN_READ: usize = WRITE_SIZES + SIZES;
-/// Words of a map of what was touched: each bit is a block of `4096 << shift` bytes.
+/// Words of a bitmap of touched blocks: each bit is a block of `4096 << shift` bytes.
 pub(crate) const SEEN_WORDS: usize = 16;
 pub(crate) const SEEN_WRITE: usize = SEEN_READ + SEEN_WORDS;
 pub(crate) const NAME: usize = SEEN_WRITE + SEEN_WORDS;
 pub(crate) const SEEN_SHIFT_LEAST: u32 = 12;
-/// The key of a file that is there no more: another may have its number.
+/// The key of a file that no longer exists: another file may reuse its number.
 const GONE: u64 = u64::MAX;
-/// A pause of so long ends a burst of accesses.
+/// A pause of this length ends a burst of accesses.
 const PAUSE_NS: u64 = 100_000_000;
-/// Turns to wait for another thread that counts the same file. It may have been interrupted by this very signal handler.
+/// Spins to wait for another thread that counts the same file. That thread may be this one, interrupted by a signal
+/// handler.
 const SPINS: u32 = 200;
 
 /// One access.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
-    /// A write, or else a read.
+    /// True for a write, false for a read.
     pub is_write: bool,
-    /// Where.
+    /// Offset.
     pub offset: u64,
-    /// How much was really read or written.
+    /// Bytes actually read or written.
     pub bytes: u64,
-    /// What it took, times the accesses that it stands for.
+    /// Duration, times the number of accesses that it stands for.
     pub ns: u64,
-    /// The monotonic clock, coarse or fine; 0: not looked at, as for most of many quick accesses.
+    /// The monotonic clock, coarse or fine; 0: not read, as for most of many fast accesses.
     pub now_ns: u64,
-    /// So many accesses one after the other; 1 but for what could not be seen one by one.
+    /// Number of consecutive accesses; 1 unless they could not be observed one by one.
     pub count: u64,
 }
 
-/// What was counted of one file.
+/// The counts of one file.
 #[repr(C)]
 pub struct FileSlot {
     pub(crate) words: [Word; SLOT_WORDS],
@@ -99,12 +100,12 @@ impl FileSlot {
     fn bump(&self, field: Field, more: u64) {
         self.words[field as usize].store(self.get(field).wrapping_add(more), Relaxed);
     }
-    /// A name for a slot that is new.
+    /// Sets the name of a new slot.
     pub fn set_name(&self, name: &[u8]) {
         text::write(&self.words[NAME..], name);
         self.word(Field::Ready).store(1, Release);
     }
-    /// The same file as in another process: its key and name, nothing counted.
+    /// Copies key and name of the same file in another process; counts nothing.
     pub fn name_like(&self, other: &Self) {
         for (word, from) in self.words[NAME..].iter().zip(&other.words[NAME..]) {
             word.store(from.load(Relaxed), Relaxed);
@@ -114,58 +115,58 @@ impl FileSlot {
         self.word(Field::EndMax).fetch_max(other.get(Field::EndMax), Relaxed);
         self.word(Field::Ready).store(1, Release);
     }
-    /// Its key.
+    /// The file's key.
     pub fn key_value(&self) -> u64 {
         self.get(Field::Key)
     }
-    /// It was opened; `flags` of [`file_flag`], bytes that it has, nanoseconds that it took.
+    /// Records an opening: `flags` of [`file_flag`], the file's size, the duration.
     pub fn opened(&self, flags: u64, size_bytes: u64, ns: u64) {
         self.word(Field::Opens).fetch_add(1, Relaxed);
         self.word(Field::OtherNs).fetch_add(ns, Relaxed);
         self.flag(flags);
         self.reaches(size_bytes);
     }
-    /// More is known of it.
+    /// Adds flags.
     pub fn flag(&self, flags: u64) {
         if self.get(Field::Flags) & flags != flags {
             self.word(Field::Flags).fetch_or(flags, Relaxed);
         }
     }
-    /// It has at least so many bytes.
+    /// Records that the file has at least this many bytes.
     pub fn reaches(&self, size_bytes: u64) {
         if self.get(Field::EndMax) < size_bytes {
             self.word(Field::EndMax).fetch_max(size_bytes, Relaxed);
         }
     }
-    /// It is there no more: another file may come with its key.
+    /// Records that the name is gone: another file may come with the same key.
     pub fn gone(&self, is_deleted: bool) {
         if is_deleted {
             self.flag(file_flag::DELETED);
         }
         self.word(Field::Key).store(GONE, Release);
     }
-    /// So many bytes of it were mapped.
+    /// Records a mapping of this many bytes.
     pub fn mapped(&self, bytes: u64, is_shared: bool) {
         self.flag(file_flag::MAPPED | if is_shared { file_flag::MAPPED_SHARED } else { 0 });
         self.word(Field::MappedBytes).fetch_max(bytes, Relaxed);
     }
-    /// It was brought on media.
+    /// Records a sync.
     pub fn synced(&self, ns: u64) {
         self.word(Field::Syncs).fetch_add(1, Relaxed);
         self.word(Field::SyncNs).fetch_add(ns, Relaxed);
     }
-    /// Something else was done to it that took time: closing, truncating.
+    /// Records the duration of another operation: closing, truncating.
     pub fn took(&self, ns: u64) {
         self.word(Field::OtherNs).fetch_add(ns, Relaxed);
     }
 
-    /// Reads or writes took so long, which are counted otherwise.
+    /// Records the duration of reads or writes that are counted elsewhere.
     pub fn access_time(&self, is_write: bool, ns: u64) {
         self.word(if is_write { Field::WriteNs } else { Field::ReadNs }).fetch_add(ns, Relaxed);
     }
 
-    /// Counts an access through a descriptor. False: by number, bytes and time only, not by where it was. `is_alone`: the
-    /// process has one thread, so that only its own signal handlers can come between.
+    /// Counts an access through a descriptor. Returns false if only number, bytes and time were counted, not the
+    /// offset. `is_alone`: the process has one thread, so that only its own signal handlers can intervene.
     #[inline]
     pub fn access(&self, stream: &Stream, access: &Access, is_alone: bool) -> bool {
         let lock = self.word(Field::Lock);
@@ -224,7 +225,7 @@ impl FileSlot {
         size.store(size.load(Relaxed).wrapping_add(count), Relaxed);
 
         let stride = offset.wrapping_sub(stream.last_offset.load(Relaxed)) as i64;
-        // Whoever begins anew reads on from there.
+        // A reader that starts over continues from there.
         if offset == stream.expected.load(Relaxed) || offset == 0 {
             self.bump(fields[3], count);
         } else if stride != 0 && stride == stream.stride.load(Relaxed) {
@@ -247,7 +248,7 @@ impl FileSlot {
         self.see(is_write, offset, end);
     }
 
-    /// Something is done to it at that time.
+    /// Records the time of an access.
     fn at(&self, now_ns: u64) {
         let last = self.get(Field::LastNs);
         if last == 0 {
@@ -261,7 +262,7 @@ impl FileSlot {
         }
     }
 
-    /// Marks what was touched.
+    /// Marks the touched blocks.
     fn see(&self, is_write: bool, offset: u64, end: u64) {
         if end == offset {
             return;
@@ -296,7 +297,7 @@ fn halve(seen: &[Word]) {
     }
 }
 
-/// The same map with blocks twice as large.
+/// The same bitmap with blocks twice as large.
 pub(crate) fn halved(old: &[u64; SEEN_WORDS]) -> [u64; SEEN_WORDS] {
     let pair = |at: usize| old.get(at).map_or(0, |bits| every_second(bits | (bits >> 1)));
     std::array::from_fn(|at| pair(at * 2) | (pair(at * 2 + 1) << 32))

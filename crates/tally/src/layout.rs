@@ -1,4 +1,4 @@
-//! How sums lie in the file: a header, files, places where memory is asked for, live memory objects.
+//! The layout of a tally file: a header, files, allocation sites of memory, live memory objects.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -10,23 +10,24 @@ use crate::{FileSlot, SiteSlot};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"CENTALLY");
 /// Version of the layout.
 pub const VERSION: u64 = 1;
-/// Most files of a process that are counted each for itself; the last third is for files by directory and ending.
+/// Upper bound of the files of a process that are counted separately; the last third is for groups by directory and
+/// extension.
 pub const FILES: usize = 768;
-/// Most places of a process at which large memory objects are made.
+/// Upper bound of the allocation sites of a process.
 pub const SITES: usize = 192;
-/// Most large memory objects of a process at a time.
+/// Upper bound of the live large memory objects of a process.
 pub const OBJECTS: usize = 4096;
-/// Classes of sizes of accesses.
+/// Number of size classes of accesses.
 pub const SIZES: usize = 8;
-/// Words of a slot of any kind but a memory object's.
+/// Words of a slot of any kind except a memory object's.
 pub(crate) const SLOT_WORDS: usize = 128;
-/// A memory object is looked for in so many slots from where its address points.
+/// A memory object is in one of this many slots, from the slot of its address's hash on.
 const WINDOW: usize = 32;
 
 /// One number.
 pub(crate) type Word = AtomicU64;
 
-/// What a word of the header is.
+/// The words of the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum HeaderField {
@@ -34,55 +35,55 @@ pub enum HeaderField {
     Magic,
     /// [`VERSION`].
     Version,
-    /// The process.
+    /// Process id.
     Pid,
-    /// Its parent.
+    /// Process id of the parent.
     Parent,
-    /// When it began, by the monotonic clock in nanoseconds.
+    /// Start time, by the monotonic clock in nanoseconds.
     BeginNs,
-    /// When it ended by itself; 0 if it did not.
+    /// Time of a normal exit; 0 without one.
     EndNs,
-    /// When something was counted last.
+    /// Time of the last count.
     LastNs,
-    /// Accesses of which it is not known where they were, since somebody else was counting and did not come to an end.
+    /// Accesses without known offset, since another counter did not finish in time.
     Missed,
     /// Memory objects for which there was no slot.
     ObjectsMissed,
-    /// Slots of files in use.
+    /// Used slots of files.
     FilesUsed,
-    /// 1 if it began by `fork`.
+    /// 1 if the process began by `fork`.
     Forked,
-    /// Large memory objects that live now.
+    /// Large memory objects that are alive.
     LiveObjects,
-    /// How often a file was mapped.
+    /// Number of mappings of files.
     FilesMapped,
 }
 
-/// What may be said of a file, as bits.
+/// Properties of a file, as bits.
 pub mod file_flag {
-    /// Was made by the program.
+    /// Created by the program.
     pub const CREATED: u64 = 1;
-    /// Was deleted by the program.
+    /// Deleted by the program.
     pub const DELETED: u64 = 2;
-    /// Was cut to nothing when it was opened.
+    /// Truncated to zero when it was opened.
     pub const TRUNCATED: u64 = 4;
-    /// Was mapped into memory.
+    /// Mapped into memory.
     pub const MAPPED: u64 = 8;
-    /// Was mapped so that stores change it.
+    /// Mapped so that stores change the file.
     pub const MAPPED_SHARED: u64 = 16;
-    /// Was used through C's streams: accesses are those that their buffer of 4 KiB makes.
+    /// Used through C streams: accesses are those of their buffer of 4 KiB.
     pub const STREAMED: u64 = 32;
-    /// Stands for all files of a directory with one ending, since there were too many.
+    /// Stands for all files of a directory with one extension, since there were too many.
     pub const GROUP: u64 = 64;
-    /// Was opened for direct I/O.
+    /// Opened for direct I/O.
     pub const DIRECT: u64 = 128;
-    /// Was opened so that each write is on media before it returns.
+    /// Opened so that each write is on media before it returns.
     pub const SYNCED: u64 = 256;
-    /// All bits that there are.
+    /// All defined bits.
     pub const ALL: u64 = 511;
 }
 
-/// By what memory was asked for, as bits.
+/// The functions that allocated memory, as bits.
 pub mod memory_kind {
     /// `malloc`
     pub const MALLOC: u64 = 1;
@@ -94,7 +95,7 @@ pub mod memory_kind {
     pub const ALIGNED: u64 = 8;
     /// `mmap` without a file
     pub const MMAP: u64 = 16;
-    /// All bits that there are.
+    /// All defined bits.
     pub const ALL: u64 = 31;
 }
 
@@ -118,13 +119,13 @@ const CLASSES: [u8; 65] = {
     classes
 };
 
-/// The class of an access of so many bytes: below 512, 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB, 4 MiB, and from there on.
+/// The class of an access size: below 512, 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB, 4 MiB, and the rest.
 #[inline]
 pub fn size_class(bytes: u64) -> usize {
     usize::from(CLASSES[64 - bytes.leading_zeros() as usize])
 }
 
-/// A large memory object that lives: its address (0: none, 1: being written), bytes, place, and when it began.
+/// A live large memory object: its address (0: none, 1: being written), bytes, site, and time of allocation.
 #[repr(C)]
 pub struct ObjectSlot {
     pub(crate) words: [Word; 4],
@@ -136,7 +137,7 @@ pub struct Tally {
     pub(crate) header: [Word; SLOT_WORDS],
     /// The files.
     pub files: [FileSlot; FILES],
-    /// The places where memory is asked for.
+    /// The allocation sites.
     pub sites: [SiteSlot; SITES],
     pub(crate) objects: [ObjectSlot; OBJECTS],
 }
@@ -149,12 +150,12 @@ fn mixed(key: u64) -> u64 {
     key ^ (key >> 29)
 }
 
-/// A slot that is found by a key that is never 0.
+/// A slot found by a key that is never 0.
 pub(crate) trait Keyed {
     fn key(&self) -> &Word;
 }
 
-/// Finds the slot of a key, or takes a free one; true if it is new. At most `most` slots are looked at.
+/// Finds the slot of a key, or takes a free one; true if it is new. Examines at most `most` slots.
 pub(crate) fn find_or_take<S: Keyed>(slots: &[S], key: u64, most: usize) -> Option<(usize, bool)> {
     let begin = mixed(key) as usize % slots.len();
     for step in 0..most.min(slots.len()) {
@@ -205,11 +206,11 @@ impl Tally {
     pub fn add_header(&self, field: HeaderField, more: u64) {
         self.header[field as usize].fetch_add(more, Relaxed);
     }
-    /// Sets the command line; what is too long is cut.
+    /// Sets the command line, truncated if it is too long.
     pub fn set_command(&self, command: &[u8]) {
         text::write(&self.header[HEADER_TEXT..], command);
     }
-    /// The slot of a file, by a key that is not 0; true if it is new and wants a name. `None`: there is no room.
+    /// The slot of a file, by a key that is not 0; true if it is new and needs a name. `None` if there is no free slot.
     pub fn file(&self, key: u64) -> Option<(usize, bool)> {
         let found = find_or_take(&self.files, key, 64)?;
         if found.1 {
@@ -217,19 +218,19 @@ impl Tally {
         }
         Some(found)
     }
-    /// The slot of a file that has one.
+    /// The slot of a file, if it has one.
     pub fn known_file(&self, key: u64) -> Option<usize> {
         find(&self.files, key, 64)
     }
-    /// True if new files are better counted by directory and ending.
+    /// Returns true if new files should be counted in groups, by directory and extension.
     pub fn is_crowded(&self) -> bool {
         self.header(HeaderField::FilesUsed) as usize >= FILES * 2 / 3
     }
-    /// The place with that key; true if it is new and wants a text.
+    /// The allocation site with that key; true if it is new and needs a text.
     pub fn site(&self, key: u64) -> Option<(usize, bool)> {
         find_or_take(&self.sites, key, SITES)
     }
-    /// Remembers a memory object until it is freed.
+    /// Records a memory object until it is freed.
     pub fn object_made(&self, address: u64, bytes: u64, site: usize, now_ns: u64) {
         for slot in self.window(address) {
             if slot.words[0].load(Relaxed) == 0 && slot.words[0].compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
@@ -243,7 +244,7 @@ impl Tally {
         }
         self.add_header(HeaderField::ObjectsMissed, 1);
     }
-    /// Forgets a memory object: its bytes, place and when it began.
+    /// Removes a memory object; returns its bytes, site and time of allocation.
     pub fn object_gone(&self, address: u64) -> Option<(u64, usize, u64)> {
         for slot in self.window(address) {
             if slot.words[0].load(Acquire) == address

@@ -1,11 +1,12 @@
-//! What a program did with its files and its large memory objects, as sums in a file of fixed size: how the sums lie in
-//! it ([`Tally`]), how they grow ([`FileSlot::access`], ...) and how they are read and put together afterwards ([`read`]).
+//! A program's use of its files and its large memory objects, as sums in a file of fixed size: the layout ([`Tally`]),
+//! counting ([`FileSlot::access`], ...), and reading and combining tallies afterwards ([`read`]).
 //!
-//! The file is mapped by the program that is watched, so that what was counted is there however the program ended. All of
-//! it is 64-bit words that are changed atomically: any bytes are a valid tally in memory, and a reader checks what it is given.
+//! The watched program maps the file, so that the counts survive however the program ends. The file consists of 64-bit
+//! words that are changed atomically: any bytes are a valid tally in memory, and a reader checks its input.
 //!
-//! This room must not know how calls are seen (that is `trace`), what anybody concludes from them (`advise`), or that
-//! there are stores and tiers. Counting neither allocates nor calls the system, so it may be done in signal handlers.
+//! This room must not know how calls are intercepted (that is `trace`), what anybody concludes from the sums
+//! (`advise`), or that there are stores and tiers. Counting neither allocates nor makes system calls, so it is safe in
+//! signal handlers.
 
 mod file;
 mod layout;

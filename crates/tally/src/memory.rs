@@ -1,11 +1,11 @@
-//! Counting large memory objects by the place in the program that asks for them.
+//! Counts of large memory objects by allocation site.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::layout::{Keyed, SLOT_WORDS, Word};
 use crate::{Tally, text};
 
-/// What a word of a place's slot is.
+/// The words of an allocation site's slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub(crate) enum Field {
@@ -24,10 +24,10 @@ pub(crate) enum Field {
 }
 
 pub(crate) const TEXT: usize = 16;
-/// From so many objects on their mean life says something.
+/// Number of objects from which their mean lifetime is meaningful.
 const TELLING: u64 = 16;
 
-/// What was counted of the objects that one place of the program makes.
+/// The counts of one allocation site.
 #[repr(C)]
 pub struct SiteSlot {
     pub(crate) words: [Word; SLOT_WORDS],
@@ -43,12 +43,13 @@ impl SiteSlot {
     fn word(&self, field: Field) -> &Word {
         &self.words[field as usize]
     }
-    /// Names of the functions that asked, innermost first, one a line.
+    /// Names of the functions on the stack, innermost first, one a line.
     pub fn set_text(&self, text: &[u8]) {
         text::write(&self.words[TEXT..], text);
         self.word(Field::Ready).store(1, Release);
     }
-    /// True if objects of this place are known to live for less than that on the mean.
+    /// Returns true if objects of this site are known to live for less than `ns` on
+    /// average.
     pub fn is_short_lived(&self, ns: u64) -> bool {
         let gone = self.word(Field::Gone).load(Relaxed);
         gone >= TELLING && self.word(Field::LifeNs).load(Relaxed) / gone < ns
@@ -56,7 +57,7 @@ impl SiteSlot {
 }
 
 impl Tally {
-    /// An object was made at a place; `kind` of [`crate::memory_kind`].
+    /// Records an allocation at a site; `kind` of [`crate::memory_kind`].
     pub fn memory_made(&self, site: usize, kind: u64, address: u64, bytes: u64, now_ns: u64) {
         let slot = &self.sites[site];
         slot.word(Field::Kinds).fetch_or(kind, Relaxed);
@@ -69,7 +70,7 @@ impl Tally {
         slot.word(Field::LastNs).fetch_max(now_ns, Relaxed);
         self.object_made(address, bytes, site, now_ns);
     }
-    /// An object is freed, if it is one that is counted: its bytes and its place.
+    /// Records that an object is freed; returns its bytes and site if it was counted.
     pub fn memory_gone(&self, address: u64, now_ns: u64) -> Option<(u64, usize)> {
         let (bytes, site, begin_ns) = self.object_gone(address)?;
         let slot = &self.sites[site];

@@ -1,4 +1,4 @@
-//! Reading a tally. Whoever wrote it may have been killed at any instruction, or may be no tracer at all.
+//! Reads a tally. Its writer may have been killed at any instruction, or may not be a tracer at all.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::layout::{FILES, HEADER_TEXT, OBJECTS, SITES, SIZES, SLOT_WORDS};
 use crate::memory::{Field as SiteField, TEXT};
 use crate::{FileUse, HeaderField, MAGIC, MemoryUse, Tally, VERSION, file_flag, memory_kind, text};
 
-/// Why some bytes are no tally.
+/// Why some bytes are not a valid tally.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Damage(pub String);
 
@@ -17,7 +17,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// What was touched: each bit is a block of `4096 << shift` bytes.
+/// Touched blocks: each bit is a block of `4096 << shift` bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
     bits: [u64; SEEN_WORDS],
@@ -25,7 +25,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The first so many bytes of a file.
+    /// Marks the first `bytes` of a file.
     pub fn first(bytes: u64) -> Self {
         let mut seen = Self::default();
         while bytes.div_ceil(1 << (SEEN_SHIFT_LEAST + seen.shift)) > (SEEN_WORDS * 64) as u64 {
@@ -37,12 +37,12 @@ impl Seen {
         }
         seen
     }
-    /// Bytes that were touched, in whole blocks.
+    /// Bytes in touched blocks.
     pub fn bytes(&self) -> u64 {
         let blocks: u32 = self.bits.iter().map(|bits| bits.count_ones()).sum();
         u64::from(blocks) << (SEEN_SHIFT_LEAST + self.shift)
     }
-    /// What either touched.
+    /// Adds the blocks that `other` touched.
     pub fn join(&mut self, other: &Self) {
         let mut other = other.clone();
         while self.shift < other.shift {
@@ -60,24 +60,24 @@ impl Seen {
 /// Reads or writes of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Side {
-    /// Calls.
+    /// Number of calls.
     pub accesses: u64,
-    /// Bytes of all.
+    /// Total bytes.
     pub bytes: u64,
-    /// Nanoseconds inside these calls; of many short ones an eighth was timed.
+    /// Nanoseconds inside these calls; of many short calls an eighth was timed.
     pub ns: u64,
-    /// Accesses that began where the one before through the same descriptor ended.
+    /// Accesses that began where the previous one through the same descriptor had ended.
     pub sequential: u64,
-    /// Accesses as far from the one before as that was from its.
+    /// Accesses at the same distance from the previous one as that one from its predecessor.
     pub strided: u64,
     /// Accesses by [`crate::size_class`].
     pub sizes: [u64; SIZES],
-    /// Which bytes.
+    /// Touched bytes.
     pub seen: Seen,
 }
 
 impl Side {
-    /// Different bytes, estimated: in blocks of 1/1024 to 1/512 of the file, at least 4 KiB.
+    /// Estimated number of distinct bytes: in blocks of 1/1024 to 1/512 of the file, at least 4 KiB.
     pub fn unique_bytes(&self) -> u64 {
         self.seen.bytes().min(self.bytes)
     }
@@ -98,48 +98,48 @@ impl Side {
     }
 }
 
-/// A large memory object that lived when the tally was read.
+/// A large memory object that was alive when the tally was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LiveObject {
-    /// Where it begins.
+    /// Address of its first byte.
     pub address: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// Index of its place in [`ProcessTally::memory`].
+    /// Index of its allocation site in [`ProcessTally::memory`].
     pub place: usize,
 }
 
-/// What was counted of one process.
+/// The counts of one process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProcessTally {
-    /// Its number.
+    /// Process id.
     pub pid: u32,
-    /// Its parent's.
+    /// Process id of its parent.
     pub parent: u32,
     /// True if it began by `fork`.
     pub is_forked: bool,
-    /// When it began, by the monotonic clock.
+    /// Start time, by the monotonic clock.
     pub begin_ns: u64,
-    /// When it ended; `None` if it did not end by itself, or not yet.
+    /// End time; `None` if it did not exit normally, or not yet.
     pub end_ns: Option<u64>,
-    /// Its command line, as much as there was room for.
+    /// Its command line, possibly truncated.
     pub command: String,
-    /// Accesses of which it is not known where they were.
+    /// Accesses without known offset.
     pub missed: u64,
     /// Memory objects that were not counted.
     pub objects_missed: u64,
     /// Its files.
     pub files: Vec<FileUse>,
-    /// Its memory objects by place.
+    /// Its memory objects by allocation site.
     pub memory: Vec<MemoryUse>,
-    /// Those that live.
+    /// Its live memory objects.
     pub live: Vec<LiveObject>,
 }
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = SLOT_WORDS * 8;
 
-/// True if the header says that there are memory objects or mapped files, whose use only samples show.
+/// Returns true if the header reports memory objects or mapped files, whose use only samples show.
 pub fn wants_samples(header: &[u8; HEADER_BYTES]) -> bool {
     let is_set = |field: HeaderField| header[field as usize * 8..][..8].iter().any(|byte| *byte != 0);
     is_set(HeaderField::LiveObjects) || is_set(HeaderField::FilesMapped)
@@ -194,7 +194,7 @@ pub fn read(bytes: &[u8]) -> Result<ProcessTally, Damage> {
     })
 }
 
-/// Bits of a map, if they can be such.
+/// The bits of a bitmap, if they are valid.
 fn seen(words: &[u64], shift: u64) -> Result<Seen, Damage> {
     let mut bits = [0; SEEN_WORDS];
     bits.copy_from_slice(words);
@@ -214,7 +214,7 @@ fn side(slot: &[u64], fields: [Field; 8], sizes: usize, seen_at: usize) -> Resul
     Ok(Side { accesses, bytes, ns, sequential, strided, sizes: by_size, seen })
 }
 
-/// A file that has a name; one whose name was just being written is left out.
+/// A file with a name; a file whose name was being written is left out.
 fn file(slot: &[u64]) -> Result<Option<FileUse>, Damage> {
     use Field::{LooseReadBytes, LooseReads, LooseWriteBytes, LooseWrites};
     use Field::{ReadBytes, ReadNs, Reads, ReadsSequential, ReadsStrided, SeenReadShift};

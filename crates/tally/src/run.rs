@@ -1,59 +1,59 @@
-//! What all processes of a run did, put together.
+//! The combined tallies of all processes of a run.
 
 use std::collections::BTreeMap;
 
 use crate::read::Side;
 use crate::{ProcessTally, file_flag};
 
-/// What was done to a file, or to all files of a directory with one ending.
+/// The use of a file, or of all files of a directory with one extension.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FileUse {
-    /// Its path; of a group with `*`.
+    /// Its path; for a group with `*`.
     pub path: String,
     /// Bits of [`file_flag`].
     pub flags: u64,
-    /// How often it was opened.
+    /// Number of openings.
     pub opens: u64,
     /// Reads.
     pub reads: Side,
     /// Writes.
     pub writes: Side,
-    /// Calls of `fsync` and its like.
+    /// Number of calls of `fsync` and similar functions.
     pub syncs: u64,
-    /// What those took.
+    /// Duration of those calls.
     pub sync_ns: u64,
-    /// What opening, closing and truncating took.
+    /// Duration of opening, closing and truncating.
     pub other_ns: u64,
-    /// The most bytes that it had.
+    /// Largest size of the file.
     pub size_bytes: u64,
     /// First access, by the monotonic clock; 0: none.
     pub first_ns: u64,
     /// Last access.
     pub last_ns: u64,
-    /// Groups of accesses with pauses of at least 0.1 s between them.
+    /// Number of groups of accesses separated by pauses of at least 0.1 s.
     pub bursts: u64,
-    /// How often reading turned into writing, or the other way.
+    /// Number of changes from reading to writing, or the other way.
     pub switches: u64,
-    /// Most bytes that were mapped at once.
+    /// Largest number of bytes mapped at once.
     pub mapped_bytes: u64,
-    /// Bytes of its mappings that were found touched, a page once for each sample.
+    /// Bytes of its mappings found touched, a page once for each sample.
     pub touched_bytes: u64,
-    /// Processes that used it.
+    /// Number of processes that used it.
     pub processes: u64,
 }
 
 impl FileUse {
-    /// True if that is so, of [`file_flag`].
+    /// Returns true if it has this flag of [`file_flag`].
     pub fn is(&self, flag: u64) -> bool {
         self.flags & flag != 0
     }
-    /// True if it was made and deleted in the run, and nothing of it had to be on media meanwhile. A file that was
-    /// synced is no scratch even if it is deleted in the end: a database's journal is what recovers it if the machine
-    /// fails before that.
+    /// Returns true if it was created and deleted in the run, and never had to be on media meanwhile. A file that was
+    /// synced is not scratch even if it is deleted in the end: a database's journal recovers the database if the
+    /// machine fails before that.
     pub fn is_temporary(&self) -> bool {
         self.is(file_flag::CREATED) && self.is(file_flag::DELETED) && self.waits_for_media() == 0
     }
-    /// How often something had to be on media before the program went on.
+    /// Number of times that the program waited until something was on media.
     pub fn waits_for_media(&self) -> u64 {
         let each = if self.is(file_flag::SYNCED) { self.writes.accesses } else { 0 };
         self.syncs.saturating_add(each)
@@ -86,40 +86,41 @@ impl FileUse {
     }
 }
 
-/// What was seen of the large memory objects that one place of the program makes.
+/// The use of the large memory objects of one allocation site.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MemoryUse {
-    /// Functions that asked for it, innermost first, one a line.
+    /// Functions on the stack at the allocation, innermost first, one a line.
     pub place: String,
     /// Bits of [`crate::memory_kind`].
     pub kinds: u64,
-    /// Objects made.
+    /// Number of objects allocated.
     pub made: u64,
-    /// Objects freed.
+    /// Number of objects freed.
     pub gone: u64,
-    /// Bytes of all that were made.
+    /// Total bytes allocated.
     pub made_bytes: u64,
-    /// Most bytes that lived at a time, in one process.
+    /// Largest number of bytes alive at a time, in one process.
     pub live_bytes_max: u64,
-    /// Bytes of the largest.
+    /// Bytes of the largest object.
     pub object_bytes_max: u64,
-    /// Nanoseconds that the freed ones lived, together.
+    /// Total lifetime of the freed objects, in nanoseconds.
     pub life_ns: u64,
-    /// When the first was made.
+    /// Time of the first allocation.
     pub first_ns: u64,
-    /// When one was made or freed last.
+    /// Time of the last allocation or release.
     pub last_ns: u64,
-    /// How often some of it lived when samples were taken.
+    /// Number of samples in which objects of it were alive.
     pub samples: u64,
-    /// Bytes that lived then, of all samples.
+    /// Live bytes, summed over all samples.
     pub sampled_bytes: u64,
-    /// Of those the bytes of pages that had been touched since the sample before.
+    /// Sampled bytes in pages that were touched since the previous sample.
     pub touched_bytes: u64,
-    /// Of those the bytes of samples in which at least half of an object was touched: somebody went all over it.
+    /// Touched bytes in samples in which at least half of an object was touched, as by a sweep.
     pub swept_bytes: u64,
-    /// Most bytes that were really in memory in a sample: what nobody touched takes none.
+    /// Largest number of resident bytes in a sample: untouched pages take none.
     pub resident_bytes_max: u64,
-    /// True if objects shared a mapping with other memory, by whose bytes what was touched was divided.
+    /// True if objects shared a mapping with other memory; touched bytes were then divided in proportion to the
+    /// sizes.
     pub is_shared_out: bool,
 }
 
@@ -154,29 +155,29 @@ fn earlier(one: u64, other: u64) -> u64 {
     }
 }
 
-/// Everything that was seen of a run.
+/// The observations of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Run {
     /// Files by path.
     pub files: BTreeMap<String, FileUse>,
-    /// Memory by place.
+    /// Memory objects by allocation site.
     pub memory: BTreeMap<String, MemoryUse>,
-    /// Processes that were watched, of which `exec` makes a new one.
+    /// Number of watched processes; an `exec` counts as a new one.
     pub processes: u64,
-    /// Accesses of which it is not known where they were: only their number, bytes and time.
+    /// Accesses without known offset: only their number, bytes and time are known.
     pub missed: u64,
     /// Memory objects that were not counted.
     pub objects_missed: u64,
 }
 
 impl Run {
-    /// Adds what a process did, once it does nothing more.
+    /// Adds the tally of a process that has ended.
     pub fn add(&mut self, process: &ProcessTally) {
         self.processes += 1;
         self.missed = self.missed.saturating_add(process.missed);
         self.objects_missed = self.objects_missed.saturating_add(process.objects_missed);
         for file in &process.files {
-            // Opened, looked at, closed: nothing to place.
+            // Files that were only opened and closed need no placement.
             let used = file.reads.accesses.max(file.writes.accesses).max(file.mapped_bytes).max(file.syncs);
             if used > 0 || file.is(file_flag::DELETED) {
                 self.add_file(file);
@@ -186,13 +187,13 @@ impl Run {
             self.add_memory(memory);
         }
     }
-    /// Adds what is known of a file.
+    /// Adds the use of a file.
     pub fn add_file(&mut self, file: &FileUse) {
         let sum = self.files.entry(file.path.clone()).or_default();
         sum.path.clone_from(&file.path);
         sum.join(file);
     }
-    /// Adds what is known of memory objects: of a process, or of a sample.
+    /// Adds the use of memory objects: of a process, or of a sample.
     pub fn add_memory(&mut self, memory: &MemoryUse) {
         let sum = self.memory.entry(memory.place.clone()).or_default();
         sum.place.clone_from(&memory.place);

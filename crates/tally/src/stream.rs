@@ -3,16 +3,16 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 
-/// What is known of an open descriptor: its file and where it stands. It belongs to one process and lies in its own memory.
+/// An open descriptor: its file and its position. It belongs to one process and lies in that process's own memory.
 pub struct Stream {
-    /// 1 + the slot of its file; 0: none that is counted.
+    /// 1 + the slot of its file; 0: no counted file.
     slot: AtomicU32,
-    /// Accesses that were timed; that are not before the next one is; that were not since.
+    /// Number of timed accesses; of accesses to skip before the next timed one; of accesses skipped since the last one.
     known: AtomicU32,
     skips: AtomicU32,
     skipped: AtomicU32,
     position: AtomicU64,
-    /// Where the next access begins if it follows the one before.
+    /// Offset of the next access if it is sequential.
     pub(crate) expected: AtomicU64,
     pub(crate) last_offset: AtomicU64,
     pub(crate) stride: AtomicI64,
@@ -22,7 +22,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// One of no file.
+    /// A descriptor without a file.
     pub const fn new() -> Self {
         Self {
             slot: AtomicU32::new(0),
@@ -41,7 +41,7 @@ impl Stream {
     pub fn slot(&self) -> Option<usize> {
         (self.slot.load(Relaxed) as usize).checked_sub(1)
     }
-    /// Begins anew, with a file or none.
+    /// Starts over with a file, or none.
     pub fn set(&self, slot: Option<usize>) {
         self.slot.store(slot.map_or(0, |slot| slot as u32 + 1), Relaxed);
         for word in [&self.known, &self.skips, &self.skipped] {
@@ -53,7 +53,7 @@ impl Stream {
             word.store(0, Relaxed);
         }
     }
-    /// Becomes what another is: the descriptor was duplicated.
+    /// Copies another descriptor's state: the descriptor was duplicated.
     pub fn copy_from(&self, other: &Self) {
         self.slot.store(other.slot.load(Relaxed), Relaxed);
         self.stride.store(other.stride.load(Relaxed), Relaxed);
@@ -62,27 +62,27 @@ impl Stream {
         self.expected.store(other.expected.load(Relaxed), Relaxed);
         self.last_offset.store(other.last_offset.load(Relaxed), Relaxed);
     }
-    /// Its file is in another slot now.
+    /// Records that its file has moved to another slot.
     pub fn move_to(&self, slot: Option<usize>) {
         self.slot.store(slot.map_or(0, |slot| slot as u32 + 1), Relaxed);
     }
-    /// Where it stands.
+    /// Its position.
     pub fn position(&self) -> u64 {
         self.position.load(Relaxed)
     }
-    /// Says where it stands.
+    /// Sets its position.
     pub fn seek(&self, position: u64) {
         self.position.store(position, Relaxed);
     }
-    /// It is used through C's streams from now on.
+    /// Marks it as used through a C stream.
     pub fn set_streamed(&self) {
         self.is_streamed.store(true, Relaxed);
     }
-    /// True if it is used through C's streams.
+    /// Returns true if it is used through a C stream.
     pub fn is_streamed(&self) -> bool {
         self.is_streamed.load(Relaxed)
     }
-    /// So many bytes more went through the buffer of a C stream: how many are to be counted as one access now, once the
+    /// Adds bytes that went through the buffer of a C stream; returns how many to count as one access now, once the
     /// buffer of `buffer` bytes must have been filled or emptied.
     pub fn buffered(&self, bytes: u64, buffer: u64) -> u64 {
         let all = self.pending.load(Relaxed).saturating_add(bytes);
@@ -90,13 +90,13 @@ impl Stream {
         self.pending.store(all - due, Relaxed);
         due
     }
-    /// It stands there, and whoever reads or writes goes on from there.
+    /// Sets its position, from which the next access is sequential.
     pub fn begin_at(&self, position: u64) {
         self.position.store(position, Relaxed);
         self.expected.store(position, Relaxed);
     }
-    /// For how many accesses the time of the next one is to count: itself and those before it that were not timed; 0: it
-    /// need not be timed. Long ones always are.
+    /// The number of accesses that the time of the next one stands for: itself and the untimed ones before it; 0 if it
+    /// need not be timed. Long accesses are always timed.
     pub fn weight(&self, bytes: usize) -> u64 {
         const LONG_BYTES: usize = 1 << 16;
         if bytes >= LONG_BYTES {
@@ -110,8 +110,8 @@ impl Stream {
         self.skipped.store(0, Relaxed);
         u64::from(skipped) + 1
     }
-    /// An access took so long. How many are skipped next depends on that alone, so the estimate has no bias: after the
-    /// first 64, seven when it was quick, none when timing is nothing beside it.
+    /// Records the duration of an access. The number of skipped accesses depends on that alone, so the estimate has no
+    /// bias: after the first 64, seven if it was fast, none if timing costs little in comparison.
     pub fn timed(&self, ns: u64) {
         const QUICK_NS: u64 = 4000;
         let known = self.known.load(Relaxed);

@@ -1,10 +1,11 @@
-//! Text in words: up to eight bytes in each, the first in the lowest; ends with a zero or the words.
+//! Text in words: up to eight bytes in each, the first in the lowest byte; ends with a zero byte or
+//! with the words.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::layout::Word;
 
-/// Writes as much as there is room for.
+/// Writes as much as fits.
 pub(crate) fn write(words: &[Word], bytes: &[u8]) {
     for (at, word) in words.iter().enumerate() {
         let mut piece = [0; 8];
@@ -15,7 +16,7 @@ pub(crate) fn write(words: &[Word], bytes: &[u8]) {
     }
 }
 
-/// Reads it; what is not UTF-8 is replaced.
+/// Reads a text; bytes that are not UTF-8 are replaced.
 pub(crate) fn read(words: &[u64]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()

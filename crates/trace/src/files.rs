@@ -1,4 +1,4 @@
-//! From descriptors and paths to the files that are counted.
+//! Maps descriptors and paths to the counted files.
 
 use std::ffi::{c_char, c_int};
 
@@ -6,13 +6,13 @@ use cenote_tally::{Access, Stream, Tally, file_flag};
 
 use crate::{kernel, tracer};
 
-/// What C's streams read and write at a time.
+/// Buffer size of C streams.
 const BUFFER_BYTES: u64 = 4096;
-/// Longest path that is looked at.
+/// Longest path examined.
 const PATH_BYTES: usize = 1024;
 
 fn key_of(stat: &libc::stat) -> u64 {
-    // One word for two: the odd one in 2^64 that is 0 or the mark of files that are gone is moved.
+    // Two numbers in one word: the rare result in 2^64 that is 0 or the mark of deleted files is moved.
     (stat.st_ino ^ stat.st_dev.rotate_left(40)).clamp(1, u64::MAX - 1)
 }
 
@@ -20,7 +20,7 @@ fn is_regular(stat: &libc::stat) -> bool {
     stat.st_mode & libc::S_IFMT == libc::S_IFREG
 }
 
-/// A descriptor was opened.
+/// Counts the opening of a descriptor.
 pub fn opened(fd: c_int, flags: c_int, ns: u64) {
     if fd < 0 || tracer::is_borrowed() {
         return;
@@ -37,7 +37,7 @@ pub fn opened(fd: c_int, flags: c_int, ns: u64) {
         (flags & libc::O_TRUNC != 0, file_flag::TRUNCATED),
         (flags & libc::O_DIRECT != 0, file_flag::DIRECT),
         (flags & (libc::O_DSYNC | libc::O_SYNC) != 0, file_flag::SYNCED),
-        // Without a name from the start.
+        // It never has a name.
         (flags & libc::O_TMPFILE == libc::O_TMPFILE, file_flag::CREATED | file_flag::DELETED),
     ];
     let marks = marks.iter().filter(|(is, _)| *is).fold(0, |all, (_, mark)| all | mark);
@@ -50,9 +50,9 @@ pub fn opened(fd: c_int, flags: c_int, ns: u64) {
     }
 }
 
-/// A descriptor was there before the program.
+/// Registers a descriptor that existed before the program.
 pub fn inherited(fd: c_int) {
-    // SAFETY: asks only.
+    // SAFETY: a query only.
     let flags = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GETFL) };
     if flags < 0 {
         return;
@@ -65,13 +65,13 @@ pub fn inherited(fd: c_int) {
         && let Some(slot) = stream.slot()
         && kernel::stat_of(fd).is_some_and(|stat| stat.st_size == 0)
     {
-        // A shell has made it, or there is nothing in it that anybody could miss.
+        // A shell has created it, or it is empty, so that nobody could miss its content.
         tally.files[slot].flag(file_flag::CREATED);
     }
 }
 
-/// The slot of an open file. A file that is met for the first time is asked for its name; those of the kernel's own file
-/// systems are none.
+/// The slot of an open file. A new file gets its path from the kernel; files of the kernel's own file systems are not
+/// counted.
 fn slot_of(tally: &Tally, fd: c_int, stat: &libc::stat) -> Option<usize> {
     let key = key_of(stat);
     if let Some(slot) = tally.known_file(key) {
@@ -99,7 +99,7 @@ fn new_slot(tally: &Tally, key: u64, path: &[u8]) -> Option<usize> {
     Some(slot)
 }
 
-/// The slot of all files of the same directory with the same ending.
+/// The slot of all files of the same directory with the same extension.
 fn group_slot(tally: &Tally, path: &[u8]) -> Option<usize> {
     let name_at = path.iter().rposition(|byte| *byte == b'/')? + 1;
     let (dir, name) = path.split_at(name_at);
@@ -122,7 +122,7 @@ fn group_slot(tally: &Tally, path: &[u8]) -> Option<usize> {
     Some(slot)
 }
 
-/// A descriptor is about to be closed; gives what to tell the time to.
+/// Handles a descriptor that is about to be closed; returns where to count the duration.
 pub fn closing(fd: c_int) -> Option<(&'static Tally, usize)> {
     let stream = tracer::any_stream(fd)?;
     let slot = stream.slot()?;
@@ -137,20 +137,20 @@ pub fn closing(fd: c_int) -> Option<(&'static Tally, usize)> {
     Some((tracer::own_tally()?, slot))
 }
 
-/// One descriptor became another.
+/// Handles the duplication of a descriptor.
 pub fn duplicated(from: c_int, to: c_int) {
     if to >= 0 && from != to && !tracer::is_borrowed() {
         tracer::copy_stream(from, to);
     }
 }
 
-/// Some bytes went through the buffer of a C stream.
+/// Counts bytes that went through the buffer of a C stream.
 pub fn buffered(tally: &Tally, stream: &Stream, is_write: bool, bytes: u64, ns: u64) {
     stream.set_streamed();
     if let Some(slot) = stream.slot() {
         tally.files[slot].flag(file_flag::STREAMED);
         if ns > 0 {
-            // Of whichever of many small calls the time was taken: the sum counts.
+            // It does not matter which of many small calls was timed: only the sum counts.
             tally.files[slot].access_time(is_write, ns);
         }
     }
@@ -167,21 +167,21 @@ fn count(tally: &Tally, stream: &Stream, is_write: bool, bytes: u64, accesses: u
     tally.access(stream, &Access { is_write, offset, bytes, ns: 0, now_ns, count: accesses }, tracer::is_alone());
 }
 
-/// What C's streams did that no hook saw (`fprintf`, `getc`, ...) shows in where the descriptor stands.
+/// Counts accesses of C streams that no hook saw (`fprintf`, `getc`, ...), from the descriptor's position.
 pub fn stream_ends(fd: c_int, stream: &Stream) {
     let _errno = kernel::Errno::keep();
     let Some(tally) = tracer::tally() else { return };
     let Some(position) = kernel::position_of(fd) else { return };
     let unseen = position.saturating_sub(stream.position());
     if unseen > 0 {
-        // SAFETY: asks only.
+        // SAFETY: a query only.
         let flags = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GETFL) } as c_int;
         let is_write = flags & libc::O_ACCMODE == libc::O_WRONLY;
         count(tally, stream, is_write, unseen, unseen.div_ceil(BUFFER_BYTES));
     }
 }
 
-/// The program ends, and streams are still open.
+/// Handles the streams that are still open at the program's end.
 pub fn all_streams_end() {
     if tracer::is_borrowed() || tracer::own_tally().is_none() {
         return;
@@ -193,24 +193,24 @@ pub fn all_streams_end() {
     }
 }
 
-/// The file that a path names, if it is one that could be counted.
+/// The file that a path names, if it can be counted.
 ///
 /// # Safety
-/// `path` ends with a zero.
+/// `path` ends with a zero byte.
 pub unsafe fn named(dir: c_int, path: *const c_char) -> Option<libc::stat> {
     if tracer::is_borrowed() {
         return None;
     }
     let _errno = kernel::Errno::keep();
     tracer::tally()?;
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     unsafe { kernel::stat_at(dir, path) }.filter(is_regular)
 }
 
-/// The file that was there has lost a name: it was deleted, or another took its place.
+/// Handles a file that has lost a name: it was deleted, or another file replaced it.
 ///
 /// # Safety
-/// `path` ends with a zero.
+/// `path` ends with a zero byte.
 pub unsafe fn lost(stat: &libc::stat, dir: c_int, path: *const c_char, is_deleted: bool) {
     let Some(tally) = tracer::tally() else { return };
     if stat.st_nlink > 1 {
@@ -219,9 +219,9 @@ pub unsafe fn lost(stat: &libc::stat, dir: c_int, path: *const c_char, is_delete
     let _errno = kernel::Errno::keep();
     let key = key_of(stat);
     let slot = tally.known_file(key).or_else(|| {
-        // Somebody else made it. That it is deleted is worth knowing as long as there is room.
+        // Somebody else created it. Its deletion is worth a slot as long as there are some.
         let mut buffer = [0; PATH_BYTES];
-        // SAFETY: as the caller says.
+        // SAFETY: the caller's promise.
         let path = unsafe { absolute(dir, path, &mut buffer)? };
         if is_deleted && !tally.is_crowded() { new_slot(tally, key, path) } else { None }
     });
@@ -230,12 +230,12 @@ pub unsafe fn lost(stat: &libc::stat, dir: c_int, path: *const c_char, is_delete
     }
 }
 
-/// A file has another name now.
+/// Handles a file's new name.
 ///
 /// # Safety
-/// `path` ends with a zero.
+/// `path` ends with a zero byte.
 pub unsafe fn renamed(dir: c_int, path: *const c_char) {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     unsafe {
         let Some(stat) = named(dir, path) else { return };
         let _errno = kernel::Errno::keep();
@@ -248,12 +248,12 @@ pub unsafe fn renamed(dir: c_int, path: *const c_char) {
     }
 }
 
-/// A path from the root on.
+/// Makes a path absolute.
 ///
 /// # Safety
-/// `path` ends with a zero.
+/// `path` ends with a zero byte.
 unsafe fn absolute(dir: c_int, path: *const c_char, buffer: &mut [u8; PATH_BYTES]) -> Option<&[u8]> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     let path = unsafe { std::ffi::CStr::from_ptr(path) }.to_bytes();
     let mut len = 0;
     if !path.starts_with(b"/") {

@@ -1,6 +1,6 @@
-//! The functions that this library stands before. Each calls the next of its name and then counts what it did.
+//! The intercepted functions. Each calls the next function of its name and then counts what that did.
 
-/// Defines such functions.
+/// Defines intercepting functions.
 macro_rules! hooks {
     ($($(#[$attribute:meta])* fn $name:ident($($arg:ident: $kind:ty),*) -> $ret:ty $body:block)*) => {
         $(

@@ -1,13 +1,13 @@
-//! System calls that are made past the hooks, and leave `errno` as it was.
+//! System calls that bypass the hooks and preserve `errno`.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
 
-/// Puts `errno` back when it goes.
+/// Restores `errno` when dropped.
 pub struct Errno(c_int);
 
 impl Errno {
-    /// As it is now.
+    /// Saves the current value.
     pub fn keep() -> Self {
         // SAFETY: the address is this thread's own.
         Self(unsafe { *libc::__errno_location() })
@@ -23,38 +23,38 @@ impl Drop for Errno {
 
 fn clock(id: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the structure is ours; these clocks are always there.
+    // SAFETY: the structure is ours; these clocks always exist.
     unsafe { libc::clock_gettime(id, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The monotonic clock in nanoseconds: some 25 of them.
+/// The monotonic clock in nanoseconds; a call takes some 25 ns.
 pub fn now_ns() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
-/// The same to within some milliseconds: some 5 ns.
+/// The same clock to within some milliseconds; a call takes some 5 ns.
 pub fn coarse_ns() -> u64 {
     clock(libc::CLOCK_MONOTONIC_COARSE)
 }
 
-/// This process, by the kernel: right in a child of `vfork` too.
+/// This process's id from the kernel: also correct in a child of `vfork`.
 pub fn pid() -> i32 {
     // SAFETY: no arguments.
     unsafe { libc::syscall(libc::SYS_getpid) as i32 }
 }
 
-/// What a descriptor is.
+/// Status of a descriptor.
 pub fn stat_of(fd: c_int) -> Option<libc::stat> {
     let mut stat = MaybeUninit::uninit();
     // SAFETY: the kernel fills the structure if it returns 0.
     unsafe { (libc::syscall(libc::SYS_fstat, fd, stat.as_mut_ptr()) == 0).then(|| stat.assume_init()) }
 }
 
-/// What a path is; a symbolic link is what it is.
+/// Status of a path, without following a symbolic link.
 ///
 /// # Safety
-/// `path` ends with a zero.
+/// `path` ends with a zero byte.
 pub unsafe fn stat_at(dir: c_int, path: *const libc::c_char) -> Option<libc::stat> {
     let mut stat = MaybeUninit::uninit();
     // SAFETY: the kernel fills the structure if it returns 0; a bad path is an error to it.
@@ -64,7 +64,7 @@ pub unsafe fn stat_at(dir: c_int, path: *const libc::c_char) -> Option<libc::sta
     }
 }
 
-/// A number's digits.
+/// Decimal digits of a number.
 pub fn decimal(mut value: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut at = digits.len();
     while at == digits.len() || value > 0 {
@@ -75,7 +75,7 @@ pub fn decimal(mut value: u64, digits: &mut [u8; 20]) -> &[u8] {
     &digits[at..]
 }
 
-/// The path of an open descriptor, as the kernel has it.
+/// The path of an open descriptor, from the kernel.
 pub fn path_of(fd: c_int, buffer: &mut [u8]) -> Option<&[u8]> {
     let mut link = [0; 40];
     let mut digits = [0; 20];
@@ -83,35 +83,35 @@ pub fn path_of(fd: c_int, buffer: &mut [u8]) -> Option<&[u8]> {
     let dir = b"/proc/self/fd/";
     link[..dir.len()].copy_from_slice(dir);
     link[dir.len()..dir.len() + digits.len()].copy_from_slice(digits);
-    // SAFETY: the path ends with a zero, the buffer is as long as is said.
+    // SAFETY: the path ends with a zero byte, the buffer has the given length.
     let len = unsafe {
         libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, link.as_ptr(), buffer.as_mut_ptr(), buffer.len())
     };
     buffer.get(..usize::try_from(len).ok()?)
 }
 
-/// The working directory, without the zero.
+/// The working directory, without the zero byte.
 pub fn working_directory(buffer: &mut [u8]) -> Option<&[u8]> {
-    // SAFETY: the buffer is as long as is said.
+    // SAFETY: the buffer has the given length.
     let len = unsafe { libc::syscall(libc::SYS_getcwd, buffer.as_mut_ptr(), buffer.len()) };
     buffer.get(..usize::try_from(len).ok()?.checked_sub(1)?)
 }
 
-/// Where a descriptor stands.
+/// Position of a descriptor.
 pub fn position_of(fd: c_int) -> Option<u64> {
-    // SAFETY: asks only.
+    // SAFETY: a query only.
     u64::try_from(unsafe { libc::syscall(libc::SYS_lseek, fd, 0_i64, libc::SEEK_CUR) }).ok()
 }
 
-/// Says how pages will be used, which also keeps the mapping apart from its neighbours.
+/// Advises the kernel on the use of pages, which also keeps the mapping apart from its neighbours.
 pub fn advise(address: usize, bytes: usize, advice: c_int) {
-    // SAFETY: the advice changes how pages are read ahead, not what is in them.
+    // SAFETY: the advice changes how pages are read ahead, not their content.
     unsafe { libc::syscall(libc::SYS_madvise, address, bytes, advice) };
 }
 
-/// A new file of that size, mapped so that others see what is written. All its space is there: no write can fail later.
+/// Creates a file of that size and maps it shared. All its space is allocated: no write can fail later.
 pub fn mapped_file(path: &CStr, bytes: usize) -> Option<*mut c_void> {
-    // SAFETY: plain calls; the descriptor is ours and is closed here, the path ends with a zero.
+    // SAFETY: plain calls; the descriptor is ours and is closed here, the path ends with a zero byte.
     unsafe {
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
         let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600);
@@ -121,11 +121,11 @@ pub fn mapped_file(path: &CStr, bytes: usize) -> Option<*mut c_void> {
         let mut at = -1;
         if libc::syscall(libc::SYS_fallocate, fd, 0_i64, 0_i64, bytes) == 0 {
             let access = libc::PROT_READ | libc::PROT_WRITE;
-            // Whole words: what is narrower leaves the rest of the last argument, on the stack, to chance.
+            // Pass whole words: a narrower value leaves the rest of the last argument, on the stack, undefined.
             at = libc::syscall(libc::SYS_mmap, 0_i64, bytes, i64::from(access), i64::from(libc::MAP_SHARED), fd, 0_i64);
         }
         libc::syscall(libc::SYS_close, fd);
-        // Errors are small negative numbers of the C library, -1.
+        // The C library reports errors as -1.
         if at == -1 {
             libc::syscall(libc::SYS_unlinkat, libc::AT_FDCWD, path.as_ptr(), 0);
             return None;
@@ -134,8 +134,8 @@ pub fn mapped_file(path: &CStr, bytes: usize) -> Option<*mut c_void> {
     }
 }
 
-/// Gives a mapping of ours back.
+/// Unmaps a mapping of ours.
 pub fn unmap(at: *mut c_void, bytes: usize) {
-    // SAFETY: only called on what `mapped_file` gave, when nobody uses it any more.
+    // SAFETY: only called on a result of `mapped_file` that is no longer used.
     unsafe { libc::syscall(libc::SYS_munmap, at, bytes) };
 }

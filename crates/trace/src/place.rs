@@ -1,12 +1,12 @@
-//! The place in the program that asks for memory: the functions on the stack, innermost first.
+//! The allocation site: the functions on the stack, innermost first.
 
 use std::ffi::{CStr, c_int, c_void};
 
 use cenote_tally::Tally;
 
-/// Frames that are looked at.
+/// Number of frames examined.
 const FRAMES: usize = 12;
-/// Functions that are named.
+/// Number of functions named.
 const NAMED: usize = 6;
 /// Bytes of all names.
 const TEXT_BYTES: usize = 880;
@@ -31,10 +31,10 @@ extern "C" fn step(context: *mut c_void, data: *mut c_void) -> c_int {
     if stack.len == FRAMES { ENOUGH } else { GO_ON }
 }
 
-/// The slot of the place that is asking now.
+/// The slot of the current allocation site.
 pub fn here(tally: &Tally) -> Option<usize> {
     let mut stack = Stack { frames: [0; FRAMES], len: 0 };
-    // SAFETY: the callback writes into the stack that is given to it, within its bounds.
+    // SAFETY: the callback writes into the stack passed to it, within its bounds.
     unsafe { _Unwind_Backtrace(step, (&raw mut stack).cast()) };
     let frames = &stack.frames[..stack.len];
     let key = frames.iter().fold(0x9e37_79b9_7f4a_7c15, |key: u64, frame| {
@@ -73,19 +73,19 @@ impl Text {
 }
 
 fn info(at: usize) -> Option<libc::Dl_info> {
-    // SAFETY: all zeros is a sound value of it.
+    // SAFETY: all zeros is a valid value.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked for.
+    // SAFETY: any address may be queried.
     let found = unsafe { libc::dladdr(std::ptr::with_exposed_provenance(at), &raw mut info) };
     (found != 0 && !info.dli_fname.is_null()).then_some(info)
 }
 
-/// One function a line: `name+0x12 in library`, without those of this library.
+/// Describes one function a line: `name+0x12 in library`, without those of this library.
 fn describe(frames: &[usize], text: &mut Text) {
     let own = info(here as fn(&Tally) -> Option<usize> as usize).map(|info| info.dli_fbase);
     let mut named = 0;
     for frame in frames {
-        // The address after a call may belong to the next function.
+        // The return address may belong to the next function.
         let at = frame.saturating_sub(1);
         let Some(found) = info(at) else { continue };
         if Some(found.dli_fbase) == own {
@@ -94,7 +94,8 @@ fn describe(frames: &[usize], text: &mut Text) {
         if named > 0 {
             text.push(b"\n");
         }
-        // SAFETY: names of the run-time linker end with a zero and stay while the library is there.
+        // SAFETY: names of the run-time linker end with a zero byte and stay while the library is
+        // loaded.
         let library = unsafe { CStr::from_ptr(found.dli_fname) }.to_bytes();
         let library = library.rsplit(|byte| *byte == b'/').next().unwrap_or(library);
         if found.dli_sname.is_null() {

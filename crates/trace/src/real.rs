@@ -1,4 +1,4 @@
-//! The functions that this library stands before.
+//! The intercepted functions' originals.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::AtomicPtr;
@@ -28,10 +28,11 @@ pub fn next(at: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
 
 #[cold]
 fn look_up(at: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
-    // SAFETY: a plain look-up by a name that ends with a zero.
+    // SAFETY: a plain look-up by a name that ends with a zero byte.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     if found.is_null() {
-        // The program calls a function that its C library has not: without us it would not have started either.
+        // The program calls a function that its C library lacks: without this library it would not have started
+        // either.
         // SAFETY: ends the process, as the run-time linker would have.
         unsafe { libc::abort() };
     }

@@ -1,4 +1,4 @@
-//! How counting begins and ends with the program.
+//! Starts counting with the program, and ends it.
 
 use std::ffi::CStr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,9 +13,9 @@ static BEGIN: extern "C" fn() = begin;
 #[unsafe(link_section = ".fini_array")]
 static END: extern "C" fn() = end;
 
-/// The directory for tallies: without it, nothing is counted.
+/// Environment variable with the directory for tallies: without it, nothing is counted.
 const DIR: &CStr = c"CENOTE_TRACE_DIR";
-/// Memory objects of at least so many bytes are counted; 0: none.
+/// Environment variable with the size from which memory objects are counted; 0: none.
 const MEMORY: &CStr = c"CENOTE_TRACE_MEMORY";
 
 fn variable(name: &CStr) -> Option<&'static CStr> {
@@ -41,7 +41,7 @@ extern "C" fn begin() {
     if bytes > 0 {
         hooks::memory::LEAST_BYTES.store(bytes.max(4 * hooks::memory::PAGE), Relaxed);
     }
-    // What it was started with: a shell may have opened files for it.
+    // A shell may have opened files for the program before its start.
     for fd in 0..3 {
         files::inherited(fd);
     }

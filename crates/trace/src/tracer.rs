@@ -1,4 +1,4 @@
-//! The state of the tracer in this process: its tally, and what its descriptors are.
+//! The state of the tracer in this process: its tally and its descriptors.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -15,17 +15,17 @@ const DIR_BYTES: usize = 512;
 
 /// Nothing is counted.
 const OFF: u32 = 0;
-/// `TALLY` is this process' own.
+/// `TALLY` is this process's own.
 const ON: u32 = 1;
-/// `TALLY` is the parent's; an own one is made when something is to be counted.
+/// `TALLY` is the parent's; this process creates its own once it has something to count.
 const FORKED: u32 = 2;
-/// Somebody is making it.
+/// A thread is creating it.
 const BUSY: u32 = 3;
 
 static STATE: AtomicU32 = AtomicU32::new(OFF);
 static TALLY: AtomicPtr<Tally> = AtomicPtr::new(std::ptr::null_mut());
 static PID: AtomicI32 = AtomicI32::new(0);
-/// How often somebody called `vfork`: children of it are told from this process by their number only then.
+/// Number of calls of `vfork`: only after one does a check by pid tell its children from this process.
 pub static VFORKS: AtomicU64 = AtomicU64::new(0);
 static STREAMS: [Stream; DESCRIPTORS] = [const { Stream::new() }; DESCRIPTORS];
 /// One more than the highest descriptor that was ever counted.
@@ -52,7 +52,7 @@ pub fn begin(dir: &CStr) {
     }
 }
 
-/// The name of this process' file.
+/// The name of this process's file.
 fn file_name(buffer: &mut [u8; DIR_BYTES], pid: i32, now_ns: u64) -> Option<&CStr> {
     let mut len = 0;
     'dir: for word in &DIR {
@@ -79,15 +79,15 @@ fn file_name(buffer: &mut [u8; DIR_BYTES], pid: i32, now_ns: u64) -> Option<&CSt
     CStr::from_bytes_until_nul(&buffer[..len]).ok()
 }
 
-/// Makes this process' file and maps it.
+/// Creates this process's file and maps it.
 fn make(is_forked: bool) -> bool {
     let (pid, now_ns) = (PID.load(Relaxed), kernel::now_ns());
     let mut buffer = [0; DIR_BYTES];
     let made = file_name(&mut buffer, pid, now_ns).and_then(|name| kernel::mapped_file(name, Tally::BYTES));
     let Some(at) = made else { return false };
     let tally = at.cast::<Tally>();
-    // SAFETY: a mapping of that size, aligned to pages, full of zeros; a tally is atomic words, for which all bytes are good.
-    // It is never given back while this process uses it.
+    // SAFETY: a mapping of that size, aligned to pages, full of zeros; a tally is atomic words, for which all bytes are
+    // valid. It is never unmapped while this process uses it.
     let new = unsafe { &*tally };
     new.set_header(HeaderField::Version, VERSION);
     new.set_header(HeaderField::Pid, pid as u64);
@@ -101,10 +101,10 @@ fn make(is_forked: bool) -> bool {
     true
 }
 
-/// Writes the command line down.
+/// Records the command line.
 fn command(tally: &Tally) {
     let mut buffer = [0u8; 512];
-    // SAFETY: plain calls; the descriptor is ours, the buffer is as long as is said.
+    // SAFETY: plain calls; the descriptor is ours, the buffer has the given length.
     let len = unsafe {
         let path = c"/proc/self/cmdline";
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;
@@ -125,7 +125,7 @@ fn command(tally: &Tally) {
     tally.set_command(line.trim_ascii_end());
 }
 
-/// In a child of `fork`, before anything else: the tally is not its own.
+/// Runs in a child of `fork`, before anything else: the tally is not the child's own.
 pub extern "C" fn forked() {
     PID.store(kernel::pid(), Relaxed);
     VFORKS.store(0, Relaxed);
@@ -134,7 +134,7 @@ pub extern "C" fn forked() {
     }
 }
 
-/// The tally, if something is to be counted.
+/// The tally, if anything is to be counted; creates it if needed.
 #[inline]
 pub fn tally() -> Option<&'static Tally> {
     match STATE.load(Acquire) {
@@ -145,13 +145,13 @@ pub fn tally() -> Option<&'static Tally> {
     }
 }
 
-/// The tally, if this process has one already: what is not worth making one for.
+/// The tally, if this process already has one; for counts that do not justify creating it.
 #[inline]
 pub fn own_tally() -> Option<&'static Tally> {
     if STATE.load(Acquire) == ON { tally() } else { None }
 }
 
-/// Makes a tally of its own for a child of `fork`: the same open files, nothing counted.
+/// Creates a tally for a child of `fork`: the same open files, nothing counted.
 #[cold]
 fn own() -> Option<&'static Tally> {
     STATE.compare_exchange(FORKED, BUSY, Acquire, Relaxed).ok()?;
@@ -161,7 +161,7 @@ fn own() -> Option<&'static Tally> {
         STATE.store(OFF, Release);
         return None;
     }
-    // SAFETY: the parent's is mapped until it is given back below, the new one was just made.
+    // SAFETY: the parent's tally is mapped until it is unmapped below, the new one was just created.
     let (parent, new) = unsafe { (&*old, &*TALLY.load(Relaxed)) };
     for stream in &STREAMS[..STREAMS_END.load(Relaxed)] {
         let Some(slot) = stream.slot().and_then(|slot| parent.files.get(slot)) else { continue };
@@ -176,18 +176,18 @@ fn own() -> Option<&'static Tally> {
     Some(new)
 }
 
-/// Where the C library says whether there is one thread only; null: it does not say.
+/// The C library's flag for a single thread; null if it has none.
 static ALONE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// True if this process has one thread.
+/// Returns true if this process has one thread.
 #[inline]
 pub fn is_alone() -> bool {
     let at = ALONE.load(Relaxed).cast::<u8>();
-    // SAFETY: a variable of the C library, which stays; it changes when threads begin, in the thread that begins them.
+    // SAFETY: a variable of the C library, which stays; the thread that starts another thread changes it.
     !at.is_null() && unsafe { at.read_volatile() } != 0
 }
 
-/// True in a child of `vfork`, whose memory is its parent's.
+/// Returns true in a child of `vfork`, whose memory is its parent's.
 #[inline]
 pub fn is_borrowed() -> bool {
     VFORKS.load(Relaxed) != 0 && kernel::pid() != PID.load(Relaxed)
@@ -199,7 +199,7 @@ pub fn any_stream(fd: c_int) -> Option<&'static Stream> {
     STREAMS.get(usize::try_from(fd).ok()?)
 }
 
-/// A descriptor that is counted, and where.
+/// A descriptor that is counted, with the tally.
 #[inline]
 pub fn stream(fd: c_int) -> Option<(&'static Tally, &'static Stream)> {
     let stream = any_stream(fd)?;
@@ -213,7 +213,7 @@ pub fn streams() -> &'static [Stream] {
     &STREAMS[..STREAMS_END.load(Relaxed)]
 }
 
-/// A descriptor is counted from now on.
+/// Counts a descriptor from now on.
 pub fn set_stream(fd: c_int, slot: Option<usize>) {
     if let Some(stream) = any_stream(fd) {
         stream.set(slot);
@@ -221,7 +221,7 @@ pub fn set_stream(fd: c_int, slot: Option<usize>) {
     }
 }
 
-/// One descriptor became another.
+/// Copies a descriptor's state to its duplicate.
 pub fn copy_stream(from: c_int, to: c_int) {
     if let (Some(from), Some(stream)) = (any_stream(from), any_stream(to)) {
         stream.copy_from(from);
@@ -229,9 +229,9 @@ pub fn copy_stream(from: c_int, to: c_int) {
     }
 }
 
-/// The program ends by itself.
+/// Handles the program's normal exit.
 pub fn ended() {
-    // Not of a child that counted nothing of its own.
+    // A child that counted nothing has no tally to end.
     if !is_borrowed()
         && let Some(tally) = own_tally()
     {

@@ -1,13 +1,13 @@
-//! What is counted is what is read, whatever the bytes.
+//! Counts are read back as they were counted, whatever the bytes.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
 use crate::{Access, HeaderField, MAGIC, Stream, Tally, VERSION, memory_kind, read};
 
-/// A tally in memory, as the kernel gives it: zeros.
+/// A tally in memory, all zeros, as the kernel provides it.
 fn fresh() -> Box<Tally> {
-    // Too large for a test's stack, and arrays of atomics have no safe constructor on the heap that is quicker.
+    // Too large for a test's stack, and there is no faster safe way to construct arrays of atomics on the heap.
     std::thread::Builder::new()
         .stack_size(16 << 20)
         .spawn(|| {
@@ -65,7 +65,7 @@ fn what_is_counted_is_read() {
     for at in 0..4 {
         tally.access(&stream, &access(true, at * 4096, 4096, 1000 + at), false);
     }
-    // A pause, then every third block, then all over the place.
+    // A pause, then every third block, then random offsets.
     for at in 0..4 {
         tally.access(&stream, &access(false, at * 3 * 4096, 4096, 2000 + at), false);
     }
@@ -100,7 +100,7 @@ fn what_is_counted_is_read() {
     assert_eq!(run.files["/data/a"].writes.unique_bytes(), 16_384, "the same blocks");
 }
 
-/// What was read again shows, at any size of the file.
+/// Repeated reads are recognised, at any size of the file.
 #[test]
 fn blocks_that_were_seen_are_told_from_those_that_were_not() {
     for blocks in [1_u64, 100, 1024, 1025, 50_000, 3_000_000] {
@@ -149,7 +149,7 @@ fn many_files_and_objects_do_not_overflow() {
     assert_eq!((known, tally.header(HeaderField::LiveObjects)), (live, 0));
 }
 
-/// Sixteen threads on one descriptor: nothing is lost, and where is not known, that is said.
+/// Sixteen threads on one descriptor: no access is lost, and accesses without known offset are counted as such.
 #[test]
 fn threads_count_together() {
     let tally = begun();
@@ -192,7 +192,7 @@ fn garbage_is_refused() {
     let mut other = good.clone();
     other[8] = 9;
     assert!(read::read(&other).unwrap_err().to_string().contains("version 9"));
-    // Noise is refused, or read as some numbers; never a panic, here or where it is summed up.
+    // Noise is refused, or read as some numbers; never a panic, here or when it is summed up.
     let seed = std::env::var("CENOTE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
     });

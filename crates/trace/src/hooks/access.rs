@@ -7,7 +7,7 @@ use libc::{iovec, off_t, size_t, ssize_t};
 
 use crate::{kernel, tracer};
 
-/// Makes an access, with what is to be known of it.
+/// Makes an access and counts it.
 #[inline]
 fn seen(fd: c_int, is_write: bool, bytes: usize, at: Option<off_t>, call: impl FnOnce() -> ssize_t) -> ssize_t {
     match tracer::stream(fd) {
@@ -45,19 +45,19 @@ fn counted(
     done
 }
 
-/// Bytes of all pieces.
+/// Sum of the pieces' lengths.
 ///
 /// # Safety
-/// The pieces are there, as many as is said; nothing is read if that is nonsense.
+/// If `count` is plausible, that many pieces exist; otherwise nothing is read.
 unsafe fn sum(pieces: *const iovec, count: c_int) -> usize {
     if pieces.is_null() || !(0..=1024).contains(&count) {
         return 0;
     }
-    // SAFETY: as the caller says; the call itself would read them too.
+    // SAFETY: the caller's promise; the call itself reads them too.
     unsafe { std::slice::from_raw_parts(pieces, count as usize) }.iter().map(|piece| piece.iov_len).sum()
 }
 
-/// Gives a position of -1, which means the descriptor's own.
+/// The offset, unless it is -1, which stands for the descriptor's own position.
 fn explicit(at: off_t) -> Option<off_t> {
     (at != -1).then_some(at)
 }
@@ -165,7 +165,7 @@ hooks! {
         })
     }
     fn copy_file_range(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: u32) -> ssize_t {
-        // SAFETY: the caller's own places, read before the call changes them.
+        // SAFETY: the caller's own offsets, read before the call changes them.
         let (reads_at, writes_at) = unsafe { (from_at.as_ref().copied(), to_at.as_ref().copied()) };
         both(from, reads_at, to, writes_at, || {
             real!(copy_file_range: fn(from => c_int, from_at => *mut off_t, to => c_int, to_at => *mut off_t,
@@ -206,7 +206,7 @@ hooks! {
     }
 }
 
-/// A copy inside the kernel: half of the time is reading, half writing.
+/// Counts a copy inside the kernel: half of the time as reading, half as writing.
 fn both(
     from: c_int,
     from_at: Option<off_t>,

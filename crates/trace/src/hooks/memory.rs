@@ -1,5 +1,5 @@
-//! Asking for memory and giving it back. Objects below the threshold cost one comparison; freeing costs a look into a small
-//! table of what may be a large object.
+//! Allocation and release of memory. Objects below the threshold cost one comparison; a release costs a look-up in a
+//! small table of possible large objects.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,14 +10,14 @@ use libc::{off_t, size_t};
 
 use crate::{kernel, place, tracer};
 
-/// Bytes from which on an object is counted.
+/// Size from which an object is counted.
 pub static LEAST_BYTES: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
-/// Objects that live for less are not kept apart from their neighbours: nobody would see them in time.
+/// Objects that live for less are not kept apart from their neighbours: no sample would catch them.
 const SHORT_NS: u64 = 50_000_000;
 
-/// How many large objects have an address with that hash: what has none is no large object.
+/// Number of large objects whose address has this hash: with none, an address belongs to no large object.
 static MAYBE: [AtomicU16; 1 << 16] = [const { AtomicU16::new(0) }; 1 << 16];
 
 #[inline]
@@ -30,18 +30,18 @@ fn is_large(bytes: usize) -> bool {
     bytes >= LEAST_BYTES.load(Relaxed)
 }
 
-/// Pages of the object that are not shared with what comes before or behind it: the first and the last of them.
+/// The first and the last page of the object that it does not share with its neighbours.
 fn edges(address: usize, bytes: usize) -> [usize; 2] {
     [address.next_multiple_of(PAGE), ((address + bytes) & !(PAGE - 1)) - PAGE]
 }
 
-/// True if the C library gave the object a mapping of its own.
+/// Returns true if the C library gave the object its own mapping.
 fn is_own_mapping(address: usize) -> bool {
     address % PAGE == 16
 }
 
-/// The kernel joins neighbouring mappings and tells only of whole mappings what was touched. A page at an edge that is said
-/// to be used at random keeps them apart.
+/// Keeps an object in its own mapping. The kernel merges adjacent mappings and reports touched pages only for whole
+/// mappings; an edge page that is advised as randomly used prevents the merge.
 fn keep_apart(address: usize, bytes: usize) {
     let [first, last] = edges(address, bytes);
     kernel::advise(last, PAGE, libc::MADV_RANDOM);
@@ -50,7 +50,7 @@ fn keep_apart(address: usize, bytes: usize) {
     }
 }
 
-/// Undoes that, before anything is done to the mapping that could fail for it.
+/// Undoes [`keep_apart`] before an operation on the mapping that could fail because of it.
 fn let_join(address: usize, bytes: usize) {
     for page in edges(address, bytes) {
         kernel::advise(page, PAGE, libc::MADV_NORMAL);
@@ -70,7 +70,7 @@ fn made(address: *mut c_void, bytes: usize, how: u64) {
     }
 }
 
-/// An object may be given back. `stays`: its mapping is to be used further.
+/// Handles an object that may be released. `stays`: its mapping will be used further.
 #[cold]
 fn gone(address: *mut c_void, stays: bool) {
     let Some(tally) = tracer::tally() else { return };
@@ -97,7 +97,7 @@ fn given(address: *mut c_void, bytes: usize, how: u64) -> *mut c_void {
     address
 }
 
-/// Memory for whoever asks while the next allocator is looked up: the look-up itself, in old C libraries.
+/// Memory for allocations during the look-up of the next allocator: in old C libraries the look-up itself allocates.
 mod early {
     use std::cell::UnsafeCell;
     use std::ffi::c_void;
@@ -122,14 +122,14 @@ mod early {
         // SAFETY: within the arena.
         unsafe { ARENA.0.get().cast::<u8>().add(at).cast() }
     }
-    /// Bytes from there to the end of the arena, if it is in there.
+    /// Number of bytes from the address to the end of the arena, if the address is in it.
     pub fn holds(address: *const c_void) -> Option<usize> {
         let begin = ARENA.0.get().addr();
         (begin..begin + BYTES).contains(&address.addr()).then(|| begin + BYTES - address.addr())
     }
 }
 
-/// Looks up the next allocator, once, all at once.
+/// Looks up all functions of the next allocator, once.
 fn is_ready() -> bool {
     static IS_READY: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
     if IS_READY.load(Relaxed) {
@@ -138,7 +138,7 @@ fn is_ready() -> bool {
     if early::IS_LOOKING.swap(true, Relaxed) {
         return false;
     }
-    // SAFETY: nothing is larger than nothing, and freed at once.
+    // SAFETY: allocates minimal objects and frees them at once.
     unsafe {
         let some = real!(malloc: fn(1 => size_t) -> *mut c_void);
         let more = real!(realloc: fn(some => *mut c_void, 2 => size_t) -> *mut c_void);
@@ -173,7 +173,7 @@ hooks! {
             // SAFETY: the caller's own hook above.
             let new = unsafe { malloc(bytes) };
             if !new.is_null() {
-                // SAFETY: both are that long, and do not overlap.
+                // SAFETY: both have that length and do not overlap.
                 unsafe { new.cast::<u8>().copy_from(old.cast(), bytes.min(room)) };
             }
             return new;
@@ -247,7 +247,7 @@ hooks! {
     }
 }
 
-/// Something was mapped: memory, or a file.
+/// Handles a new mapping of memory or of a file.
 fn mapped(address: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int) -> *mut c_void {
     if address == libc::MAP_FAILED || access & (libc::PROT_READ | libc::PROT_WRITE) == 0 {
         return address;

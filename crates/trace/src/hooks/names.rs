@@ -4,12 +4,12 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use crate::files;
 
-/// Deletes something, and tells that of the file that was there.
+/// Deletes a name, and records it for the file that had it.
 ///
 /// # Safety
-/// `path` ends with a zero.
+/// `path` ends with a zero byte.
 unsafe fn deleted(dir: c_int, path: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     unsafe {
         let was = files::named(dir, path);
         let done = call();
@@ -22,12 +22,12 @@ unsafe fn deleted(dir: c_int, path: *const c_char, call: impl FnOnce() -> c_int)
     }
 }
 
-/// Renames something.
+/// Renames a file.
 ///
 /// # Safety
-/// `to` ends with a zero.
+/// `to` ends with a zero byte.
 unsafe fn renamed(dir: c_int, to: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     unsafe {
         let was = files::named(dir, to);
         let done = call();
@@ -72,7 +72,7 @@ hooks! {
             real!(renameat2: fn(from_dir => c_int, from => *const c_char, to_dir => c_int, to => *const c_char,
                 flags => c_uint) -> c_int)
         };
-        // SAFETY: the caller's paths. What is exchanged is not lost.
+        // SAFETY: the caller's paths. An exchange loses no file.
         if flags & libc::RENAME_EXCHANGE == 0 { unsafe { renamed(to_dir, to, call) } } else { call() }
     }
 }

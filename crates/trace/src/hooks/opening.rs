@@ -1,5 +1,5 @@
-//! Opening, closing and duplicating descriptors, mapping files. Where the C functions take a mode only sometimes, it is passed
-//! on always: an argument that is not there is some register's old value, which nobody looks at then.
+//! Opening, closing and duplicating descriptors, mapping files. Where a C function takes a mode only sometimes, the
+//! hook always passes it on: a missing argument is a stale register value, which the function then ignores.
 
 use std::ffi::{c_char, c_int, c_uint};
 

@@ -1,4 +1,4 @@
-//! Leaving without the usual end, and `vfork`.
+//! Exits that bypass the usual end, and `vfork`.
 
 use std::ffi::c_int;
 
@@ -27,14 +27,14 @@ mod vforks {
 
     static VFORK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-    /// Notes that there may be a child with this memory from now on, and gives the next `vfork`.
+    /// Notes that a child may share this memory from now on, and returns the next `vfork`.
     extern "C" fn noted() -> *mut c_void {
         tracer::VFORKS.fetch_add(1, Relaxed);
         real::next(&VFORK, c"vfork")
     }
 
-    /// Stands before `vfork` (elsewhere than on x86-64 nothing does: such a child's closing of descriptors is taken for its
-    /// parent's). It returns twice in one frame, so nothing may be left on the stack: this jumps.
+    /// Intercepts `vfork` (on x86-64 only; elsewhere, descriptors closed by such a child count as closed by its
+    /// parent). `vfork` returns twice in one frame, so nothing may be left on the stack: hence the jump.
     #[unsafe(naked)]
     #[unsafe(no_mangle)]
     pub unsafe extern "C" fn vfork() -> libc::pid_t {

@@ -1,5 +1,6 @@
-//! C's streams. The C library makes their system calls itself, past every hook: what is read and written is counted here, as
-//! accesses of the size of their buffer, and what formatted output and single characters moved shows when they are closed.
+//! C streams. The C library makes their system calls itself, past every hook: reads and writes are counted here, as
+//! accesses of the size of their buffer. Bytes moved by formatted output and single characters are found when the
+//! stream is closed.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 
@@ -13,15 +14,15 @@ fn descriptor(stream: *mut FILE) -> c_int {
     unsafe { libc::fileno(stream) }
 }
 
-/// A stream was opened: gives it back.
+/// Registers an opened stream, and returns it.
 ///
 /// # Safety
-/// `mode` ends with a zero.
+/// `mode` ends with a zero byte.
 unsafe fn opened(stream: *mut FILE, mode: *const c_char, begin: u64) -> *mut FILE {
     if stream.is_null() || tracer::tally().is_none() {
         return stream;
     }
-    // SAFETY: as the caller says; the C library has just read it.
+    // SAFETY: the caller's promise; the C library has just read it.
     let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
     let flags = match mode.first() {
         Some(b'w') => libc::O_CREAT | libc::O_TRUNC,
@@ -36,7 +37,7 @@ unsafe fn opened(stream: *mut FILE, mode: *const c_char, begin: u64) -> *mut FIL
     stream
 }
 
-/// Counts what went through a stream.
+/// Counts the bytes moved through a stream.
 #[inline]
 fn moved(stream: *mut FILE, is_write: bool, size: size_t, call: impl FnOnce() -> size_t) -> size_t {
     if tracer::streams().is_empty() || stream.is_null() {
@@ -55,7 +56,7 @@ fn moved(stream: *mut FILE, is_write: bool, size: size_t, call: impl FnOnce() ->
     done
 }
 
-/// The stream stands somewhere else now.
+/// Records the new position of a stream.
 fn sought(stream: *mut FILE, done: c_int) -> c_int {
     if done == 0 && !tracer::streams().is_empty() {
         let fd = descriptor(stream);
@@ -107,13 +108,13 @@ hooks! {
     fn tmpfile() -> *mut FILE {
         let begin = kernel::now_ns();
         let stream = real!(tmpfile: fn() -> *mut FILE);
-        // SAFETY: a mode that ends with a zero.
+        // SAFETY: a mode that ends with a zero byte.
         unsafe { opened(stream, c"w".as_ptr(), begin) }
     }
     fn tmpfile64() -> *mut FILE {
         let begin = kernel::now_ns();
         let stream = real!(tmpfile64: fn() -> *mut FILE);
-        // SAFETY: a mode that ends with a zero.
+        // SAFETY: a mode that ends with a zero byte.
         unsafe { opened(stream, c"w".as_ptr(), begin) }
     }
     fn fclose(stream: *mut FILE) -> c_int {
@@ -169,7 +170,7 @@ hooks! {
     }
 }
 
-/// The stream is about to be closed: what it holds is written first, as closing would, so that it can be seen how much that was.
+/// Handles a stream that is about to be closed: flushes it first, as closing would, to see how many bytes it held.
 fn leave(stream: *mut FILE) -> Option<(&'static cenote_tally::Tally, usize)> {
     if stream.is_null() || tracer::streams().is_empty() {
         return None;
