@@ -1,4 +1,4 @@
-//! Putting it together: what was done, what each tier would make of it, who gets which.
+//! Combines the program's accesses, their time on each tier, and the choice of a tier.
 
 use cenote_policy::DeviceView;
 use cenote_tally::{FileUse, MemoryUse, Run, file_flag};
@@ -6,63 +6,63 @@ use cenote_tally::{FileUse, MemoryUse, Run, file_flag};
 use crate::choose::{Item, choose};
 use crate::{cost, memory, reason};
 
-/// Gains below this many seconds are not worth a word.
+/// Gains below this many seconds are not reported.
 const GAIN_LEAST_S: f64 = 1e-3;
-/// Most files that are judged each: those that took most time.
+/// Upper bound of the files that are judged separately: those that took most time.
 const FILES_MOST: usize = 2000;
 
-/// What a recommendation is about.
+/// The subject of a recommendation.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Subject {
     /// A file, or the files of a group.
     File(Box<FileUse>),
-    /// Memory objects of one place in the program.
+    /// Memory objects of one allocation site.
     Memory(MemoryUse),
 }
 
-/// Where something belongs.
+/// A recommended place.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recommendation {
-    /// What.
+    /// The subject.
     pub subject: Subject,
-    /// Bytes that it takes.
+    /// Its bytes.
     pub bytes: u64,
-    /// The tier, by its place among those given; none: where it is.
+    /// Index of the recommended tier among the given ones; `None`: leave it in place.
     pub tier: Option<usize>,
-    /// Seconds that the program spent on it; of memory: at least.
+    /// Seconds that the program spent on it; for memory a lower bound.
     pub now_s: f64,
-    /// Seconds on the tier that is recommended, or as now.
+    /// Seconds on the recommended tier, or as now.
     pub there_s: f64,
-    /// Seconds on each tier; `None`: it cannot be there.
+    /// Seconds on each tier; `None` if it cannot be there.
     pub options_s: Vec<Option<f64>>,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 impl Recommendation {
-    /// The path of the file, or the place in the program.
+    /// The path of the file, or the allocation site.
     pub fn name(&self) -> &str {
         match &self.subject {
             Subject::File(file) => &file.path,
             Subject::Memory(memory) => &memory.place,
         }
     }
-    /// Seconds won; below 0: lost, for memory that becomes free.
+    /// Seconds gained; negative: lost, for memory that becomes free.
     pub fn gain_s(&self) -> f64 {
         self.now_s - self.there_s
     }
-    /// The same as a share of the time now.
+    /// The gain as a share of the present time.
     pub fn gain_share(&self) -> f64 {
         if self.now_s > 0.0 { self.gain_s() / self.now_s } else { 0.0 }
     }
 }
 
-/// What was not judged.
+/// Files that were not judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Kept {
-    /// Files of the system and the program itself: libraries, modules, settings.
+    /// Files of the system and of the program itself: libraries, modules, settings.
     pub own_files: usize,
-    /// Files beyond the most that are judged.
+    /// Files beyond the upper bound.
     pub more_files: usize,
 }
 
@@ -71,29 +71,30 @@ pub struct Kept {
 pub struct Advice {
     /// Seconds that the program ran.
     pub wall_s: f64,
-    /// What was judged: what gains first, then what took most time.
+    /// Judged subjects: the largest gains first, then those that took most time.
     pub items: Vec<Recommendation>,
-    /// What was not.
+    /// Subjects that were not judged.
     pub kept: Kept,
-    /// Room that is left on each tier, in bytes.
+    /// Remaining space on each tier, in bytes.
     pub room_bytes: Vec<u64>,
 }
 
 impl Advice {
-    /// Seconds won by files.
+    /// Seconds gained by files.
     pub fn gain_s(&self) -> f64 {
         let gains = self.items.iter().filter(|item| item.tier.is_some()).map(|item| item.gain_s().max(0.0));
-        // The sum of none is -0.
+        // An empty sum is -0.
         gains.sum::<f64>().max(0.0)
     }
-    /// Bytes of the machine's memory that become free.
+    /// Memory of the machine that becomes free, in bytes.
     pub fn freed_bytes(&self) -> u64 {
         let freed = self.items.iter().filter(|item| item.tier.is_some() && matches!(item.subject, Subject::Memory(_)));
         freed.map(|item| item.bytes).sum()
     }
 }
 
-/// True if the file is the program's or the system's own and nobody would want it in a store: libraries, modules, settings.
+/// Returns true if the file belongs to the program or the system rather than into a store: libraries, modules,
+/// settings.
 pub fn is_programs_own(path: &str) -> bool {
     const DIRS: [&str; 8] = ["/usr/", "/lib/", "/lib64/", "/bin/", "/sbin/", "/etc/", "/run/", "/nix/"];
     const ENDINGS: [&str; 6] = [".so", ".py", ".pyc", ".pyi", ".pem", ".cache"];
@@ -103,7 +104,7 @@ pub fn is_programs_own(path: &str) -> bool {
         || PARTS.iter().any(|part| path.contains(part))
 }
 
-/// Recommends where what a program used belongs. `tiers` are those of the store, `wall_s` how long the program ran.
+/// Recommends a tier for what a program used. `tiers` are those of the store, `wall_s` is the program's run time.
 pub fn advise(run: &Run, tiers: &[DeviceView], wall_s: f64) -> Advice {
     let mut kept = Kept::default();
     let mut files: Vec<&FileUse> = Vec::new();
@@ -152,7 +153,7 @@ fn file_item(file: &FileUse, tiers: &[DeviceView]) -> Item {
     }
 }
 
-/// Memory objects, those that free most bytes for each second lost first.
+/// Judges memory objects; first those that free most bytes for each second lost.
 fn judge_memory(run: &Run, tiers: &[DeviceView], room: &mut [u64], wall_s: f64) -> Vec<Recommendation> {
     let mut items: Vec<Recommendation> = run
         .memory
@@ -189,7 +190,7 @@ fn judge_memory(run: &Run, tiers: &[DeviceView], room: &mut [u64], wall_s: f64) 
     items
 }
 
-/// True if the program found the file where it was, and so somebody has to put it into the store first.
+/// Returns true if the file existed before the program, so that somebody has to put it into the store first.
 pub(crate) fn is_input(file: &FileUse) -> bool {
     !file.is(file_flag::CREATED | file_flag::TRUNCATED)
 }

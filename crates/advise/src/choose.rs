@@ -1,19 +1,19 @@
-//! Who gets the room of a tier: greedily, whoever gains most by each byte. That is no optimum (the problem is a knapsack with
-//! several sacks); it is at most one item a tier away from one when items are small against tiers, which they mostly are.
+//! Assigns the space of tiers greedily, by gain per byte. That is no optimum (the problem is a multiple knapsack); it
+//! is at most one item per tier away from one when items are small in comparison with tiers, which they mostly are.
 
-/// Something that takes room.
+/// A candidate for space.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Item {
-    /// Bytes that it takes.
+    /// Its bytes.
     pub bytes: u64,
-    /// Seconds if it stays where it is.
+    /// Seconds if it stays in place.
     pub now_s: f64,
-    /// Seconds on each tier; `None`: it cannot be there.
+    /// Seconds on each tier; `None` if it cannot be there.
     pub there_s: Vec<Option<f64>>,
 }
 
 impl Item {
-    /// The tiers on which it gains enough and for which there is room, the best first.
+    /// The tiers on which it gains enough and which have space, the best first.
     fn options(&self, room: &[u64], least_s: f64) -> Vec<(usize, f64)> {
         let least = self.now_s - least_s.max(self.now_s * LEAST_SHARE);
         let mut options: Vec<(usize, f64)> = self
@@ -28,13 +28,13 @@ impl Item {
     }
 }
 
-/// What gains less than this share of its time is not worth moving.
+/// Least gain, as a share of the present time, that is worth a move.
 const LEAST_SHARE: f64 = 0.05;
 
-/// The tier of each item, or none. Takes the room.
+/// The tier of each item, or none. Subtracts the used space from `room`.
 ///
-/// The order is that of the seconds by byte that would be lost if the item had to take its second choice: what is nearly as
-/// well off elsewhere leaves room to what is not.
+/// Items are ordered by the seconds per byte that they would lose with their second choice: an item that is nearly as
+/// well off elsewhere leaves the space to others.
 pub(crate) fn choose(items: &[Item], room: &mut [u64], least_s: f64) -> Vec<Option<usize>> {
     let mut chosen = vec![None; items.len()];
     let mut open: Vec<usize> = (0..items.len()).collect();
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(choose(&items, &mut [1000, 1000], 1e-3), [None, None, None]);
     }
 
-    /// Beside the best of all assignments, on small problems: most of the gain, always.
+    /// Compares with the best of all assignments on small problems: always reaches most of its gain.
     #[test]
     fn the_greedy_choice_is_near_the_best_one() {
         let mut state = 0x1234_5678_9abc_def1_u64;

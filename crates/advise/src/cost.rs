@@ -1,23 +1,23 @@
-//! How long what was done to a file would take on a tier.
+//! Estimates how long the accesses to a file would take on a tier.
 
 use cenote_model::DeviceKind;
 use cenote_policy::DeviceView;
 use cenote_tally::FileUse;
 use cenote_tally::read::Side;
 
-/// What a call to the store costs besides what the tier costs.
+/// Cost of a call to the store, in addition to the tier's time.
 const CALL_NS: f64 = 300.0;
-/// What a flush costs besides writing, where bytes are copied to a persistent tier for it.
+/// Cost of a flush, in addition to the writes, where it copies bytes to a persistent tier.
 const FLUSH_NS: f64 = 100e3;
-/// What follows each other is read ahead and written behind in pieces of so many bytes.
+/// Sequential accesses are read ahead and written behind in pieces of this many bytes.
 pub(crate) const PIECE_BYTES: f64 = (256 << 10) as f64;
-/// What lies in an object service is fetched in pieces of so many bytes.
+/// Data in an object service is fetched in pieces of this many bytes.
 const FETCH_BYTES: u64 = 4 << 20;
 
-/// Bytes that the file takes on a tier.
+/// Bytes of the file on a tier.
 pub fn footprint_bytes(file: &FileUse) -> u64 {
     if file.is(cenote_tally::file_flag::GROUP) {
-        // Of how many files is not known: what was moved, as far as it was not the same again.
+        // The number of files in a group is unknown: use the moved bytes, without repetitions.
         file.size_bytes.max(file.reads.bytes.max(file.writes.bytes))
     } else {
         file.size_bytes.max(file.reads.unique_bytes()).max(file.writes.unique_bytes())
@@ -28,7 +28,7 @@ fn is_memory(tier: &DeviceView) -> bool {
     matches!(tier.kind, DeviceKind::SharedMemory | DeviceKind::PersistentMemory)
 }
 
-/// Nanoseconds of one direction.
+/// Nanoseconds of the reads or of the writes.
 fn side_ns(side: &Side, tier: &DeviceView, latency_ns: f64, bandwidth: f64) -> f64 {
     if side.accesses == 0 {
         return 0.0;
@@ -38,14 +38,14 @@ fn side_ns(side: &Side, tier: &DeviceView, latency_ns: f64, bandwidth: f64) -> f
     let waits = if is_memory(tier) {
         accesses
     } else {
-        // One wait for each piece of a stream, one for each access that nobody could foresee.
+        // One latency for each piece of a stream, and one for each unpredictable access.
         let pieces = (side.bytes as f64 * foreseen / accesses / PIECE_BYTES).max(1.0);
         accesses - foreseen + foreseen.min(pieces)
     };
     accesses * CALL_NS + waits * latency_ns + side.bytes as f64 * 1e9 / bandwidth
 }
 
-/// Seconds that all of it would take on that tier, among these. `None`: it cannot be there.
+/// Seconds of all accesses on that tier, among these tiers. `None` if the file cannot be there.
 pub fn file_seconds(file: &FileUse, tier: &DeviceView, tiers: &[DeviceView]) -> Option<f64> {
     if !tier.takes(false) {
         return None;
@@ -61,7 +61,7 @@ pub fn file_seconds(file: &FileUse, tier: &DeviceView, tiers: &[DeviceView]) -> 
         if tier.kind.is_persistent() {
             ns += syncs as f64 * speed.write_latency_ns;
         } else {
-            // Nothing is durable in volatile memory: each sync waits for the fastest tier that is.
+            // Volatile memory makes nothing durable: each sync waits for the fastest persistent tier.
             let below = fastest(tiers, |other| other.takes(true) && !other.kind.is_object())?;
             ns += syncs as f64 * (FLUSH_NS + below.speed.write_latency_ns);
             ns += file.writes.bytes as f64 * 1e9 / below.speed.write_bandwidth;
@@ -70,8 +70,8 @@ pub fn file_seconds(file: &FileUse, tier: &DeviceView, tiers: &[DeviceView]) -> 
     Some(ns / 1e9)
 }
 
-/// In an object service nothing is read or written directly: what is read is fetched once, and what is written leaves
-/// later, which is counted as if somebody waited for it.
+/// An object service is not accessed directly: reads are fetched once, and writes are sent later, which counts as if
+/// somebody waited for it.
 fn object_seconds(file: &FileUse, tier: &DeviceView, tiers: &[DeviceView]) -> Option<f64> {
     let front = fastest(tiers, |other| other.takes(false) && !other.kind.is_object())?;
     let moved = |bytes: u64, latency_ns: f64, bandwidth: f64| {
@@ -83,7 +83,7 @@ fn object_seconds(file: &FileUse, tier: &DeviceView, tiers: &[DeviceView]) -> Op
     Some(ns / 1e9 + file_seconds(file, front, tiers)?)
 }
 
-/// Of those that are wanted the tier on which writing 1 MiB takes least.
+/// The tier that writes 1 MiB in the least time, among those that `is_wanted` accepts.
 pub(crate) fn fastest(tiers: &[DeviceView], is_wanted: impl Fn(&DeviceView) -> bool) -> Option<&DeviceView> {
     let time = |tier: &DeviceView| tier.speed.write_ns(1 << 20);
     tiers.iter().filter(|tier| is_wanted(tier)).min_by(|a, b| time(a).total_cmp(&time(b)))

@@ -1,8 +1,9 @@
-//! Recommends which files and memory objects of a program belong on which tier: sums of what it did ([`cenote_tally::Run`])
-//! and the tiers as they were measured go in, a recommendation for each of them comes out, with the expected time
-//! there beside the time now, and the reason; and the same as a policy file.
+//! Recommends which files and memory objects of a program belong on which tier. Input: the sums of its accesses
+//! ([`cenote_tally::Run`]) and the measured tiers. Output: a recommendation for each subject, with the expected time
+//! there, the time now and the reason; and the same as a policy file.
 //!
-//! This room must not know how a program is watched, where tiers come from, or what a report looks like. It does no I/O.
+//! This room must not know how a program is watched, where tiers come from, or what a report looks like. It does no
+//! I/O.
 
 mod advice;
 mod choose;

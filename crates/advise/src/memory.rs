@@ -1,7 +1,7 @@
-//! Memory objects: what could leave the machine's memory without anybody noticing.
+//! Selects memory objects that could leave the machine's memory without a noticeable loss.
 //!
-//! What is known of them is how many of their pages were touched between two samples. A page that was touched counts once for
-//! a sample, however often it was: times are the least that they can be, both now and elsewhere.
+//! The evidence is the number of their pages that were touched between two samples. A touched page counts once per
+//! sample, however often it was touched: all times are lower bounds, both now and elsewhere.
 
 use cenote_model::DeviceKind;
 use cenote_policy::{DeviceView, speed_preset};
@@ -10,21 +10,20 @@ use cenote_tally::MemoryUse;
 use crate::cost::{PIECE_BYTES, fastest};
 
 const PAGE_BYTES: f64 = 4096.0;
-/// Objects that were seen in fewer samples are not judged.
+/// Objects seen in fewer samples are not judged.
 pub(crate) const SAMPLES_LEAST: u64 = 3;
-/// Least share of the run's time that all of an object's accesses may cost more.
+/// Largest acceptable additional time of all accesses to an object, as a share of the run's time.
 const LOSS_SHARE: f64 = 0.01;
 
-/// Seconds of what was touched, in the machine's memory.
+/// Seconds of the touched bytes in the machine's memory.
 pub(crate) fn now_seconds(memory: &MemoryUse, tiers: &[DeviceView]) -> f64 {
     let own = fastest(tiers, |tier| tier.kind == DeviceKind::SharedMemory).map(|tier| tier.speed);
     let speed = own.unwrap_or_else(|| speed_preset(DeviceKind::SharedMemory));
     memory.touched_bytes as f64 / speed.read_bandwidth
 }
 
-/// The same on a tier, mapped: each page that is touched has to be fetched, where somebody went all over an object in pieces.
-/// `None`: it cannot be there, or would not leave
-/// the machine's memory.
+/// Seconds of the same accesses on a tier, mapped: each touched page has to be fetched, in a sweep over an object in
+/// larger pieces. `None` if the object cannot be there, or would not leave the machine's memory.
 pub(crate) fn there_seconds(memory: &MemoryUse, tier: &DeviceView, tiers: &[DeviceView]) -> Option<f64> {
     if !tier.takes(false) || tier.kind.is_object() || tier.kind == DeviceKind::SharedMemory {
         return None;
@@ -35,25 +34,25 @@ pub(crate) fn there_seconds(memory: &MemoryUse, tier: &DeviceView, tiers: &[Devi
     Some(now_seconds(memory, tiers) + more)
 }
 
-/// What holds less than this is not in anybody's way.
+/// Objects with less than this are not worth a move.
 const BYTES_LEAST: u64 = 64 << 10;
 
-/// Bytes that it takes: those that were seen in memory, or all if it was never looked at.
+/// Bytes of the objects: as seen in memory, or all if they were never sampled.
 pub(crate) fn taken_bytes(memory: &MemoryUse) -> u64 {
     if memory.samples == 0 { memory.live_bytes_max } else { memory.resident_bytes_max }
 }
 
-/// True if hardly any of it was ever used, and so it takes no memory.
+/// Returns true if hardly any of it was ever used, so that it takes no memory.
 pub(crate) fn is_empty(memory: &MemoryUse) -> bool {
     taken_bytes(memory) < BYTES_LEAST
 }
 
-/// True if the object can leave memory for that many seconds more.
+/// Returns true if the object may leave memory at the cost of this many seconds.
 pub(crate) fn is_bearable(memory: &MemoryUse, loss_s: f64, wall_s: f64) -> bool {
     memory.samples >= SAMPLES_LEAST && !is_empty(memory) && loss_s <= wall_s * LOSS_SHARE
 }
 
-/// Of the pages that lived when samples were taken, the share that had been touched since the sample before.
+/// Share of the sampled live pages that had been touched since the previous sample.
 pub(crate) fn touched_share(memory: &MemoryUse) -> f64 {
     if memory.sampled_bytes == 0 { 0.0 } else { memory.touched_bytes as f64 / memory.sampled_bytes as f64 }
 }

@@ -1,4 +1,4 @@
-//! Why, in a few words.
+//! Formats the reasons in a few words.
 
 use cenote_model::size::human;
 use cenote_policy::DeviceView;
@@ -9,7 +9,7 @@ use crate::advice::is_input;
 use crate::choose::Item;
 use crate::memory::{SAMPLES_LEAST, is_empty, touched_share};
 
-/// How accesses follow each other, by the share that was sequential or strided.
+/// The access pattern, by the share of sequential or strided accesses.
 pub(crate) fn pattern(side: &Side) -> &'static str {
     let share = |part: u64| part as f64 / side.accesses.max(1) as f64;
     match (share(side.sequential), share(side.strided)) {
@@ -33,7 +33,7 @@ fn side_words(side: &Side, what: &str) -> Option<String> {
     Some(format!("{} {} {what}s of {}{again}", side.accesses, pattern(side), human(mean)))
 }
 
-/// Of a file.
+/// The reason for a file.
 pub(crate) fn of_file(file: &FileUse, item: &Item, tier: Option<usize>, tiers: &[DeviceView], room: &[u64]) -> String {
     let mut words: Vec<String> =
         [side_words(&file.reads, "read"), side_words(&file.writes, "write")].into_iter().flatten().collect();
@@ -78,7 +78,7 @@ pub(crate) fn of_file(file: &FileUse, item: &Item, tier: Option<usize>, tiers: &
     words.join("; ")
 }
 
-/// Of memory objects.
+/// The reason for memory objects.
 pub(crate) fn of_memory(memory: &MemoryUse, tier: Option<usize>, wall_s: f64) -> String {
     let count = if memory.made == 1 { "1 object".to_owned() } else { format!("{} objects", memory.made) };
     let mut words = vec![count];

@@ -10,9 +10,9 @@ use cenote_tally::FileUse;
 use crate::reason::pattern;
 use crate::{Advice, Recommendation, Subject};
 
-/// Most files that get rules: two for each, and a schema has at most 256.
+/// Upper bound of the files with rules: two rules for each, and a schema has at most 256.
 const FILES_MOST: usize = 120;
-/// From so many files on whose names differ in numbers only, one rule stands for all such.
+/// Number of files from which one rule stands for all whose names differ only in numbers.
 const LIKE_LEAST: usize = 3;
 
 /// A policy file.
@@ -22,11 +22,11 @@ pub struct Rules {
     pub text: String,
     /// Files, or groups of files, that have rules.
     pub files: usize,
-    /// Files that were recommended a tier and have no rule, since there would be too many.
+    /// Files with a recommended tier but without a rule, since there would be too many.
     pub left_out: usize,
 }
 
-/// What one rule says.
+/// The content of one rule.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Saying {
     pattern: String,
@@ -36,7 +36,8 @@ struct Saying {
     comment: String,
 }
 
-/// The policy file of some advice: the files that belong on a tier, by name. It is checked against these tiers as a store would.
+/// The policy file for some advice: rules by name for the files that belong on a tier. It is checked against these
+/// tiers as a store would.
 pub fn policy_text(advice: &Advice, tiers: &[DeviceView]) -> Result<Rules> {
     let wanted: Vec<(&FileUse, &Recommendation)> = advice
         .items
@@ -67,21 +68,21 @@ pub fn policy_text(advice: &Advice, tiers: &[DeviceView]) -> Result<Rules> {
     sayings.sort_by(|a, b| b.0.total_cmp(&a.0));
     let left_out = sayings.len().saturating_sub(FILES_MOST);
     sayings.truncate(FILES_MOST);
-    // The first rule that holds decides: what is said of one file comes before what is said of many.
+    // The first matching rule decides: rules for one file come before rules for many.
     sayings.sort_by_key(|(_, saying)| (saying.pattern.contains(['*', '?']), std::cmp::Reverse(saying.pattern.len())));
     let text = written(&sayings);
     check(&text, tiers)?;
     Ok(Rules { text, files: sayings.len(), left_out })
 }
 
-/// What is said of most. Who finds no room on the first of its tiers goes to the next.
+/// The most frequent content. A file that finds no space on the first tier goes to the next.
 fn usual(said: &[(f64, Saying)]) -> &Saying {
     let alike = |one: &Saying| said.iter().filter(|(_, other)| other.tiers == one.tiers).count();
     let most = said.iter().map(|(_, saying)| saying).max_by_key(|saying| alike(saying));
     most.unwrap_or(&said[0].1)
 }
 
-/// The path with `*` in the place of numbers of its last part.
+/// The path with `*` in place of the numbers in its last component.
 fn without_numbers(path: &str) -> String {
     let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
     let mut out = format!("{dir}/");
@@ -94,7 +95,7 @@ fn without_numbers(path: &str) -> String {
         }
         in_number = c.is_ascii_digit();
     }
-    // `h5` is an ending, not a number.
+    // `h5` is an extension, not a number.
     match (name.rsplit_once('.'), out.rsplit_once('.')) {
         (Some((_, ending)), Some((stem, _))) => format!("{stem}.{ending}"),
         _ => out,
@@ -102,7 +103,7 @@ fn without_numbers(path: &str) -> String {
 }
 
 fn saying(path: &str, file: &FileUse, item: &Recommendation, tiers: &[DeviceView]) -> Saying {
-    // Its own tier first, then the others as fast as they are for it.
+    // Its own tier first, then the others by the file's time on them.
     let mut order: Vec<(f64, usize)> =
         item.options_s.iter().enumerate().filter_map(|(at, seconds)| Some(((*seconds)?, at))).collect();
     order.sort_by(|a, b| (Some(a.1) != item.tier).cmp(&(Some(b.1) != item.tier)).then(a.0.total_cmp(&b.0)));
@@ -140,7 +141,7 @@ fn written(sayings: &[(f64, Saying)]) -> String {
     text
 }
 
-/// A text of TOML.
+/// Quotes a text for TOML.
 fn quoted(text: &str) -> String {
     let mut out = String::from('"');
     for c in text.chars() {
@@ -157,7 +158,7 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// What a store would say of it.
+/// Checks the text as a store would.
 fn check(text: &str, tiers: &[DeviceView]) -> Result<()> {
     let faults = match Schema::parse(text) {
         Ok(schema) => schema.check(tiers),

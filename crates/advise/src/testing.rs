@@ -5,7 +5,7 @@ use cenote_policy::DeviceView;
 use cenote_tally::read::{Seen, Side};
 use cenote_tally::{FileUse, MemoryUse, Run};
 
-/// Memory of 64 MiB, persistent memory of 256 MiB, an SSD of 4 GiB, a bucket; as fast as their kinds are taken to be.
+/// Memory of 64 MiB, persistent memory of 256 MiB, an SSD of 4 GiB, a bucket; with the assumed speeds of their kinds.
 pub(crate) fn tiers() -> Vec<DeviceView> {
     let tier = |id, name, kind, mib: u64| DeviceView::new(DeviceId(id), name, kind, mib << 20);
     vec![
@@ -16,7 +16,7 @@ pub(crate) fn tiers() -> Vec<DeviceView> {
     ]
 }
 
-/// So many accesses of that size, in order or not.
+/// Accesses of one size, in order or not.
 pub(crate) fn side(accesses: u64, each_bytes: u64, is_sequential: bool, seconds: f64) -> Side {
     let sequential = if is_sequential { accesses } else { 0 };
     Side { accesses, bytes: accesses * each_bytes, ns: (seconds * 1e9) as u64, sequential, ..Side::default() }
@@ -30,7 +30,7 @@ pub(crate) fn file(path: &str, size_bytes: u64, reads: Side, writes: Side) -> Fi
     FileUse { path: path.into(), size_bytes, reads, writes, opens: 1, processes: 1, ..FileUse::default() }
 }
 
-/// One object that lived all the time, of whose bytes that share was touched between two samples.
+/// One object that was alive all the time; `touched_share` of its bytes was touched between two samples.
 pub(crate) fn memory(place: &str, mib: u64, touched_share: f64, samples: u64) -> MemoryUse {
     let bytes = mib << 20;
     MemoryUse {

@@ -1,8 +1,8 @@
-//! What keys and sizes look like.
+//! Shapes of keys, and sizes of values.
 
 use crate::rng::Rng;
 
-/// How an ordinal becomes a key. Not all keep the order of the ordinals: programs do not either.
+/// How an ordinal becomes a key. Some shapes do not keep the order of the ordinals, as in real programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyShape {
     /// Eight bytes, big-endian.
@@ -11,11 +11,11 @@ pub enum KeyShape {
     Decimal,
     /// `00000000000000000017`.
     Padded,
-    /// So many equal bytes, then eight bytes.
+    /// This many equal bytes, then eight bytes.
     Prefixed(u16),
-    /// One to 64 bytes, the ordinal spread over them; many are the beginning of another.
+    /// One to 64 bytes that encode the ordinal; many keys are prefixes of others.
     Lengths,
-    /// Up to this many bytes, some of them exactly so.
+    /// Up to this many bytes; some keys have exactly that length.
     Limit(u32),
 }
 
@@ -43,7 +43,8 @@ impl KeyShape {
                 key.extend_from_slice(&ordinal.to_be_bytes());
                 key
             }
-            // The ordinal in base 4, highest digit first, behind as many equal bytes as its last digits say.
+            // The ordinal in base 4, highest digit first, after a number of equal bytes that depends on its
+            // last digits.
             Self::Lengths => {
                 let mut key = vec![b'z'; (ordinal % 29) as usize];
                 let digits = (64 - ordinal.leading_zeros()).div_ceil(2).max(1);
@@ -64,7 +65,7 @@ impl KeyShape {
     }
 }
 
-/// A size from 0 to `max` that is often at one of `limits`, or one beside it.
+/// A size from 0 to `max` that is often at one of `limits`, or off by one.
 pub fn size_at_limits(rng: &mut Rng, limits: &[u64], max: u64) -> u64 {
     if limits.is_empty() || rng.chance(600) {
         return rng.below(max.min(200) + 1);

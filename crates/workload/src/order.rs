@@ -1,37 +1,37 @@
-//! In which order things come and go.
+//! Orders in which ordinals come and go.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::rng::Rng;
 
-/// Where ordinals begin: orders that go down have as much room as those that go up.
+/// First ordinal: descending orders have as much space as ascending ones.
 const MIDDLE: u64 = 1 << 40;
 
 /// An order in which ordinals are put and deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// Anywhere in a span, put and deleted alike.
+    /// Anywhere in a span, both put and deleted.
     Uniform,
-    /// A window that moves up: the lowest goes when a higher one comes.
+    /// A window that moves up: the lowest ordinal is deleted when a higher one is put.
     SlideUp,
     /// A window that moves down.
     SlideDown,
-    /// Filled at random, then emptied from the lowest on, again and again.
+    /// Filled at random, then emptied from the lowest on, repeatedly.
     LowestFirst,
     /// Filled at random, then emptied from the highest on.
     HighestFirst,
     /// Filled ascending, then emptied in the opposite order.
     Stack,
-    /// Put and deleted at both ends in turns.
+    /// Put and deleted alternately at both ends.
     ZigZag,
-    /// A few ordinals, over and over.
+    /// A few ordinals, repeatedly.
     HotRange,
-    /// Filled ascending; then a stretch of neighbours goes at once.
+    /// Filled ascending; then a contiguous stretch is deleted at once.
     Bulk,
 }
 
 impl Order {
-    /// All of them.
+    /// All orders.
     pub const ALL: [Self; 9] = [
         Self::Uniform,
         Self::SlideUp,
@@ -45,12 +45,12 @@ impl Order {
     ];
 }
 
-/// What happens to an ordinal.
+/// An operation on an ordinal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// It is put, or put over.
+    /// Put, or overwritten.
     Put(u64),
-    /// It is deleted; it may not be there.
+    /// Deleted; it may not exist.
     Del(u64),
 }
 
@@ -63,33 +63,33 @@ impl Step {
     }
 }
 
-/// One order for some steps: what a property test draws and shrinks.
+/// One order for a number of steps, which a property test draws and shrinks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Phase {
     /// The order.
     pub order: Order,
-    /// Steps that it lasts.
+    /// Number of steps.
     pub steps: u32,
-    /// How many ordinals are there at a time, about.
+    /// Approximate number of existing ordinals at a time.
     pub window: u32,
 }
 
-/// An endless mix of orders. What one left is there when the next begins.
+/// An endless mix of orders. Each begins with the ordinals that the previous one left.
 #[derive(Clone, Debug)]
 pub struct Steps {
     rng: Rng,
-    /// Ordinals that are there.
+    /// Existing ordinals.
     live: BTreeSet<u64>,
     window_max: u32,
     phase: Phase,
     /// Steps left of the phase.
     left: u32,
-    /// What was decided already.
+    /// Steps already decided.
     ahead: VecDeque<Step>,
-    /// Where ascending and descending orders are.
+    /// Positions of ascending and descending orders.
     up: u64,
     down: u64,
-    /// The phase empties what it filled.
+    /// The phase is deleting what it filled.
     empties: bool,
 }
 
@@ -108,7 +108,7 @@ impl Steps {
             empties: false,
         }
     }
-    /// The steps of a phase, on top of what is there.
+    /// The steps of a phase, on top of the existing ordinals.
     pub fn run(&mut self, phase: Phase) -> impl Iterator<Item = Step> {
         self.begin(phase);
         (0..phase.steps).map(move |_| self.step())
@@ -136,7 +136,7 @@ impl Steps {
         let phase = Phase { window: phase.window.max(1), ..phase };
         (self.phase, self.left, self.empties) = (phase, phase.steps, false);
     }
-    /// Ordinals that are there.
+    /// Existing ordinals.
     pub fn live(&self) -> &BTreeSet<u64> {
         &self.live
     }
@@ -167,7 +167,7 @@ impl Steps {
     fn delete(&mut self, ordinal: Option<u64>) {
         self.ahead.push_back(Step::Del(ordinal.unwrap_or(MIDDLE)));
     }
-    /// Somewhere in a span of which what is there would fill a half; often where something is.
+    /// An ordinal in a span twice as large as the window; often an existing one.
     fn anywhere(&mut self) -> u64 {
         let at = MIDDLE + self.rng.below(u64::from(self.phase.window) * 2);
         if self.rng.chance(200) { self.live.range(at..).next().copied().unwrap_or(at) } else { at }

@@ -1,4 +1,4 @@
-//! What property tests draw, and shrink when they fail.
+//! Plans that property tests draw, and shrink when they fail.
 
 use std::cell::Cell;
 
@@ -8,17 +8,17 @@ use proptest::test_runner::{Config, RngSeed, TestRunner};
 
 use crate::{KeyShape, Order, Phase, Steps};
 
-/// How a test of one plan ends.
+/// The result of testing one plan.
 pub type Held = Result<(), TestCaseError>;
 
-/// A history: what [`Steps`] makes of these phases, with keys of one shape.
+/// A history: the [`Steps`] of these phases, with keys of one shape.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Of everything that is drawn besides.
+    /// Seed of all other random choices.
     pub seed: u64,
     /// How ordinals become keys.
     pub shape: KeyShape,
-    /// One order after the other.
+    /// Consecutive phases.
     pub phases: Vec<Phase>,
 }
 
@@ -27,7 +27,7 @@ impl Plan {
     pub fn each<E>(&self, mut each: impl FnMut(crate::Step) -> Result<(), E>) -> Result<(), E> {
         let mut steps = Steps::new(self.seed, 1);
         for phase in &self.phases {
-            // Steps are few, and what decides the next must not be borrowed while one is carried out.
+            // Steps are few; the generator must not be borrowed while a step is carried out.
             for step in steps.run(*phase).collect::<Vec<_>>() {
                 each(step)?;
             }
@@ -44,12 +44,13 @@ pub fn plans(window_max: u32, key_max: u32) -> impl Strategy<Value = Plan> {
     (any::<u64>(), shape, vec(phase, 1..5)).prop_map(|(seed, shape, phases)| Plan { seed, shape, phases })
 }
 
-/// Holds a structure against its model: `follow` takes a plan and says where they differ.
+/// Compares a structure with its model: `follow` carries out a plan and reports the first difference.
 ///
-/// So many cases, unless `PROPTEST_CASES` says otherwise, always the same ones, unless `PROPTEST_RNG_SEED` does.
+/// Runs `cases` plans, unless `PROPTEST_CASES` sets another number; always the same ones, unless
+/// `PROPTEST_RNG_SEED` is set.
 ///
 /// # Panics
-/// If one differs: with the smallest plan that was found, and how to have it again.
+/// On a difference: with the smallest plan found, and how to reproduce it.
 pub fn hold(name: &str, cases: u32, plans: impl Strategy<Value = Plan>, follow: impl Fn(&Plan) -> Held) {
     let number = |variable: &str| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());
     let seed = number("PROPTEST_RNG_SEED").unwrap_or(0);

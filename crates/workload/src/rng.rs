@@ -1,4 +1,4 @@
-//! The one source of randomness of every test here: from a seed, always the same stream.
+//! The only source of randomness of these tests: a seed always gives the same stream.
 
 /// A small generator (`SplitMix64`, Steele et al. 2014): fast, seedable, good enough to choose test actions.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ impl Rng {
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
-    /// An index into something of that length.
+    /// An index into a sequence of that length.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
@@ -30,7 +30,7 @@ impl Rng {
     pub fn chance(&mut self, permille: u64) -> bool {
         self.below(1000) < permille
     }
-    /// One of them.
+    /// Picks one of the items.
     ///
     /// # Panics
     /// If there are none.
@@ -66,7 +66,7 @@ impl Rng {
     }
 }
 
-/// Spreads a number over 64 bits.
+/// Mixes the bits of a number.
 pub fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

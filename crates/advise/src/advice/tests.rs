@@ -14,7 +14,7 @@ fn tier_of(advice: &Advice, name: &str) -> Option<String> {
     item.tier.map(|tier| tiers()[tier].name.to_string())
 }
 
-/// The hot one goes to memory, the long stream to where it fits, the one that nothing makes faster stays.
+/// The hot file goes to memory, the long stream to where it fits; a file that no tier makes faster stays.
 #[test]
 fn files_go_where_they_gain_most() {
     let files = [
@@ -94,7 +94,7 @@ fn nothing_is_recommended_for_nothing() {
     assert!(advise(&run(&[file], &[]), &[], 1.0).items[0].tier.is_none(), "no tiers");
 }
 
-/// The policy that is written sends each file where the advice says, whatever its name.
+/// The generated policy places each file on the recommended tier, whatever its name.
 #[test]
 fn the_policy_file_sends_files_to_their_tiers() {
     let hot = side(100_000, 4096, false, 20.0);
@@ -126,8 +126,8 @@ fn the_policy_file_sends_files_to_their_tiers() {
     assert!(rules.text.contains("mode = \"scratch\""));
 }
 
-/// A database makes its journal, has it on media before it goes on, and deletes it: what recovers the database is no
-/// scratch.
+/// A database creates its journal, waits until it is on media, and deletes it: the file that recovers the database
+/// is not scratch.
 #[test]
 fn what_is_synced_is_never_scratch() {
     let hot = side(100_000, 4096, false, 20.0);

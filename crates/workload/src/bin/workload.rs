@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         let step = steps.step();
         let sign = if matches!(step, Step::Put(_)) { '+' } else { '-' };
         if writeln!(out, "{sign}{}", step.ordinal()).is_err() {
-            return ExitCode::SUCCESS; // whoever reads has enough
+            return ExitCode::SUCCESS; // the reader has enough
         }
     }
     ExitCode::SUCCESS
