@@ -1,4 +1,4 @@
-// Elements that stay as long as what they stand for, so that animations, focus and selections do too.
+// Elements that live as long as what they stand for: animations, focus and selections survive updates.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -33,7 +33,7 @@ export function say(element, text) {
   return element;
 }
 
-/** Makes the children of `parent` stand for `items`, in their order: `make(item)` a new one, `update(element, item)` each. */
+/** Makes the children of `parent` stand for `items`, in their order: `make(item)` creates one, `update(element, item)` updates each. */
 export function keyed(parent, items, key, make, update) {
   const known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   let place = parent.firstElementChild;

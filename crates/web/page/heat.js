@@ -1,4 +1,4 @@
-// Heat: how much of each tier was used how recently, and where the hot objects are.
+// Heat: how much of each tier was used how recently, and the tiers of hot objects.
 
 import { bytes, seconds } from "./format.js";
 import { html, keyed, say, set } from "./draw.js";
@@ -14,7 +14,7 @@ export class Heat {
     const rows = state.tiers.map((tier) => {
       const found = state.heat.tiers.find((row) => row.tier === tier.name);
       const cells = (found?.bytes ?? []).map((value, age) => ({
-        // Of the tier's capacity, by the root: little shows, much does not drown it.
+        // Square root of the share of capacity: small values show, large do not hide them.
         warmth: Math.sqrt(value / Math.max(1, tier.capacity_bytes)),
         text: value > 0 ? bytes(value) : "",
         title: `${bytes(value)} of ${found.objects[age]} objects`,
@@ -40,7 +40,7 @@ export class Heat {
   }
 }
 
-/** `label/0000…2a`: the end of an id tells more than its zeros. */
+/** `label/0000…2a`: the end of an id distinguishes it better than its leading zeros. */
 function shorter(name) {
   const slash = name.lastIndexOf("/");
   const id = name.slice(slash + 1).replace(/^0+(?=.)/, "");

@@ -1,4 +1,4 @@
-// Histograms of latencies on one axis of time, with the middle and the slowest hundredth.
+// Histograms of latencies on one time axis, with the median and the 99th percentile.
 
 import { count, duration } from "./format.js";
 import { html, keyed, say, set, svg } from "./draw.js";
@@ -25,7 +25,7 @@ export class Latency {
   }
 }
 
-/** Part of the axis. */
+/** Position on the axis, as a share. */
 function at(ns) {
   return Math.max(0, Math.min(1, Math.log(Math.max(ns, FROM_NS) / FROM_NS) / Math.log(TO_NS / FROM_NS)));
 }
@@ -75,7 +75,7 @@ function bars(buckets) {
   return buckets.map(([end, count]) => {
     const left = at(bucketBegin(end)) * 1000;
     const right = Math.max(left + 2, at(end) * 1000 - 1);
-    // By the root, so that the few slow ones are seen.
+    // Square root, so that the few slow ones are visible.
     const high = Math.max(1.5, Math.sqrt(count / most) * (HIGH - 2));
     return `M${left.toFixed(1)} ${HIGH}V${(HIGH - high).toFixed(1)}H${right.toFixed(1)}V${HIGH}z`;
   }).join("");

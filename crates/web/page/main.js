@@ -1,4 +1,4 @@
-// Puts the parts together: states of the store go to whatever shows them.
+// Connects the parts: passes states of the store to their views.
 
 import { bytes, count, rate, seconds } from "./format.js";
 import { say, set } from "./draw.js";
@@ -58,7 +58,7 @@ function pause() {
   tell(word);
 }
 
-/** The system's choice until somebody chooses. */
+/** Switches the theme. Before the first call the system's applies. */
 function theme() {
   const isDark = document.documentElement.dataset.theme
     ? document.documentElement.dataset.theme === "dark"

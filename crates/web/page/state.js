@@ -1,11 +1,11 @@
-// What the store said, one state after the other: rates, and the last half minute. Knows nothing of how it is drawn.
+// The store's states, one after the other: rates, and the last half minute. Knows nothing of how they are drawn.
 
 const WINDOW_S = 30;
 const RETRY_MS = 1000;
 const EVERY_MS = 1000;
 const SILENCE_MS = 6000;
 
-/** Listens to the daemon. `show(state)` for each state, `tell(word)` when it comes ("live") or goes ("gone"). */
+/** Listens to the daemon. Calls `show(state)` for each state, and `tell(word)` when the connection opens ("live") or is lost ("gone"). */
 export class Stream {
   constructor(show, tell) {
     this.show = show;
@@ -31,7 +31,7 @@ export class Stream {
     this.source?.close();
     this.source = null;
   }
-  /** A connection that says nothing is as good as none. */
+  /** A silent connection counts as lost. */
   guard() {
     clearTimeout(this.watchdog);
     this.watchdog = setTimeout(() => this.lost(), SILENCE_MS);
@@ -57,7 +57,7 @@ function index(list, key) {
   return new Map((list ?? []).map((item) => [key(item), item]));
 }
 
-/** The state with rates since the one two before (a little smoother than the last), and recent latencies. */
+/** The state with rates since the one two before (a little smoother than since the last), and recent latencies. */
 function withRates(now, history) {
   const before = history.at(-3) ?? history[0];
   const first = history[0];
@@ -83,7 +83,7 @@ function withRates(now, history) {
   };
 }
 
-/** A latency with what came since `old`. */
+/** A latency without what `old` has counted. */
 function recent(latency, old, known) {
   const earlier = new Map(old?.buckets ?? []);
   const fresh = known
@@ -92,7 +92,7 @@ function recent(latency, old, known) {
   return { ...latency, key: latencyKey(latency), fresh, p50: quantile(fresh, 0.5), p99: quantile(fresh, 0.99) };
 }
 
-/** Where a bucket that ends at `end` begins: there are four to each doubling. */
+/** Start of a bucket that ends at `end`: there are four to each doubling. */
 export function bucketBegin(end) {
   const octave = 2 ** Math.floor(Math.log2(end - 1));
   return Math.max(0, end - octave / 4);

@@ -1,4 +1,4 @@
-// Tables that can be sorted by their titles.
+// Tables that sort by their column titles.
 
 import { bytes, count, percent, rate } from "./format.js";
 import { html, keyed, say, set } from "./draw.js";

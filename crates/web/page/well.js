@@ -6,7 +6,7 @@ import { keyed, say, set, svg } from "./draw.js";
 const SKY = 78; // above the water: the programs
 const LEDGE = 7; // rock between layers
 const FLOOR = 40;
-/** What is drawn as a flow; checks and the like are in the table. */
+/** Reasons that are drawn as flows; checks and the like are in the table. */
 const DRAWN = new Set(["write", "read", "durability", "promotion", "prefetch", "demotion", "evacuation"]);
 
 export class Well {
@@ -60,7 +60,7 @@ export class Well {
     say(this.text, describe(state));
   }
 
-  /** Where things are, for the width that there is. */
+  /** The layout for the available width. */
   measure(count) {
     const width = Math.max(320, Math.min(860, this.box.clientWidth || 640));
     const layer = Math.max(74, Math.min(150, 470 / Math.max(1, count)));
@@ -107,14 +107,14 @@ export class Well {
       set(room, { x: 0, y: top, width: shape.width, height: shape.layer + (isLast ? FLOOR : 0) });
       const used = Math.min(1, tier.used_bytes / Math.max(1, tier.capacity_bytes));
       const held = Math.min(1 - used, tier.reserved_bytes / Math.max(1, tier.capacity_bytes));
-      // What is there shows, however little it is.
+      // Anything that exists is visible, however small.
       const high = tier.used_bytes > 0 ? Math.max(3, used * shape.layer) : 0;
       const surface = top + shape.layer - high;
       set(reserved, { x: 0, y: surface - held * shape.layer, width: shape.width, height: held * shape.layer });
       const [behind, front] = water.children;
       const swell = Math.min(4, high / 3);
       water.style.transform = `translateY(${surface}px)`;
-      // As deep as can be: what is below covers it, also while the surface moves.
+      // As deep as possible: the layer below covers it, also while the surface moves.
       const deep = high > 0 ? shape.layer + FLOOR : 0;
       set(front, { d: wave(shape.width, deep, swell, 0) });
       set(behind, { d: wave(shape.width, deep, swell, 40) });
@@ -153,7 +153,7 @@ export class Well {
     const edge = (end) => (end === "client" ? this.programsHalf : shape.half(y(end)) - 3);
     const known = (end) => end === "client" || place.has(end);
     const shown = state.flows.filter((flow) => DRAWN.has(flow.why) && flow.rate >= 1 && flow.from !== flow.to && known(flow.from) && known(flow.to));
-    // The longest way goes outermost; each side has lanes of its own.
+    // The longest path goes outermost; each side has lanes of its own.
     const sides = { down: [], up: [] };
     for (const flow of shown) sides[y(flow.to) > y(flow.from) ? "down" : "up"].push(flow);
     const drawn = [];
@@ -179,7 +179,7 @@ export class Well {
       const strength = Math.max(0, Math.min(1, (Math.log2(flow.rate) - 10) / 23));
       group.style.setProperty("--wide", (2 + strength * 7).toFixed(1));
       group.style.setProperty("--pace", `${(2.6 - strength * 2.1).toFixed(2)}s`);
-      // The tag hangs where the way turns; on the next one's, a little lower.
+      // The tag hangs where the path turns; on the next lane, a little lower.
       const x = shape.middle + sign * (shape.middle - rim + reach * 0.74);
       flow.tag = [Math.max(38, Math.min(shape.width - 38, x)), (from[1] + to[1]) / 2 + (flow.lanes > 1 ? (flow.lane % 2 ? 14 : -12) : 0)];
     });
@@ -197,7 +197,7 @@ export class Well {
   }
 }
 
-/** Moves tags down until none lies on another. */
+/** Moves tags down until none overlaps another. */
 function apart(flows) {
   const placed = [];
   for (const flow of [...flows].sort((a, b) => a.tag[1] - b.tag[1])) {
@@ -208,7 +208,7 @@ function apart(flows) {
   }
 }
 
-/** The ground that the well is in: uneven, as ground is. */
+/** The ground around the well: uneven, as ground is. */
 function ground(width, height) {
   let d = `M0 ${SKY - 24}`;
   for (let x = 0; x <= width; x += 12) d += `L${x} ${(SKY - 26 + Math.sin(x * 0.03) * 3 + Math.sin(x * 0.11) * 1.5).toFixed(1)}`;

@@ -1,4 +1,4 @@
-//! What is answered to which request.
+//! Routes requests to answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::body::Sent;
 use crate::page;
 use crate::sample::Sampler;
 
-/// Between two events of a stream, if nothing else is asked for.
+/// Interval of a stream's events, unless the request sets one.
 const EVERY_MS: u64 = 1000;
-/// Nothing comes from anywhere but this server, and nobody frames it.
+/// Content security policy: load only from this server, and allow no framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -62,7 +62,8 @@ async fn content<B>(request: &Request<B>, sampler: &Arc<Sampler>) -> Response<Se
     }
 }
 
-/// True if the browser was told to go to this machine: another site's name that leads here is a trick.
+/// Returns true if the request names this machine as its host: another site's name that leads here is
+/// an attack.
 fn is_for_here(headers: &HeaderMap) -> bool {
     let is_here = |host: &str| {
         let name = match host.strip_prefix('[') {
@@ -78,15 +79,15 @@ fn is_for_here(headers: &HeaderMap) -> bool {
     host.to_str().is_ok_and(is_here) && from_here
 }
 
-/// Milliseconds between events: `every=N`, 200 to 60,000.
+/// Interval of events: `every=N` milliseconds, 200 to 60,000.
 fn every(query: Option<&str>) -> Duration {
     let asked = query.unwrap_or("").split('&').find_map(|pair| pair.strip_prefix("every=")?.parse().ok());
     Duration::from_millis(asked.unwrap_or(EVERY_MS).clamp(200, 60_000))
 }
 
-/// Events, until whoever asked is gone or the store is.
+/// Streams events until the client or the store is gone.
 fn stream(sampler: &Arc<Sampler>, every: Duration) -> Response<Sent> {
-    // Who reads slowly gets fewer, and keeps little waiting.
+    // A slow reader gets fewer events, and little memory waits for it.
     let (send, events) = mpsc::channel(1);
     let sampler = sampler.clone();
     tokio::spawn(async move {

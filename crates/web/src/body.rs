@@ -1,4 +1,5 @@
-//! What is sent: a whole text, or events as they come.
+//! Response bodies: a whole text, or events as they
+//! come.
 
 use std::convert::Infallible;
 use std::pin::Pin;

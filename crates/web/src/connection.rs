@@ -1,4 +1,4 @@
-//! Connections: who may have one, how many, and for how long.
+//! Connections: who may open one, how many, and for how long.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -14,17 +14,17 @@ use tokio::sync::Semaphore;
 use crate::sample::Sampler;
 use crate::{answer, peer};
 
-/// Connections at once. A page takes one or two.
+/// Upper bound of concurrent connections. A page takes one or two.
 const CONNECTIONS_MAX: usize = 64;
-/// A request's head comes within this time; a connection without one is closed.
+/// Time limit for a request's head; a connection without one is closed.
 const HEAD_PATIENCE: Duration = Duration::from_secs(10);
-/// Somebody who does not take what was sent to him for so long is let go.
+/// A client that does not read for this long is disconnected.
 const UNREAD_MS_MAX: u32 = 20_000;
-/// A connection lives so long at most. A browser's stream then connects anew by itself.
+/// Longest life of a connection. A browser's stream reconnects by itself.
 const LIFE: Duration = Duration::from_hours(1);
-/// Bytes of a request's head, and of what waits to be sent.
+/// Upper bound of a request's head, and of unsent bytes.
 const BUFFER_BYTES: usize = 16 << 10;
-/// After a failure to accept: too many open files, most likely.
+/// Pause after a failure to accept: most likely too many open files.
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub async fn serve(listener: TcpListener, local: SocketAddr, sampler: Arc<Sampler>) {

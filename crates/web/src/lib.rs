@@ -1,9 +1,9 @@
-//! A store looked at with a browser, and scraped for its metrics: HTTP on a loopback address.
+//! A web page and metrics of a store: HTTP on a loopback address.
 //!
-//! Everything here reads: no request changes anything. It must not know the engine, nor how numbers come to be, nor what
-//! is done with them: it gets them from a [`Source`], and hands them out as `cenote-telemetry` writes them.
-//! Whoever asks must be a user who may read the store, and must have asked for this machine (against DNS rebinding).
-//! Connections, memory for each, and the time that a slow one may take are bounded: this runs inside the daemon.
+//! Everything here is read-only: no request changes anything. This room must not know the engine, the origin of the
+//! numbers, or their use: it gets them from a [`Source`], and sends them in the formats of `cenote-telemetry`. A client
+//! must be a user who may read the store, and its request must name this machine as host (against DNS rebinding).
+//! Connections, memory for each, and the time of a slow client are bounded: this runs inside the daemon.
 
 mod answer;
 mod body;
@@ -21,17 +21,17 @@ use tokio::sync::oneshot;
 
 use sample::Sampler;
 
-/// Where the numbers come from.
+/// The source of the numbers.
 pub trait Source: Send + Sync {
     /// The store.
     fn store(&self) -> StoreId;
-    /// What it tells, with so many hot objects. May take its time; fails when the store is closed.
+    /// Its telemetry, with this many hot objects. May take some time; fails when the store is closed.
     fn telemetry(&self, hot: u32) -> Result<Telemetry>;
-    /// May this user look?
+    /// Returns true if this user may read the store.
     fn may_look(&self, uid: u32) -> bool;
 }
 
-/// A server. It ends when this is dropped.
+/// A server. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct Web {
     address: SocketAddr,
@@ -40,7 +40,7 @@ pub struct Web {
 }
 
 impl Web {
-    /// Serves on a loopback address (port 0: any that is free), from a thread of its own.
+    /// Serves on a loopback address (port 0: any free one), on a thread of its own.
     pub fn start(address: SocketAddr, source: Arc<dyn Source>) -> Result<Self> {
         let subject = || format!("web address {address}");
         if !address.ip().is_loopback() {
@@ -75,11 +75,11 @@ impl Web {
         let thread = std::thread::Builder::new().name("cenote-web".into()).spawn(run).map_err(failed)?;
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
-    /// Where it serves.
+    /// The address that it serves.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
-    /// What to open in a browser.
+    /// The URL for a browser.
     pub fn url(&self) -> String {
         format!("http://{}/", self.address)
     }

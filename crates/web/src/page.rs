@@ -1,4 +1,4 @@
-//! The files of the page, as they are in `page/`: no build step, nothing from elsewhere.
+//! The page's files, as they are in `page/`: no build step, no external resources.
 
 const FILES: &[(&str, &str, &[u8])] = &[
     ("/", "text/html; charset=utf-8", include_bytes!("../page/index.html")),
@@ -14,7 +14,7 @@ const FILES: &[(&str, &str, &[u8])] = &[
     ("/icon.svg", "image/svg+xml", include_bytes!("../page/icon.svg")),
 ];
 
-/// A file of the page: what it is, and its bytes.
+/// A file of the page: its media type and its bytes.
 pub fn file(path: &str) -> Option<(&'static str, &'static [u8])> {
     FILES.iter().find(|(name, ..)| *name == path).map(|(_, kind, bytes)| (*kind, *bytes))
 }

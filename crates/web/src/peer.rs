@@ -1,4 +1,5 @@
-//! Whose a connection is. Everybody on a machine can reach its loopback address; the kernel knows which user did.
+//! The owner of a connection. Everybody on a machine can reach its loopback address; the kernel knows which user
+//! did.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +22,7 @@ fn find(table: &str, from: SocketAddr, local: SocketAddr) -> Option<u32> {
     })
 }
 
-/// The address in words of this machine's byte order, then the port.
+/// The address in the kernel's format: words in this machine's byte order, then the port.
 fn as_kernel_writes(address: SocketAddr) -> String {
     let bytes: Vec<u8> = match address.ip() {
         IpAddr::V4(ip) => ip.octets().to_vec(),

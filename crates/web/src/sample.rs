@@ -1,4 +1,5 @@
-//! What the store tells, asked for no more often than it changes on a screen, however many look.
+//! Samples of a store's telemetry, no more often than a screen needs, however many clients there
+//! are.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,18 +10,18 @@ use tokio::sync::Mutex;
 
 use crate::Source;
 
-/// An answer serves all who ask within this time.
+/// An answer serves all requests within this time.
 const FRESH: Duration = Duration::from_millis(100);
-/// Hot objects asked for.
+/// Number of hot objects requested.
 const HOT: u32 = 40;
 
-/// One state of the store, as text too.
+/// A sample of the store, also as text.
 pub struct Sample {
     pub telemetry: Telemetry,
     pub json: Bytes,
 }
 
-/// Asks the source.
+/// Takes samples from the source.
 pub struct Sampler {
     source: Arc<dyn Source>,
     last: Mutex<Option<(Instant, Arc<Sample>)>>,
@@ -36,7 +37,7 @@ impl Sampler {
     pub fn may_look(&self, uid: u32) -> bool {
         self.source.may_look(uid)
     }
-    /// The store now, or a moment ago.
+    /// The present sample, or a recent one.
     pub async fn sample(&self) -> Result<Arc<Sample>> {
         let mut last = self.last.lock().await;
         if let Some((at, sample)) = &*last
