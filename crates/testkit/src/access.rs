@@ -1,4 +1,5 @@
-//! The data path of a simulated client: bytes into leased runs, and verified bytes out of extents.
+//! The data path of a simulated client: writes bytes into leased runs, and reads verified bytes from
+//! extents.
 
 use std::sync::Arc;
 
@@ -32,7 +33,8 @@ pub fn write_run(device: &dyn Device, id: DeviceId, offset: u64, bytes: &[u8]) -
     Ok(Extent::whole(id, offset, bytes.len() as u32, sums))
 }
 
-/// Reads an extent, whole checksum units at a time. `Err`: the device failed or a checksum does not match.
+/// Reads an extent, whole checksum units at a time. `Err` if the device failed or a checksum does not
+/// match.
 pub fn read_extent(device: &Arc<dyn Device>, extent: &Extent) -> Result<Vec<u8>, String> {
     let (skip, len, run_len) = (u64::from(extent.skip), u64::from(extent.len), u64::from(extent.run_len));
     if skip + len > run_len || len == 0 {
@@ -64,7 +66,7 @@ pub fn read_extent(device: &Arc<dyn Device>, extent: &Extent) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
-/// Reads compressed units from `first` on.
+/// Decompresses units from `first` on.
 fn unpack(
     device: &Arc<dyn Device>,
     extent: &Extent,

@@ -1,5 +1,5 @@
-//! An S3 service on this machine for tests: as much of the protocol as tiers need, and faults on command. It believes
-//! every signature. It must not know what the objects are.
+//! An S3 service on this machine for tests: the part of the protocol that tiers need, with faults on command. It
+//! accepts every signature. It must not know what the objects are.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How the service behaves.
+/// Behaviour of the service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mood {
-    /// It does what it is asked for.
+    /// Works normally.
     #[default]
     Well,
-    /// It answers everything with this status.
+    /// Answers everything with this status.
     Says(u16),
-    /// It takes requests and never answers.
+    /// Accepts requests and never answers.
     Silent,
-    /// It hangs up.
+    /// Closes the connection.
     HangsUp,
-    /// Each answer takes so long.
+    /// Delays each answer by this time.
     Slow(Duration),
 }
 
@@ -33,14 +33,14 @@ struct Inside {
     ends: AtomicBool,
 }
 
-/// The service. It ends when this is dropped.
+/// The service. It ends when this value is dropped.
 pub struct Bucket {
     inside: Arc<Inside>,
     address: SocketAddr,
 }
 
 impl Bucket {
-    /// Begins to serve on a free port of this machine.
+    /// Starts serving on a free port of this machine.
     pub fn serve() -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
@@ -57,15 +57,15 @@ impl Bucket {
         });
         Ok(Self { inside, address })
     }
-    /// Where it is.
+    /// The URL of the service.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
-    /// From now on it behaves like this.
+    /// Sets the behaviour from now on.
     pub fn set_mood(&self, mood: Mood) {
         *lock(&self.inside.mood) = mood;
     }
-    /// Requests so far.
+    /// Number of requests so far.
     pub fn requests(&self) -> u64 {
         self.inside.requests.load(Ordering::Relaxed)
     }
@@ -73,7 +73,7 @@ impl Bucket {
     pub fn keys(&self) -> Vec<String> {
         lock(&self.inside.objects).keys().cloned().collect()
     }
-    /// Somebody else changes an object, or makes or deletes one.
+    /// Changes, creates or deletes an object on behalf of a third party.
     pub fn meddle(&self, key: &str, change: impl FnOnce(Option<Vec<u8>>) -> Option<Vec<u8>>) {
         let mut objects = lock(&self.inside.objects);
         let before = objects.remove(key);
@@ -86,7 +86,7 @@ impl Bucket {
 impl Drop for Bucket {
     fn drop(&mut self) {
         self.inside.ends.store(true, Ordering::Relaxed);
-        let _ = TcpStream::connect(self.address); // so that it notices
+        let _ = TcpStream::connect(self.address); // wakes the accepting thread
     }
 }
 
@@ -101,10 +101,10 @@ struct Asked {
 
 struct Said {
     status: u16,
-    /// What `Content-Range` says.
+    /// Value of `Content-Range`.
     range: Option<String>,
     body: Vec<u8>,
-    /// `Content-Length`, if it is not that of the body.
+    /// Value of `Content-Length`, if it is not the body's length.
     len: Option<usize>,
 }
 
@@ -235,7 +235,7 @@ fn write_answer(mut stream: &TcpStream, said: &Said) -> std::io::Result<()> {
     stream.write_all(&said.body)
 }
 
-/// Text with `%20` and the like.
+/// Decodes percent-encoded text.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.bytes();

@@ -1,14 +1,14 @@
-//! Synthetic bytes: each write has an id, and every byte follows from the id and its position in the write, so that
-//! the oracle keeps ids instead of bytes and any misplaced, stale or torn byte shows.
+//! Synthetic bytes: each write has an id, and every byte follows from the id and its position in the write. So the
+//! oracle stores ids instead of bytes, and any misplaced, stale or torn byte is detected.
 
 use crate::rng::mix;
 
-/// Names the bytes of one write. Never reused within a run.
+/// Identifies the bytes of one write. Never reused within a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WriteId(pub u64);
 
 impl WriteId {
-    /// Bytes of writes with this bit can be compressed.
+    /// Writes with this bit have compressible bytes.
     pub const COMPRESSIBLE: u64 = 1 << 32;
 }
 
@@ -16,10 +16,11 @@ impl WriteId {
 #[inline]
 fn word(id: WriteId, index: u64) -> [u8; 8] {
     if id.0 & WriteId::COMPRESSIBLE != 0 {
-        // The id in the high and the position in the low bytes.
+        // The id in the high bytes, the position in the low ones.
         return ((mix(id.0) & !0xFFFF) | (index & 0xFFFF)).to_le_bytes();
     }
-    // The id in the high and the position in the low half, spread; the low bit is set so that no word is all zeros.
+    // The id in the high half, the position in the low half, mixed; the low bit is set so that no word is all
+    // zeros.
     (mix((id.0 << 40) ^ index.wrapping_mul(0x9E37_79B9_7F4A_7C15)) | 1).to_le_bytes()
 }
 
@@ -43,7 +44,7 @@ pub fn bytes(id: WriteId, from: u64, len: usize) -> Vec<u8> {
     buf
 }
 
-/// Where `found` first differs from the write's bytes from `from` on.
+/// Offset of the first difference between `found` and the write's bytes from `from` on.
 pub fn first_difference(id: WriteId, from: u64, found: &[u8]) -> Option<usize> {
     let mut at = 0usize;
     while at < found.len() {

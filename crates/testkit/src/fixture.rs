@@ -1,5 +1,5 @@
-//! A small store on real files, kept as it was written by an earlier version: what is in it, how it is made, and how it
-//! is checked. `docs/format.md` says when a new one is made.
+//! A small store on real files, kept as an earlier version wrote it: its content, how to make it, and how to check it.
+//! `docs/format.md` says when to make a new one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::content::{WriteId, bytes};
 const STORE: StoreId = StoreId(0x0f1e_2d3c_4b5a_6978_8796_a5b4_c3d2_e1f0);
 /// Records in the index of container `first`.
 const RECORDS: u64 = 300;
-/// The container of what is compressed, which stores of earlier versions do not have, and bytes of each of its objects.
+/// The container of compressed objects, which stores of earlier versions lack, and the size of each object.
 const PACKED: &str = "packed";
 const PACKED_BYTES: usize = 70_000;
-/// Files in the directory of a fixture.
+/// Files in a fixture's directory.
 const META: &str = "store";
 const MEMORY: &str = "memory";
 
-/// Tiers whose paths are relative to the fixture, wherever it was unpacked.
+/// Tiers whose paths are relative to the fixture, wherever it is unpacked.
 struct Below {
     inner: SystemDevices,
     dir: PathBuf,
@@ -141,7 +141,7 @@ impl Fixture {
         let extent = write_run(device.as_ref(), run.device, run.offset, &bytes(WriteId(write), 0, len));
         Ok(Update::Write { key, offset, extent: extent.expect("a write") })
     }
-    /// Makes an object, and moves it to the tier that compresses.
+    /// Makes an object, and moves it to the compressing tier.
     fn pack(&mut self, key: ObjectKey, number: u64) -> ModelResult<()> {
         self.apply(vec![Update::ObjectCreate { key, block_shift: 12 }])?;
         let write = self.staged(key, 0, WriteId::COMPRESSIBLE | number, PACKED_BYTES)?;
@@ -149,7 +149,7 @@ impl Fixture {
         let what = Arrange::Demote { to: Some("folder".into()) };
         self.ask(Request::Arrange { target: Box::new(ArrangeTarget::Object(key)), what, dry_run: false }).map(drop)
     }
-    /// The whole object as bytes.
+    /// The whole content of an object.
     fn read(&mut self, key: ObjectKey) -> ModelResult<Vec<u8>> {
         let lookup = Request::Lookup { key, offset: 0, len: u64::MAX, limit: u32::MAX };
         let Response::Lookup(lookup) = self.ask(lookup)? else { panic!("no extents") };
@@ -177,7 +177,7 @@ fn record(number: u64) -> (Vec<u8>, Vec<u8>) {
     (number.to_be_bytes().to_vec(), bytes(WriteId(1000 + number), 0, 1 + number as usize % 40))
 }
 
-/// Makes the store below `dir`, which is empty. What it holds is what [`check`] looks for.
+/// Makes the store below `dir`, which must be empty. [`check`] expects this content.
 pub fn make(dir: &Path) -> ModelResult<()> {
     let spec = |name: &str, kind, capacity_bytes| DeviceSpec {
         name: name.into(),
@@ -219,7 +219,8 @@ pub fn make(dir: &Path) -> ModelResult<()> {
     store.pack(object(packed, 1), 7)?;
     store.ask(Request::Checkpoint)?;
     store.pack(object(packed, 2), 8)?;
-    // From here on it is in the journal. An overwrite beside the old bytes, and a transaction over both containers.
+    // From here on the content is in the journal. An overwrite beside the old bytes, and a transaction over both
+    // containers.
     let over = store.staged(whole, 40_000, 4, 10_000)?;
     let other = object(second, u128::MAX - 5);
     let created = Update::ObjectCreate { key: other, block_shift: 24 };
@@ -229,16 +230,16 @@ pub fn make(dir: &Path) -> ModelResult<()> {
     store.apply(vec![Update::ContainerRename { id: second, label: "second".into() }])?;
     store.apply(vec![Update::ContainerDelete { id: gone }])?;
     store.ask(Request::Flush { target: FlushTarget::Store })?;
-    // After the last cut: power loss takes it back, and unpacking elsewhere looks like one.
+    // After the last cut: power loss takes it back, and unpacking elsewhere counts as one.
     let late = store.staged(whole, 0, 6, 2_000)?;
     store.apply(vec![late, Update::ObjectDelete { key: holes }])?;
     store.ask(Request::Lease { container: first, bytes: 8_192, run_min: 4_096, avoid: vec![], durability: None })?;
-    // The process dies here: nothing is closed in good order, but its locks go.
+    // Simulates the death of the process: nothing is closed cleanly, but its locks go.
     drop(store);
     Ok(())
 }
 
-/// Opens the store below `dir` and looks for everything that [`make`] put there; then writes to it and opens it again.
+/// Opens the store below `dir` and checks everything that [`make`] put there; then writes to it and opens it again.
 pub fn check(dir: &Path) -> Result<(), String> {
     let text = |error: cenote_model::Error| error.to_string();
     for round in 0..2 {
@@ -308,7 +309,7 @@ fn contents(store: &mut Fixture) -> Result<(), String> {
     same("records", &records.to_vec(), &wanted)
 }
 
-/// What is compressed, if the version knew how.
+/// Checks the compressed objects, if the version had them.
 fn packed(store: &mut Fixture) -> Result<(), String> {
     let text = |error: cenote_model::Error| error.to_string();
     let Ok((packed, _)) = store.by_label(PACKED) else { return Ok(()) };

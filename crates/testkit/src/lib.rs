@@ -1,9 +1,9 @@
-//! What Cenote is tested with: an oracle that knows which states are allowed after every kind of crash, a simulated
-//! world (devices, store directory, control table, clock) that fails on command, a simulator that drives the engine
-//! from a seed, and drivers that sweep faults and kill real processes.
+//! Test tools of Cenote: an oracle that knows which states are allowed after every kind of crash, a simulated world
+//! (devices, store directory, control table, clock) that fails on command, a simulator that drives the engine from
+//! a seed, and drivers that sweep faults and kill real processes.
 //!
-//! Development only: no other room may depend on it, and it must not know how the engine does anything, only what
-//! `docs/semantics.md` promises. A check here that needs engine internals belongs into the engine's own tests.
+//! Development only: no other room may depend on it, and it must not know how the engine works, only what
+//! `docs/semantics.md` promises. A check that needs engine internals belongs in the engine's own tests.
 
 pub mod access;
 pub mod bucket;

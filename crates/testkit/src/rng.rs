@@ -1,3 +1,3 @@
-//! The one source of randomness of every test here.
+//! The only source of randomness of these tests.
 
 pub use cenote_workload::rng::{Rng, mix};

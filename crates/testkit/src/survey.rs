@@ -1,5 +1,5 @@
-//! Reads everything that a store holds through an engine: the observation that the oracle judges, and which bytes of
-//! which device are in use.
+//! Reads the whole content of a store through an engine: the observation that the oracle judges, and the bytes of
+//! each device that are in use.
 
 use std::collections::BTreeMap;
 
@@ -12,30 +12,31 @@ use cenote_store::{Engine, Outcome, SessionId};
 use crate::access::read_extent;
 use crate::oracle::{Observed, ObservedContainer, ObservedObject, ObservedRecords};
 
-/// The object in which values of a container's records are that are not in memory.
+/// The object (value log) that holds those values of a container's records that are not in memory.
 pub const VALUE_LOG: ObjectId = ObjectId(u128::MAX);
 
-/// Bytes of a device that an extent is a view of.
+/// Bytes of a device that an extent views.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Used {
     /// The device.
     pub device: DeviceId,
-    /// Where the extent's bytes begin on it.
+    /// Start of the extent's bytes on it.
     pub offset: u64,
-    /// How many they are.
+    /// Their length.
     pub len: u64,
-    /// Where the whole run begins.
+    /// Start of the whole run.
     pub run_offset: u64,
-    /// How long it is.
+    /// Its length.
     pub run_len: u64,
-    /// How long a copy of its checksum units is that is not compressed.
+    /// Length of an uncompressed copy of its checksum units.
     pub plain_len: u64,
-    /// The container that it is of, or of a snapshot of which it is: these may share bytes.
+    /// The container that it belongs to, directly or by a snapshot: these may share bytes.
     pub family: ContainerId,
 }
 
 impl Used {
-    /// Begin and end of what must be kept on the device: whole checksum units, or nothing could be verified.
+    /// Begin and end of the bytes that the device must keep: whole checksum units, since smaller parts cannot be
+    /// verified.
     pub fn kept(&self) -> (u64, u64) {
         let unit = 1 << cenote_model::SUM_UNIT_SHIFT;
         let skip = self.offset - self.run_offset;
@@ -44,7 +45,7 @@ impl Used {
     }
 }
 
-/// All that a store holds.
+/// The content of a store.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
     /// For the oracle.
@@ -53,11 +54,11 @@ pub struct Survey {
     pub used: Vec<Used>,
     /// Why ranges were refused.
     pub refusals: Vec<String>,
-    /// Extents that are compressed where they are read.
+    /// Extents that are compressed in their place of reading.
     pub packed: u64,
 }
 
-/// Takes a survey, `page` entries at a time. `Err`: the store answered what it must not.
+/// Takes a survey, `page` entries at a time. `Err`: the store gave a wrong answer.
 pub fn survey(engine: &mut Engine, session: SessionId, page: u32) -> Result<Survey, String> {
     let mut surveyor = Surveyor { engine, session, page, family: ContainerId(0), survey: Survey::default() };
     let Response::Stats(stats) = surveyor.ask(Request::Stats)? else { return Err("no stats".into()) };
@@ -80,7 +81,7 @@ pub fn survey(engine: &mut Engine, session: SessionId, page: u32) -> Result<Surv
     Ok(survey)
 }
 
-/// Fails if two extents share bytes of a device that are not of a container and its snapshots.
+/// Fails if two extents share bytes of a device although they do not belong to a container and its snapshots.
 fn disjoint(used: &[Used]) -> Result<(), String> {
     let mut sorted = used.to_vec();
     sorted.sort_unstable();
@@ -95,13 +96,13 @@ fn disjoint(used: &[Used]) -> Result<(), String> {
     Ok(())
 }
 
-/// What a container or a snapshot holds.
+/// The content of a container or a snapshot.
 pub fn content(engine: &mut Engine, session: SessionId, id: ContainerId) -> Result<ObservedContainer, String> {
     let mut surveyor = Surveyor { engine, session, page: 1000, family: id, survey: Survey::default() };
     surveyor.content(id)
 }
 
-/// Bytes of each device that extents take, in the device's units.
+/// Bytes of extents on each device, in the device's units.
 pub fn used_bytes(survey: &Survey, engine: &Engine) -> BTreeMap<DeviceId, u64> {
     let mut sorted: Vec<(DeviceId, u64, u64)> =
         survey.used.iter().map(|used| (used.device, used.kept().0, used.kept().1)).collect();
@@ -141,7 +142,7 @@ impl Surveyor<'_> {
             Outcome::Ready(Response::Failed(error)) => Err(format!("{request:?} failed: {error:?}")),
             Outcome::Ready(response) => Ok(response),
             Outcome::Wait(ticket) if matches!(request, Request::Get { .. } | Request::Next { .. }) => {
-                // Values that are not in memory are read by jobs.
+                // Jobs read the values that are not in memory.
                 while let Some(job) = self.engine.next_job() {
                     self.engine.finish_job(job.run());
                     match self.engine.take_answer(ticket) {
@@ -178,7 +179,7 @@ impl Surveyor<'_> {
         self.survey.observed.containers.insert(info.id, found);
         Ok(())
     }
-    /// Objects and indices.
+    /// Reads objects and indices.
     fn content(&mut self, container: ContainerId) -> Result<ObservedContainer, String> {
         let mut found = ObservedContainer::default();
         let mut after: Option<ObjectId> = None;
@@ -199,7 +200,7 @@ impl Surveyor<'_> {
         self.indices(container, &mut found)?;
         Ok(found)
     }
-    /// What the values of records take that are not in memory. No list has it.
+    /// Reads the bytes of record values that are not in memory. No list contains their object.
     fn value_log(&mut self, container: ContainerId) -> Result<(), String> {
         let key = ObjectKey { container, object: VALUE_LOG };
         let request = Request::Lookup { key, offset: 0, len: OBJECT_BYTES_MAX, limit: 1 };
@@ -217,7 +218,7 @@ impl Surveyor<'_> {
                 return Err(format!("Lookup from {at} covers to {} only", lookup.covered_to));
             }
             for (offset, extent) in &lookup.extents {
-                // The last extent of a page may come again as the first of the next one.
+                // A page may begin with the last extent of the previous one.
                 if *offset >= at || at == 0 {
                     self.piece(&mut found, *offset, extent);
                 }
@@ -310,7 +311,7 @@ impl Surveyor<'_> {
     }
 }
 
-/// Compares what the store says it counted with what was found.
+/// Compares the store's counts with what was found.
 fn check_counts(id: ContainerId, found: &ObservedContainer, counted: (u64, u64, u64)) -> Result<(), String> {
     let records: usize = found.indices.values().map(BTreeMap::len).sum();
     let there = (found.objects.len() as u64, found.indices.len() as u64, records as u64);

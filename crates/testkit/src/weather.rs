@@ -1,5 +1,5 @@
-//! What befalls devices of a simulated world while the engine uses them: they go away, fill up, slow down, fail for a
-//! while or in places, or become shorter. It must not know what the bytes mean, nor who reads them.
+//! Faults of a simulated world's devices while the engine uses them: they vanish, fill up, slow down, fail for a
+//! while or in places, or become shorter. This module must not know what the bytes mean, nor who reads them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,25 +11,25 @@ use cenote_model::{DeviceId, Error, ErrorKind, Result};
 use crate::rng::Rng;
 use crate::world::Io;
 
-/// What is the matter with a device.
+/// A fault of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ill {
-    /// Every access fails, and it cannot be opened.
+    /// Every access fails, and the device cannot be opened.
     Away,
     /// Writes find no space.
     Full,
-    /// Each access takes so many nanoseconds.
+    /// Each access takes this many nanoseconds.
     Slow(u64),
-    /// So many of a thousand accesses fail.
+    /// This many of a thousand accesses fail.
     Flaky(u64),
-    /// What begins in `[from, to)` cannot be read.
+    /// Reads that begin in `[from, to)` fail.
     Unreadable(u64, u64),
-    /// It ends here: what reaches farther fails.
+    /// The device ends here: accesses beyond it fail.
     Short(u64),
 }
 
 impl Ill {
-    /// Something for a device of that size.
+    /// A random fault for a device of that size.
     pub fn draw(rng: &mut Rng, capacity_bytes: u64) -> Self {
         match rng.below(8) {
             0..=2 => Self::Away,
@@ -45,7 +45,7 @@ impl Ill {
     }
 }
 
-/// The weather over all devices of a world. Cheap to share.
+/// The faults of all devices of a world. Cheap to share.
 #[derive(Debug, Default)]
 pub struct Weather {
     ills: Mutex<BTreeMap<DeviceId, Ill>>,
@@ -56,40 +56,40 @@ pub struct Weather {
 }
 
 impl Weather {
-    /// Fine weather; slow devices move this clock.
+    /// No faults; slow devices will advance this clock.
     pub fn new(clock: Arc<MemClock>) -> Self {
         Self { clock: Some(clock), ..Self::default() }
     }
-    /// From now on this is the matter with a device.
+    /// Sets the fault of a device.
     pub fn befall(&self, id: DeviceId, ill: Ill, rng: Rng) {
         *lock(&self.rng) = Some(rng);
         lock(&self.ills).insert(id, ill);
     }
-    /// A device is well again.
+    /// Ends the fault of a device.
     pub fn heal(&self, id: DeviceId) {
         lock(&self.ills).remove(&id);
     }
-    /// What is the matter with a device.
+    /// The fault of a device.
     pub fn of(&self, id: DeviceId) -> Option<Ill> {
         lock(&self.ills).get(&id).copied()
     }
-    /// The devices that something is the matter with.
+    /// The devices with faults.
     pub fn ills(&self) -> Vec<(DeviceId, Ill)> {
         lock(&self.ills).iter().map(|(id, ill)| (*id, *ill)).collect()
     }
-    /// Accesses that failed because of it.
+    /// Number of accesses that failed because of faults.
     pub fn hits(&self) -> u64 {
         self.hits.load(Ordering::Relaxed)
     }
-    /// A device failed for a reason of its own.
+    /// Counts a device failure with another cause.
     pub(crate) fn note_hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
     }
-    /// While paused, accesses find what is on the media, whatever the weather.
+    /// While paused, accesses reach the media, whatever the faults.
     pub fn pause(&self, on: bool) {
         self.paused.store(on, Ordering::Relaxed);
     }
-    /// What an access meets.
+    /// The effect of the faults on an access.
     pub(crate) fn meet(&self, id: DeviceId, io: Io, subject: &str, offset: u64, len: u64) -> Result<()> {
         if self.paused.load(Ordering::Relaxed) {
             return Ok(());

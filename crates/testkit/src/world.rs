@@ -1,8 +1,8 @@
 //! A simulated world: devices, store directory, control table and clock in memory, which fail on command.
 //!
 //! Every I/O of the engine passes [`Faults`], which counts it and can make it fail, tear it, or let the process "die"
-//! there: from then on nothing the engine does has an effect, until the world is crashed and the store opened again.
-//! It must not know what the bytes mean.
+//! there: from then on the engine's actions have no effect, until the world is crashed and the store opened again.
+//! This module must not know what the bytes mean.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,12 +18,12 @@ use cenote_store::Seams;
 use crate::rng::Rng;
 use crate::weather::Weather;
 
-/// What kind of I/O it is.
+/// Kind of an I/O.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Io {
-    /// Opening or making a device.
+    /// Opening or creating a device.
     DeviceOpen,
-    /// Forgetting a device's files.
+    /// Removing a device's files.
     DeviceRemove,
     /// Reading from a device.
     DeviceRead,
@@ -31,9 +31,9 @@ pub enum Io {
     DeviceWrite,
     /// Making a device's writes durable.
     DeviceSync,
-    /// Telling a device what is free.
+    /// Discarding free space of a device.
     DeviceDiscard,
-    /// Making a log.
+    /// Creating a log.
     LogCreate,
     /// Opening a log.
     LogOpen,
@@ -77,53 +77,53 @@ pub struct Faults {
 
 enum Verdict {
     Go,
-    /// Fails; so many thousandths of the bytes are written nevertheless.
+    /// Fails; still writes this many thousandths of the bytes.
     Fail(Error, u64),
 }
 
 impl Faults {
-    /// I/Os so far.
+    /// Number of I/Os so far.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
-    /// I/Os that were made to fail so far.
+    /// Number of injected failures so far.
     pub fn injected(&self) -> u64 {
         self.injected.load(Ordering::Relaxed)
     }
-    /// The process dies at the I/O with this number.
+    /// Lets the process die at the I/O with this number.
     pub fn die_at(&self, number: u64, torn: Rng) {
         let mut plan = self.lock();
         plan.die_at = Some(number);
         plan.rng = Some(torn);
     }
-    /// True if it has died.
+    /// Returns true if the process has died.
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed)
     }
-    /// The I/Os numbered `[from, to)` fail (with `only`: those of one kind).
+    /// Lets the I/Os numbered `[from, to)` fail (with `only`: those of one kind).
     pub fn fail(&self, from: u64, to: u64, only: Option<Io>, torn: Rng) {
         let mut plan = self.lock();
         plan.fail = Some((from, to));
         plan.only = only;
         plan.rng = Some(torn);
     }
-    /// From now on each I/O fails with this probability.
+    /// Lets each I/O fail with this probability from now on.
     pub fn fail_at_random(&self, permille: u64, rng: Rng) {
         let mut plan = self.lock();
         plan.permille = permille;
         plan.rng = Some(rng);
     }
-    /// Nothing fails any more, and what had died lives.
+    /// Ends all failures, and revives the process.
     pub fn heal(&self) {
         let log = self.lock().log.take();
         *self.lock() = Plan { log, ..Plan::default() };
         self.dead.store(false, Ordering::Relaxed);
     }
-    /// I/Os are let through uncounted while paused: those of the test itself.
+    /// While paused, I/Os pass uncounted: those of the test itself.
     pub fn pause(&self, on: bool) {
         self.paused.store(on, Ordering::Relaxed);
     }
-    /// From now on the kind of each I/O is kept for [`Faults::recorded`].
+    /// Records the kind of each I/O from now on, for [`Faults::recorded`].
     pub fn record(&self) {
         self.lock().log = Some(Vec::new());
     }
@@ -172,7 +172,7 @@ impl Faults {
             Verdict::Fail(error, _) => Err(error),
         }
     }
-    /// A change that takes effect whole or not at all; what fails may have taken effect.
+    /// An atomic change; a failed one may have taken effect.
     fn change<T>(&self, io: Io, subject: &str, change: impl FnOnce() -> Result<T>) -> Result<T> {
         match self.enter(io, subject) {
             Verdict::Go => change(),
@@ -184,7 +184,7 @@ impl Faults {
             }
         }
     }
-    /// A sync; what fails may have dropped what it was to bring on media.
+    /// A sync; a failed one may have dropped the bytes that it should have made durable.
     fn sync(&self, io: Io, subject: &str, sync: impl FnOnce() -> Result<()>, drop: impl FnOnce()) -> Result<()> {
         match self.enter(io, subject) {
             Verdict::Go => sync(),
@@ -196,7 +196,7 @@ impl Faults {
             }
         }
     }
-    /// A write that may be torn: what fails may have written a prefix.
+    /// A write that may be torn: a failed one may have written a prefix.
     fn write(&self, io: Io, subject: &str, bytes: &[u8], write: impl Fn(&[u8]) -> Result<()>) -> Result<()> {
         match self.enter(io, subject) {
             Verdict::Go => write(bytes),
@@ -226,16 +226,16 @@ pub struct World {
     pub clock: Arc<MemClock>,
     /// Its faults.
     pub faults: Arc<Faults>,
-    /// What befalls its devices.
+    /// The faults of its devices.
     pub weather: Arc<Weather>,
-    /// The object service that its buckets are in.
+    /// The object service of its buckets.
     pub service: FakeService,
     /// Bytes in each segment of its devices.
     pub segment_bytes: u64,
 }
 
 impl World {
-    /// A world without a store; segments of its devices have so many bytes, its control table so many words.
+    /// A world without a store; `segment_bytes` for its devices, `words` version words in its control table.
     pub fn new(segment_bytes: u64, words: usize) -> Self {
         let clock: Arc<MemClock> = Arc::default();
         Self {
@@ -249,7 +249,7 @@ impl World {
             segment_bytes,
         }
     }
-    /// What the engine sees of it.
+    /// The world as the engine sees it.
     pub fn seams(&self) -> Seams {
         Seams {
             meta: Arc::new(FaultyMeta { inner: self.meta.clone(), faults: Arc::clone(&self.faults) }),
@@ -263,12 +263,12 @@ impl World {
             control: Arc::clone(&self.control) as Arc<_>,
         }
     }
-    /// The engine's process dies: memory, files and control table stay.
+    /// Lets the engine's process die: memory, files and control table stay.
     pub fn kill(&self) {
         self.devices.kill();
         self.meta.kill();
     }
-    /// The machine loses power.
+    /// Lets the machine lose power.
     pub fn power_loss(&self, keep: Keep) {
         self.devices.power_loss(keep);
         self.meta.power_loss(keep);
@@ -284,7 +284,7 @@ struct FaultyDevices {
 }
 
 impl FaultyDevices {
-    /// Buckets: every request is made by who needs it, and none twice.
+    /// Buckets without background threads and without retries.
     fn buckets(&self) -> impl Devices + use<> {
         let service = self.service.clone();
         let patience = Patience { tries: 1, pause: Duration::ZERO, total: Duration::from_mins(1) };
@@ -338,7 +338,7 @@ impl FaultyDevice {
     fn meet(&self, io: Io, offset: u64, len: u64) -> Result<()> {
         self.weather.meet(self.of.1, io, &self.name, offset, len)
     }
-    /// What a service refuses counts as weather.
+    /// A refusal by the service counts as weather.
     fn served<T>(&self, result: Result<T>) -> Result<T> {
         if self.is_object && result.is_err() {
             self.weather.note_hit();
@@ -368,7 +368,7 @@ impl Device for FaultyDevice {
         self.faults.write(Io::DeviceWrite, &self.name, bytes, write)
     }
     fn sync(&self) -> Result<()> {
-        // A bucket's device keeps what could not be sent, as long as its process lives.
+        // A bucket's device keeps unsent bytes as long as its process lives.
         let drop = || self.media.forget_unsynced(self.of.0, self.of.1);
         if let Err(error) = self.meet(Io::DeviceSync, 0, 0) {
             drop();
@@ -380,7 +380,7 @@ impl Device for FaultyDevice {
         self.faults.gate(Io::DeviceDiscard, &self.name)?;
         self.meet(Io::DeviceDiscard, offset, len)?;
         self.inner.discard(offset, len)?;
-        // Whoever still needs these bytes shall notice.
+        // Overwrite the bytes, so that whoever still needs them notices.
         if self.is_object { Ok(()) } else { self.inner.write_at(offset, &vec![0xDD; len as usize]) }
     }
     fn retain(&self, live: &mut dyn Iterator<Item = (u64, u64)>) -> Result<()> {

@@ -1,4 +1,4 @@
-//! A short share of `make chaos`: tiers that vanish, fill, fail and shrink while things move between them.
+//! A short part of `make chaos`: tiers that vanish, fill, fail and shrink while data move between them.
 #![cfg(feature = "crash")]
 
 use std::process::Command;

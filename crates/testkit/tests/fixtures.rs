@@ -1,4 +1,4 @@
-//! Stores written by earlier versions are read, and stores of later versions are refused and left as they are.
+//! Stores written by earlier versions are readable; stores of later versions are refused and left unchanged.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ impl Unpacked {
         while let Some(dir) = open.pop() {
             for entry in std::fs::read_dir(dir).unwrap().flatten() {
                 let path = entry.path();
-                // Shared memory is the process's, not the store's.
+                // Shared memory belongs to the process, not to the store.
                 if path.is_dir() && !path.ends_with("memory") {
                     open.push(path);
                 } else if path.is_file() {
@@ -70,7 +70,7 @@ fn what_the_present_version_writes_is_what_is_looked_for() {
     fixture::check(&dir.0).unwrap();
 }
 
-/// Each file with a version in it, that version raised and its checksum right.
+/// For each file with a version in it: the version raised, with a valid checksum.
 #[test]
 fn later_versions_are_refused_and_nothing_is_changed() {
     let file = fixtures().pop().unwrap();
@@ -80,7 +80,7 @@ fn later_versions_are_refused_and_nothing_is_changed() {
         let name = |path: &&PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(part);
         let path = files.keys().rfind(name).unwrap_or_else(|| panic!("no {part}"));
         let mut bytes = files[path].clone();
-        bytes[8] = u8::MAX; // one more may be a version that is known
+        bytes[8] = u8::MAX; // one more may be a known version
         let (sum_at, head) = if at_12 {
             (
                 12,

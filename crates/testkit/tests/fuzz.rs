@@ -1,5 +1,5 @@
-//! Every decoder of untrusted bytes with a bounded number of mutated inputs. `CENOTE_SEED` replays a run; `make fuzz`
-//! goes deeper.
+//! Runs a bounded number of mutated inputs through every decoder of untrusted bytes. `CENOTE_SEED` replays a run;
+//! `make fuzz` goes deeper.
 #![cfg(feature = "fuzz")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use cenote_testkit::fuzz::TARGETS;
 
-/// For each target; those that open a store each time get through some thousand inputs in it.
+/// Time for each target: enough for some thousand inputs of a target that opens a store each time.
 const LIMIT: Duration = Duration::from_millis(600);
-/// So many a target gets through at least, however busy the machine is.
+/// Least number of inputs for a target, however busy the machine is.
 const INPUTS_MIN: u64 = 100;
 
 #[test]

@@ -1,5 +1,5 @@
-//! Real tiers under a real daemon that vanish, fill up, refuse or slow down: what has another place stays readable, errors
-//! name tier and cause, and the daemon lives on. No call may take longer than [`PATIENCE`].
+//! Real tiers under a real daemon that vanish, fill up, refuse or slow down: data with another place stay readable,
+//! errors name tier and cause, and the daemon lives on. No call may take longer than [`PATIENCE`].
 #![cfg(feature = "crash")]
 
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use cenote_model::{Arrange, ArrangeTarget, DeviceKind, DeviceSpec, ObjectId, Sto
 use cenote_testkit::bucket::{Bucket, Mood};
 use cenote_testkit::content::{WriteId, bytes};
 
-/// A service is tried six times within 60 s; whoever waits for it is told then.
+/// A request to a service is tried six times within 60 s; then whoever waits for it gets the error.
 const PATIENCE: Duration = Duration::from_secs(30);
 const MIB: u64 = 1 << 20;
 
-/// A store in a directory of its own, its daemon, and a client.
+/// A store in its own directory, its daemon, and a client.
 struct Place {
     dir: PathBuf,
     daemon: Child,
@@ -74,7 +74,7 @@ impl Place {
     fn container(&self) -> &Container {
         &self.client.as_ref().unwrap().1
     }
-    /// Object `id` with the bytes of write `id`.
+    /// Writes object `id` with the bytes of write `id`.
     fn put(&self, id: u64, len: usize) {
         self.try_put(id, len).unwrap();
     }
@@ -116,7 +116,7 @@ impl Place {
         let ended = self.daemon.try_wait().unwrap();
         assert!(ended.is_none(), "the daemon ended: {ended:?}");
     }
-    /// Another daemon takes the store over, after something was done to it at rest.
+    /// Hands the store to another daemon, with `meanwhile` applied to the store at rest.
     fn restart(&mut self, meanwhile: impl FnOnce(&Path)) {
         self.client = None;
         self.stop();
@@ -182,12 +182,12 @@ fn what_is_on_a_tier_that_is_cut_off_is_read_from_its_copy() {
     let text = error.to_string();
     assert!(text.contains("fast") && text.contains("no copy on another tier"), "{text}");
     assert!(!error.next_step().is_empty(), "{text}");
-    // Every reader finds it there from now on, and new data find another tier.
+    // Every reader finds it there from now on, and new data go to another tier.
     assert!(place.is_whole(1, 700_000).unwrap());
     place.put(3, 200_000);
     assert!(place.is_whole(3, 200_000).unwrap());
     place.assert_alive();
-    // Opened again without that tier, the same is there.
+    // Reopened without that tier, the store has the same content.
     place.restart(|_| {});
     assert!(place.is_whole(1, 700_000).unwrap() && place.is_whole(3, 200_000).unwrap());
     let error = place.is_whole(2, 300_000).unwrap_err();
@@ -204,12 +204,12 @@ fn a_directory_that_is_removed_and_comes_back() {
     place.put(2, 500_000);
     place.flush().unwrap();
     place.demote("slow");
-    // While it is open its files live on without a name.
+    // While the store is open, the tier's open files work without a name.
     std::fs::rename(dir.join("slow"), dir.join("elsewhere")).unwrap();
     assert!(place.is_whole(1, 500_000).unwrap());
     place.promote("ram");
     place.assert_alive();
-    // Opened without it: memory, which survives, has the bytes; the tier says what is wrong.
+    // Opened without the tier: memory, which survives, has the bytes; the tier reports what is wrong.
     place.restart(|_| {});
     assert!(place.note("slow").contains("slow"), "{}", place.note("slow"));
     assert!(place.is_whole(1, 500_000).unwrap() && place.is_whole(2, 500_000).unwrap());
@@ -233,7 +233,7 @@ fn a_file_system_that_is_full() {
     const LEN: usize = 8_000_000;
     let dir = Place::dir("full");
     let Some(mount) = Mount::new(&dir, 700) else { return };
-    // The tier makes files of 256 MiB: there is room for one, and for two without the ballast.
+    // The tier creates files of 256 MiB: there is room for one, and for two without the ballast.
     let ram = spec("ram", DeviceKind::SharedMemory, "", 64 * MIB);
     let devices = vec![ram, spec("slow", DeviceKind::Directory, mount.at.join("slow"), 1024 * MIB)];
     let mut place = Place::new(dir.clone(), devices);
@@ -295,7 +295,7 @@ fn a_service_that_refuses_or_hangs_up() {
             std::thread::sleep(Duration::from_millis(200));
         }
     }
-    // What is only there, while it does not answer.
+    // Bytes that are only there, while the service does not answer.
     place.demote("cold");
     bucket.set_mood(Mood::Says(503));
     let error = place.is_whole(1, 800_000).unwrap_err();
@@ -338,7 +338,7 @@ fn a_bucket_that_others_delete_from() {
     place.assert_alive();
 }
 
-/// Takes as long as people wait: a service that takes requests and says nothing. Run by `make chaos`.
+/// Takes as long as the time-outs: a service that accepts requests and never answers. Run by `make chaos`.
 #[test]
 #[ignore = "takes two minutes"]
 fn a_service_that_says_nothing_holds_nobody_for_ever() {
@@ -359,7 +359,7 @@ fn a_service_that_says_nothing_holds_nobody_for_ever() {
     place.assert_alive();
 }
 
-/// A small file system of its own.
+/// A small file system for a test.
 struct Mount {
     at: PathBuf,
 }

@@ -1,5 +1,5 @@
-//! The engine dies at every I/O of an opening after a power loss, alone or with the power once more: the next opening
-//! must come to the same store as one that nothing disturbs.
+//! The engine dies at every I/O of an opening after a power loss, with or without another power loss: the next
+//! opening must reach the same store as an undisturbed one.
 
 use cenote_device::mem::Keep;
 use cenote_store::{Engine, SessionInfo};
@@ -13,9 +13,9 @@ use cenote_testkit::survey::survey;
 enum Then {
     /// Only its process died.
     Death,
-    /// The power went too, and what was not synced with it.
+    /// The power failed too, and unsynced bytes were lost.
     Power(Keep),
-    /// Its process died, and the power goes within the next opening, at the I/O of this number.
+    /// Its process died, and the power fails during the next opening, at the I/O of this number.
     DeathAndPower(u64),
 }
 
@@ -40,7 +40,7 @@ fn look(engine: &mut Engine) -> Observed {
     survey(engine, session, 100).unwrap().observed
 }
 
-/// Dies at the I/O numbered `at` of the opening. `None`: there is no such I/O.
+/// Dies at the I/O numbered `at` of the opening. `None` if there is no such I/O.
 fn opened_after(seed: u64, keep: Keep, at: u64, then: Then) -> Option<Observed> {
     let prepared = prepare(seed, 90, false).unwrap();
     let world = &prepared.world;

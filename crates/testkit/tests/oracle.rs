@@ -40,7 +40,7 @@ fn apply(oracle: &mut Oracle, changes: Vec<Change>, acked: bool) -> usize {
     entry
 }
 
-/// What a store in this state would show.
+/// The observation of a store in this state.
 fn observe(state: &State) -> Observed {
     let mut observed = Observed::default();
     for (id, container) in &state.containers {
@@ -65,7 +65,7 @@ fn observe(state: &State) -> Observed {
     observed
 }
 
-/// States after 0, 1, 2, … of the changes, beside an oracle that knows all of them.
+/// States after 0, 1, 2, … of the changes, and an oracle that knows all of them.
 fn run(durability: Durability, acked: &[bool]) -> (Oracle, Vec<Observed>) {
     let mut oracle = Oracle::new();
     make(&mut oracle, A, durability);
@@ -93,7 +93,7 @@ fn power_loss_keeps_what_was_flushed_or_sync() {
     oracle.flushed(Some(A), 2);
     for (kept, observed) in states.iter().enumerate() {
         let verdict = oracle.clone().after_power_loss(observed);
-        // Two entries: the making of the container, and the first write.
+        // Two entries: the creation of the container, and the first write.
         assert_eq!(verdict.is_ok(), kept >= 1, "{kept} updates: {verdict:?}");
     }
     assert!(oracle.after_power_loss(&Observed::default()).is_err(), "a flushed container is gone");
@@ -145,7 +145,7 @@ fn independent_containers_may_go_back_by_different_amounts() {
     let mut mixed = observe(oracle.current());
     mixed.containers.insert(A, before.containers[&A].clone());
     assert!(oracle.clone().after_power_loss(&mixed).is_ok());
-    // But not into a state that never was.
+    // But not into a state that never existed.
     let object = mixed.containers.get_mut(&A).and_then(|c| c.objects.get_mut(&ObjectId(1))).expect("it is there");
     object.size = 7;
     assert!(oracle.after_power_loss(&mixed).is_err());
@@ -164,7 +164,7 @@ fn scratch_objects_with_bytes_may_be_gone_and_others_may_not() {
     assert!(oracle.after_power_loss(&observed).is_err());
 }
 
-/// Random histories: each prefix that respects the floors is accepted, and the oracle goes on from it.
+/// Random histories: each prefix that respects the floors is accepted, and the oracle continues from it.
 #[test]
 fn random_prefixes_are_accepted_and_become_the_base() {
     for seed in 0..100 {

@@ -27,8 +27,8 @@ fn a_seed_takes_the_same_steps_twice() {
     }
 }
 
-/// Seeds that found something once: moves to a tier that was removed meanwhile; a write at which the daemon died, behind
-/// one of the engine's own; a label that had gone back.
+/// Seeds that once found a defect: moves to a tier that was removed meanwhile; a write at which the daemon died, behind
+/// one of the engine's own; a label that had been restored.
 #[test]
 fn seeds_that_found_something_pass() {
     for seed in [7516, 25_514, 91_893, 120_331, 143_626, 155_162, 39_448, 208_849, 235_661, 239_975, 319_916] {
@@ -38,9 +38,9 @@ fn seeds_that_found_something_pass() {
     }
 }
 
-/// The same with weather: a tier that is emptied and never was, since its pinned bytes could be read only there, since a cut
-/// that failed took each turn of the moves away, or since a cut of deleted containers was tried without a rest; a copy that
-/// came to lie where it was copied from; two copies of shared bytes, which are none too many.
+/// Seeds that once found a defect with weather: a tier that was never empty, since its pinned bytes could be read only
+/// there, since a failed cut took each turn of the moves, or since a cut of deleted containers was retried without a
+/// pause; a copy that came to lie where it was copied from; two copies of shared bytes, which are not too many.
 #[test]
 fn seeds_that_found_something_in_bad_weather_pass() {
     let hung = [10_852, 12_088, 12_864, 37_540, 56_367, 64_918, 73_024, 121_982, 122_091, 135_327, 141_593, 147_178];

@@ -1,7 +1,8 @@
-//! Moves between real tiers, with a daemon that dies at every step:
-//! `chaos [--stride N] [--seconds N] [--seed N] [--dir DIR] [--quiet]`
+//! Tests moves between real tiers, with a daemon that dies at every
+//! step: `chaos [--stride N] [--seconds N] [--seed N] [--dir DIR]
+//! [--quiet]`
 //!
-//! The same program is also the daemon (`serve …`).
+//! The same program also runs as the daemon (`serve …`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,7 +54,7 @@ fn options(words: &[String]) -> Result<Options, String> {
     Ok(options)
 }
 
-/// Runs itself with what daemons need in the environment.
+/// Runs itself with the environment that daemons need.
 fn again(words: &[String], options: &Options) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     let (name, arm) = environment(&options.dir);

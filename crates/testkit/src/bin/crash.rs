@@ -1,6 +1,7 @@
 //! The crash test: `crash [--kills N] [--seconds N] [--clients N] [--seed N] [--dir DIR] [--quiet]`
 //!
-//! The same program is also the clients (`client …`) and the daemon that they start (`serve …`).
+//! The same program also runs as the clients (`client …`) and the daemon that they start (`serve
+//! …`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs itself with the daemon's program in the environment.
+/// Runs itself with the path of the daemon's program in the environment.
 fn again(words: &[String]) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     let status = std::process::Command::new(&program).args(words).env("CENOTE_BIN", &program).status();

@@ -1,5 +1,6 @@
-//! Makes the store that a later version must still read: `fixture make FILE.tar.gz`; or checks one: `fixture check
-//! FILE.tar.gz`. Made once for each version of the format (`docs/format.md`), and never changed afterwards.
+//! Makes a store that later versions must still read, with `fixture make FILE.tar.gz`, or checks one, with
+//! `fixture check FILE.tar.gz`. A fixture is made once for each version of the format (`docs/format.md`) and never
+//! changed.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -29,7 +30,7 @@ fn make(file: &Path) -> Result<(), String> {
     }
     in_directory(|dir| {
         fixture::make(dir).map_err(|error| error.to_string())?;
-        // Shared memory does not travel.
+        // Shared memory is not portable.
         let _ = std::fs::remove_dir_all(dir.join("memory"));
         tar(&["--sparse", "--sort=name", "--owner=0", "--group=0", "--mtime=@0", "-czf"], file, dir, &["."])
     })

@@ -1,5 +1,6 @@
-//! Seeded mutations of valid inputs for every decoder: `fuzz [--target NAME] [--seconds N] [--seed N]`; and for
-//! libFuzzer `fuzz seeds DIR`, which writes valid inputs into a directory for each target, and `fuzz list`.
+//! Runs seeded mutations of valid inputs through every decoder: `fuzz [--target NAME] [--seconds N] [--seed N]`.
+//! For libFuzzer, `fuzz seeds DIR` writes valid inputs for each target into a directory, and `fuzz list` lists the
+//! targets.
 //!
 //! An input that makes a target fail is written to `target/fuzz-<name>-<n>`; `fuzz replay NAME FILE` runs it again.
 
@@ -14,7 +15,7 @@ use cenote_testkit::fuzz::{TARGETS, Target, target};
 
 const USAGE: &str = "usage: fuzz [--target NAME] [--seconds N] [--seed N] | list | seeds DIR | replay NAME FILE";
 
-/// Where the last panic was, and what it said.
+/// Location and message of the last panic.
 static PLACE: Mutex<(String, String)> = Mutex::new((String::new(), String::new()));
 
 fn main() -> ExitCode {
@@ -85,7 +86,7 @@ fn run(options: &[&str]) -> Result<(), String> {
     if failures == 0 { Ok(()) } else { Err(format!("{failures} places fail; see target/fuzz-*")) }
 }
 
-/// Goes on after failures, and shows each place once.
+/// Continues after failures; reports each location once.
 fn one(target: &Target, seed: u64, limit: Duration) -> usize {
     let begin = Instant::now();
     let mut places: BTreeMap<String, (u64, String)> = BTreeMap::new();

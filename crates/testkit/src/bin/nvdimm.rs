@@ -1,10 +1,9 @@
-//! Persistent memory that loses its power: what `scripts/nvdimm.py` runs in a virtual machine with an emulated NVDIMM.
+//! Persistent memory under power loss: `scripts/nvdimm.py` runs this in a virtual machine with an emulated NVDIMM.
 //!
-//! `nvdimm suite FILE SEED`: the conformance suite of devices on a tier there, which must be DAX.
-//! `nvdimm cycle DIR FILE SEED`: makes or opens a store in DIR with its only tier in FILE, checks what it holds, and
-//! goes on writing until the power goes. It tells on standard output what is there (`HAVE n`) and, after each
-//! acknowledged object, `ACK n`: all that was ever told of must be there next time.
-//! `nvdimm serve DIR`: the daemon that `cycle` starts.
+//! `nvdimm suite FILE SEED`: the conformance suite of devices on a tier there, which must be DAX. `nvdimm cycle DIR
+//! FILE SEED`: creates or opens a store in DIR with its only tier in FILE, checks its content, and continues writing
+//! until the power goes. It prints what exists (`HAVE n`) and, after each acknowledged object, `ACK n`: everything
+//! reported must exist next time. `nvdimm serve DIR`: the daemon that `cycle` starts.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -19,10 +18,10 @@ use cenote_testkit::rng::{Rng, mix};
 
 type Check<T> = Result<T, String>;
 
-/// Objects are of this length at most: some within a page, some over several huge ones.
+/// Upper bound of an object's length: some lie within a page, some span several huge ones.
 const OBJECT_BYTES_MAX: u64 = 5 << 20;
 const TIER_BYTES: u64 = 256 << 20;
-/// Objects that are kept; older ones are written over, so that space is used again.
+/// Number of objects kept; older ones are overwritten, so that space is reused.
 const KEPT: u64 = 24;
 
 fn main() -> ExitCode {
@@ -70,7 +69,7 @@ fn spec(path: &Path, capacity_bytes: u64) -> DeviceSpec {
     }
 }
 
-/// What is asked of every device, here of one on DAX.
+/// The device conformance suite, on DAX.
 fn suite(file: &Path, seed: u64) -> Check<()> {
     let (devices, spec) = (SystemDevices::default(), spec(file, 20 << 20));
     conformance::devices(&devices, &spec, seed);
@@ -78,7 +77,7 @@ fn suite(file: &Path, seed: u64) -> Check<()> {
     let segment = opened.device.segment(0).map_err(text)?.ok_or("no segment")?;
     let io = cenote_device::SegmentIo::new(segment, true, "the segment").map_err(text)?;
     must_be_dax(file, &opened.device.note())?;
-    // Every alignment of a range among cache lines can be written back.
+    // Ranges of every alignment to cache lines can be written back.
     let map = io.map().ok_or("no mapping")?;
     for (offset, len) in [(0, 0), (0, 1), (1, 63), (63, 2), (4095, 4099), (0, 3 << 20)] {
         map.copy_in(offset, &vec![7; len]).then_some(()).ok_or("no room in the mapping")?;
@@ -103,7 +102,7 @@ fn suite(file: &Path, seed: u64) -> Check<()> {
     Ok(())
 }
 
-/// An error unless the device says so and the kernel says that this process maps the file with `MAP_SYNC`.
+/// Fails unless the device reports DAX and the kernel reports that this process maps the file with `MAP_SYNC`.
 fn must_be_dax(file: &Path, note: &str) -> Check<()> {
     if !note.starts_with("DAX") {
         return Err(format!("the tier is not DAX: {note}"));
@@ -121,7 +120,7 @@ fn must_be_dax(file: &Path, note: &str) -> Check<()> {
     Err(format!("{} is not mapped with MAP_SYNC", file.display()))
 }
 
-/// Which bytes object `n` has, and how many.
+/// The write id and length of object `n`.
 fn shape(seed: u64, n: u64) -> (WriteId, usize) {
     (WriteId(n), 1 + Rng::new(mix(seed ^ mix(n))).size(OBJECT_BYTES_MAX) as usize)
 }
@@ -182,7 +181,7 @@ fn cycle(dir: &Path, file: &Path, seed: u64) -> Check<()> {
     Ok(())
 }
 
-/// Whether object `n` is there whole; an error if it is anything but that or empty.
+/// Returns whether object `n` exists whole; fails if it is neither whole nor empty.
 fn is_there(container: &Container, seed: u64, n: u64) -> Check<bool> {
     let object = container.object(ObjectId(u128::from(n)));
     let size = match object.stat() {
@@ -205,7 +204,7 @@ fn is_there(container: &Container, seed: u64, n: u64) -> Check<bool> {
     }
 }
 
-/// All objects that are there are whole; the number after the last one.
+/// Checks that all existing objects are whole; returns the number after the last one.
 fn check(sync: &Container, flushed: &Container, seed: u64) -> Check<u64> {
     let mut last = None;
     for container in [sync, flushed] {

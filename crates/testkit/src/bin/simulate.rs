@@ -1,4 +1,4 @@
-//! Runs the engine under simulation from many seeds, or replays one.
+//! Runs the engine under simulation for many seeds, or replays one seed.
 //!
 //! `simulate [--weather] [--seeds N] [--from SEED] [--threads N] [--keep-going] [--seconds N]` or
 //! `simulate [--weather] --seed SEED [--trace]`; with `--weather` devices vanish, fill, fail and shrink while things move.

@@ -1,5 +1,5 @@
-//! Moves between real tiers with a real daemon that dies at every step of them: afterwards every byte is there, nothing is
-//! kept twice, and the move can be done again.
+//! Moves between real tiers with a real daemon that dies at every step: afterwards every byte exists, nothing is stored
+//! twice, and the move can be repeated.
 
 mod moves;
 mod steps;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub use moves::{Options, Tally, run};
 
-/// The daemon that the driver's client starts: `serve DIR`, whatever other words the client gives.
+/// The daemon that the driver's client starts: `serve DIR`; other arguments of the client are ignored.
 pub fn serve_main(words: &[String]) -> Result<(), String> {
     let dir = words.iter().find(|word| !word.starts_with('-')).ok_or("serve DIR")?;
     let options = cenote_server::daemon::DaemonOptions {
@@ -22,12 +22,12 @@ pub fn serve_main(words: &[String]) -> Result<(), String> {
     cenote_server::daemon::run(Path::new(dir), &options).map_err(|e| e.to_string())
 }
 
-/// The environment that daemons of a driver must have, and the file through which it tells them when to die.
+/// The environment that a driver's daemons need: the variable, and the file that tells them when to die.
 fn arm_file(dir: &Path) -> (&'static str, PathBuf) {
     (steps::ARM, dir.with_extension("arm"))
 }
 
-/// The same for the program that starts itself anew with it.
+/// The same environment for the program that restarts itself with it.
 pub fn environment(dir: &Path) -> (&'static str, PathBuf) {
     arm_file(dir)
 }

@@ -14,43 +14,43 @@ use crate::bucket::Bucket;
 use crate::content::{self, WriteId};
 use crate::rng::Rng;
 
-/// How long, and where.
+/// Settings of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which bytes and lengths; and, if not every step is tried, which.
+    /// Selects bytes and lengths; and the steps, if not every step is tried.
     pub seed: u64,
     /// Tries every `stride`-th step of each move.
     pub stride: u64,
-    /// Stops after so long.
+    /// Stops after this time.
     pub limit: Duration,
-    /// Where the store is to be; made, and removed if all went well.
+    /// Directory of the store; created, and removed if no failure was found.
     pub dir: PathBuf,
-    /// Say what happens.
+    /// Prints progress.
     pub verbose: bool,
 }
 
-/// What a run did.
+/// Results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Daemons that died within a move.
+    /// Daemons that died during a move.
     pub deaths: u64,
     /// Kinds of moves of which every step (every `stride`-th) was tried.
     pub kinds: u64,
-    /// Comparisons of all bytes and of all space.
+    /// Comparisons of all bytes and all space.
     pub comparisons: u64,
-    /// Longest time in which a move with a death in it came to its end.
+    /// Longest time from the start of a move with a death to its end.
     pub longest: Duration,
-    /// What was lost, doubled or stuck.
+    /// Bytes that were lost or stored twice, and moves that hung.
     pub failures: Vec<String>,
 }
 
 type Check<T = ()> = Result<T, String>;
 
-/// No move takes longer, deaths and new daemons included.
+/// Upper bound of a move's time, including deaths and new daemons.
 const PATIENCE: Duration = Duration::from_secs(20);
 const OBJECTS: u64 = 3;
 
-/// A move, from a state that `prepare` makes.
+/// A move, from a state that `prepare` sets up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Flush,
@@ -81,7 +81,7 @@ struct Driver<'a> {
     container: Container,
     tally: Tally,
     write: u64,
-    /// What each object holds.
+    /// Content of each object.
     model: Vec<Vec<u8>>,
 }
 
@@ -168,7 +168,7 @@ impl Driver<'_> {
             }
         }
     }
-    /// The move with a death at a step; false if it has fewer.
+    /// Runs the move with a death at step `at`; returns false if it has fewer steps.
     fn one(&mut self, kind: Kind, at: u64) -> Check<bool> {
         self.prepare(kind)?;
         let (_, arm) = arm_file(&self.options.dir);
@@ -179,7 +179,7 @@ impl Driver<'_> {
         let instance = self.daemon();
         let moved = self.act(kind);
         let died = self.daemon() != instance;
-        // What was armed and not met is met by nothing else.
+        // An armed death that was not reached must not affect anything else.
         let _ = std::fs::remove_file(&arm);
         self.tally.longest = self.tally.longest.max(begin.elapsed());
         if begin.elapsed() > PATIENCE {
@@ -192,9 +192,9 @@ impl Driver<'_> {
         self.compare()?;
         Ok(died)
     }
-    /// The process that serves the store.
+    /// The pid of the daemon.
     fn daemon(&self) -> u64 {
-        let _ = self.store.stats(); // so that there is one
+        let _ = self.store.stats(); // starts one if there is none
         let pid = std::fs::read_dir("/proc").ok().into_iter().flatten().flatten().find_map(|entry| {
             let pid: u64 = entry.file_name().to_str()?.parse().ok()?;
             let words = std::fs::read(entry.path().join("cmdline")).ok()?;
@@ -205,7 +205,7 @@ impl Driver<'_> {
         });
         pid.unwrap_or(0)
     }
-    /// A daemon that was told to die later than the move lasted is replaced.
+    /// Replaces a daemon whose death is armed for a step after the move's end.
     fn disarm(&mut self) -> Check {
         let pid = self.daemon();
         if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
@@ -219,7 +219,7 @@ impl Driver<'_> {
     fn arrange(&self, what: &Arrange) -> Check {
         let target = ArrangeTarget::Container(self.container.id());
         let result = self.store.arrange(&target, what, false).map_err(text)?;
-        // What is there already has nothing to do; anything else is why a move did not come about.
+        // Bytes in the right place already are fine; any other reason means that the move failed.
         let fine = ["", "it is on", "is faster than", "is slower than", "it has no copy"];
         let why = &result.staying_why;
         if why.is_empty() || fine.iter().skip(1).any(|part| why.contains(part)) { Ok(()) } else { Err(why.clone()) }
@@ -246,7 +246,7 @@ impl Driver<'_> {
             Kind::Demote => {
                 self.demote("slow")?;
                 self.promote("fast")?;
-                // So that it is there alone.
+                // So that it exists only there.
                 self.rewrite(0)?;
                 self.store.flush().map_err(text)
             }
@@ -268,7 +268,7 @@ impl Driver<'_> {
             Kind::Demote => self.demote("slow"),
             Kind::Evict => self.arrange(&Arrange::Evict),
             Kind::Archive => self.demote("cold"),
-            // A reader brings it.
+            // A read moves it.
             Kind::Restore => self.read_all(),
             Kind::Drain => {
                 self.store.drain_device("slow").map_err(text)?;
@@ -282,14 +282,14 @@ impl Driver<'_> {
         let devices = self.store.devices().map_err(text)?;
         devices.into_iter().map(|info| info.spec).find(|spec| spec.name == name).ok_or(format!("no `{name}`"))
     }
-    /// Readers and leases let go of a device within a moment.
+    /// Removes a device. Readers and leases release it within a moment.
     fn remove(&self, name: &str) -> Check {
         let begin = Instant::now();
         loop {
             match self.store.remove_device(name) {
                 Ok(()) => return Ok(()),
                 Err(error) if begin.elapsed() > PATIENCE => return Err(text(error)),
-                // Done by the daemon that died after it.
+                // A daemon that died afterwards had done it.
                 Err(error) if error.kind() == cenote::ErrorKind::NotFound => return Ok(()),
                 Err(_) => std::thread::sleep(Duration::from_millis(20)),
             }
@@ -335,7 +335,7 @@ impl Driver<'_> {
         }
         Ok(())
     }
-    /// Every byte, every checksum, and no more space than what is there takes.
+    /// Compares every byte and every checksum, and checks that no space is used twice.
     fn compare(&mut self) -> Check {
         self.tally.comparisons += 1;
         self.store.flush().map_err(text)?;
@@ -353,7 +353,7 @@ impl Driver<'_> {
         }
         self.read_all()
     }
-    /// Space in use that no object has.
+    /// Used space that belongs to no object.
     fn doubled(&self) -> Check<Option<String>> {
         let devices = self.store.devices().map_err(text)?;
         let mut places: BTreeSet<(String, u64, u64, bool)> = BTreeSet::new();

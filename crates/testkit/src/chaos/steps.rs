@@ -1,5 +1,5 @@
-//! A world whose process ends itself by SIGKILL at a given step: before or after any I/O of the engine, and whenever a
-//! version word rises. Counted from the moment on at which a file says so.
+//! A world that kills its own process by SIGKILL at a given step: before or after any I/O of the engine, and whenever
+//! a version word rises. Steps are counted from the moment when a file asks for it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -9,14 +9,14 @@ use cenote_device::{Control, Device, Devices, LogFile, MetaDir, OpenedDevice, Se
 use cenote_model::{DeviceId, DeviceSpec, Result, StoreId};
 use cenote_store::Seams;
 
-/// Names the file that says at which step to die; it is deleted when it is read.
+/// Environment variable that names the file with the step to die at; the file is deleted when it is read.
 pub const ARM: &str = "CENOTE_CHAOS_ARM";
 
-/// Steps to go; negative: none was asked for yet.
+/// Steps left; negative: no death was requested yet.
 static TO_GO: AtomicI64 = AtomicI64::new(-1);
 static ARM_FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
 
-/// Puts the steps between an engine and its world.
+/// Inserts the steps between an engine and its world.
 pub fn wrap(seams: Seams) -> Seams {
     Seams {
         meta: Arc::new(Stepped(seams.meta)),
@@ -42,7 +42,7 @@ fn arm() -> bool {
     let Some(file) = ARM_FILE.get_or_init(|| std::env::var_os(ARM).map(PathBuf::from)) else { return false };
     let Ok(text) = std::fs::read_to_string(file) else { return false };
     let Ok(steps) = text.trim().parse() else { return false };
-    // Of several threads that read it one counts.
+    // Only one of several threads that read it succeeds.
     if std::fs::remove_file(file).is_ok() {
         TO_GO.store(steps, Ordering::Relaxed);
     }

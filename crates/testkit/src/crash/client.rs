@@ -1,4 +1,4 @@
-//! A client process: does its operations one after another until it is killed or told to stop.
+//! A client process: does its operations one after the other until it is killed or told to stop.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -17,7 +17,7 @@ struct Client {
     shared: Index,
 }
 
-/// `client DIR SEED SLOT FIRST LAST`: writes `B n` before and `A n` after each operation to standard output.
+/// `client DIR SEED SLOT FIRST LAST`: prints `B n` before and `A n` after each operation.
 pub fn client_main(words: &[String]) -> std::result::Result<(), String> {
     let [dir, seed, slot, first, last] = words else { return Err("client DIR SEED SLOT FIRST LAST".into()) };
     let number = |text: &String| text.parse::<u64>().map_err(|e| format!("`{text}`: {e}"));
@@ -96,7 +96,7 @@ impl Client {
         }
         transaction.commit().map(drop)
     }
-    /// Moves a unit, again and again until nobody came between.
+    /// Moves a unit, repeating the transaction until it has no conflict.
     fn transfer(&self, from: u64, to: u64) -> Result<()> {
         if from == to {
             return Ok(());
@@ -122,7 +122,7 @@ impl Client {
     }
 }
 
-/// The daemon that clients start: `serve DIR`, whatever other words the client gives.
+/// The daemon that clients start: `serve DIR`; other arguments of the client are ignored.
 pub fn serve_main(words: &[String]) -> std::result::Result<(), String> {
     let dir = words.iter().find(|word| !word.starts_with('-')).ok_or("serve DIR")?;
     let options = cenote_server::daemon::DaemonOptions {

@@ -1,4 +1,4 @@
-//! The operations of a client: number `n` of a slot is always the same.
+//! The operations of a client: operation `n` of a slot is always the same.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::rng::Rng;
 /// One operation.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// Updates that are applied as one transaction.
+    /// Updates applied as one transaction.
     Transaction(Vec<Change>),
-    /// One update through its own call, blocking.
+    /// One update by its own blocking call.
     Single(Change),
-    /// Writes launched one after another and then waited for: each stands for itself, in this order.
+    /// Writes launched one after the other and then awaited: independent, in this order.
     Launched(Vec<Change>),
-    /// A unit moves from one shared record to another.
+    /// Moves a unit from one shared record to another.
     Transfer(u64, u64),
     /// A flush.
     Flush,
@@ -27,7 +27,7 @@ pub enum Op {
 const OBJECTS: u64 = 6;
 const SPAN: u64 = 200_000;
 
-/// The operation of that number. `containers` are the slot's own two.
+/// The operation of that number. `containers` are the slot's two containers.
 pub fn draw(seed: u64, slot: u64, number: u64, containers: [ContainerId; 2]) -> Op {
     let mut rng = Rng::new(seed ^ (slot << 48) ^ (number << 8));
     let mut parts = 0;
@@ -78,8 +78,8 @@ fn draw_change(rng: &mut Rng, slot: u64, number: u64, container: ContainerId) ->
     }
 }
 
-/// Two of three slots slide over keys, one up and one down: the key put at this number, and the one deleted, which was put
-/// some time before.
+/// Two of three slots slide over keys, one up and one down. Returns the key to put at this number and the key to
+/// delete, which was put some time before.
 fn slide(slot: u64, number: u64) -> Option<(Vec<u8>, Vec<u8>)> {
     const WINDOW: u64 = 70;
     let shape = KeyShape::all(300)[(slot / 3 % 7) as usize];
@@ -92,7 +92,7 @@ fn slide(slot: u64, number: u64) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((shape.key(ordinal(step)?), shape.key(ordinal(step.saturating_sub(WINDOW))?)))
 }
 
-/// What a new slot begins with: its objects and its index, in each container.
+/// The initial content of a new slot: objects and an index in each container.
 pub fn beginnings(container: ContainerId) -> Vec<Change> {
     let mut changes: Vec<Change> = (0..OBJECTS)
         .map(|n| Change::ObjectCreate {

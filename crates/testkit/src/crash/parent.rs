@@ -1,4 +1,4 @@
-//! The parent: starts clients, kills them and the daemon, and compares what is left with what was acknowledged.
+//! The parent: starts clients, kills them and the daemon, and compares the store with what was acknowledged.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
@@ -16,26 +16,26 @@ use super::{ACCOUNTS, SHARED, UNITS};
 use crate::oracle::{Change, State};
 use crate::rng::Rng;
 
-/// How long, how many, how often.
+/// Settings of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Every choice follows from it; when processes die does not.
+    /// Seed of every choice; the times at which processes die do not follow from it.
     pub seed: u64,
-    /// Stops after so many kills…
+    /// Stops after this many kills.
     pub kills: u64,
-    /// …or after so long.
+    /// Stops after this time.
     pub limit: Duration,
-    /// Client processes.
+    /// Number of client processes.
     pub clients: u64,
-    /// Where the store is to be; made, and removed if all went well.
+    /// Directory of the store; created, and removed if no failure was found.
     pub dir: PathBuf,
     /// The program that runs a client: this one, given `client …`.
     pub program: PathBuf,
-    /// Say what happens.
+    /// Prints progress.
     pub verbose: bool,
 }
 
-/// What a run did.
+/// Results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Daemons killed.
@@ -56,9 +56,9 @@ struct Slot {
     log: Receiver<String>,
     state: State,
     containers: Vec<Container>,
-    /// Acknowledged operations end here.
+    /// End of the acknowledged operations.
     done: u64,
-    /// The operation that was begun last.
+    /// The last operation that began.
     begun: Option<u64>,
 }
 
@@ -162,7 +162,7 @@ impl Run<'_> {
     }
     fn spawn(&self, slot: u64, first: u64) -> Check<(Child, Receiver<String>)> {
         let mut child = Command::new(&self.options.program)
-            // Daemons that such a client starts have values of records on tiers.
+            // Daemons started by such a client spill record values to tiers.
             .env(cenote_server::VALUES_VARIABLE, "4KiB")
             .arg("client")
             .arg(&self.options.dir)
@@ -204,7 +204,7 @@ impl Run<'_> {
         (slot.done, slot.begun) = (first, None);
         Ok(())
     }
-    /// Kills a client, reads its log to the end, and compares its containers with what they may be.
+    /// Kills a client, reads its log to the end, and compares its containers with the allowed states.
     fn stop_and_compare(&mut self, slot: &mut Slot) -> Check {
         slot.child.kill().map_err(text)?;
         slot.child.wait().map_err(text)?;
@@ -236,7 +236,7 @@ impl Run<'_> {
                     allowed.push(state.clone());
                 }
             }
-            // What a dead client had put into its ring may still be carried out.
+            // Requests left in a dead client's ring may still be carried out.
             std::thread::sleep(Duration::from_millis(300));
         }
         self.tally.comparisons += 1;
@@ -263,7 +263,7 @@ impl Run<'_> {
     }
 }
 
-/// Which of the allowed states the slot's containers have.
+/// Finds the allowed state that the slot's containers have.
 fn settle(slot: &Slot, allowed: &[State]) -> Check<State> {
     let mut last = String::new();
     let found: Vec<_> = slot.containers.iter().map(|c| read(c).map_err(text)).collect::<Check<_>>()?;
@@ -279,7 +279,7 @@ fn settle(slot: &Slot, allowed: &[State]) -> Check<State> {
     }
     Err(last)
 }
-/// What an operation changes in the slot's own containers.
+/// The changes of an operation to the slot's own containers.
 fn changes_of(op: &Op) -> Vec<Change> {
     match op {
         Op::Single(change) => vec![change.clone()],
@@ -288,7 +288,7 @@ fn changes_of(op: &Op) -> Vec<Change> {
     }
 }
 
-/// The process that holds the store's lock: the daemon.
+/// The pid that holds the store's lock: the daemon's.
 fn holder(dir: &Path) -> Option<u32> {
     let lock = std::fs::metadata(dir.join(cenote_device::LOCK_FILE)).ok()?;
     let inode = format!(":{}", lock.ino());

@@ -1,18 +1,18 @@
-//! Reads a slot's containers through the client and compares them with the model, holes read as zeros.
+//! Reads a slot's containers through the client and compares them with the model, with holes as zeros.
 
 use cenote::Container;
 use cenote_model::{IndexId, ObjectId};
 
 use crate::oracle::ContainerState;
 
-/// What a container holds, read through the client.
+/// A container's content, read through the client.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Found {
     objects: Vec<(ObjectId, u64, Vec<u8>)>,
     records: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Reads all of a container.
+/// Reads a whole container.
 pub fn read(container: &Container) -> cenote::Result<Found> {
     let mut objects = Vec::new();
     for id in container.objects(None, 1000)? {

@@ -1,6 +1,6 @@
-//! Fault sweeps: every I/O of a workload fails in turn, or is the last one before the process or the power goes; and
-//! every class of byte that a store keeps is changed in turn. Whatever happens must be an error or a repair: never a
-//! panic, never a hang, never a wrong byte, never something acknowledged lost in silence.
+//! Fault sweeps: every I/O of a workload fails in turn, or is the last one before the death of the process or a power
+//! loss; and every class of byte that a store keeps is changed in turn. The result must always be an error or a repair:
+//! never a panic, a hang, a wrong byte, or the silent loss of something acknowledged.
 
 mod segments;
 
@@ -26,14 +26,14 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default()
 }
 
-/// What a sweep found.
+/// Results of a sweep.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Cases tried.
     pub cases: u64,
-    /// Cases in which the store said what was wrong.
+    /// Cases in which the store reported the fault.
     pub errors: u64,
-    /// Cases in which it went on with everything right.
+    /// Cases in which the store continued with correct content.
     pub repaired: u64,
     /// Panics, hangs, wrong bytes, silent losses.
     pub failures: Vec<String>,
@@ -48,7 +48,7 @@ impl Report {
     }
 }
 
-/// Ends the process, loudly, if nobody says for too long that things go on.
+/// Aborts the process, with a message, if no progress is reported for too long.
 pub struct Watchdog {
     begin: Instant,
     beat_ms: AtomicU64,
@@ -56,7 +56,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Begins to watch, from a thread of its own.
+    /// Starts watching, on its own thread.
     pub fn start(limit: Duration) -> std::sync::Arc<Self> {
         let dog = std::sync::Arc::new(Self {
             begin: Instant::now(),
@@ -81,7 +81,7 @@ impl Watchdog {
         });
         dog
     }
-    /// Things go on: this begins now.
+    /// Reports progress: `what` begins now.
     pub fn beat(&self, what: impl FnOnce() -> String) {
         if let Ok(mut text) = self.what.lock() {
             *text = what();
@@ -90,7 +90,7 @@ impl Watchdog {
     }
 }
 
-/// Every `stride`-th I/O of a seed's workload: an error there, the process's death there, the power's loss there.
+/// For every `stride`-th I/O of a seed's workload: an error there, the death of the process there, a power loss there.
 pub fn sweep_io(seed: u64, stride: u64, dog: &Watchdog) -> Report {
     let mut report = Report::default();
     dog.beat(|| format!("seed {seed} without faults"));
@@ -114,7 +114,7 @@ pub fn sweep_io(seed: u64, stride: u64, dog: &Watchdog) -> Report {
     report
 }
 
-/// A copy of a store at rest, from which worlds can be made again and again.
+/// A copy of a store at rest, from which any number of worlds can be created.
 pub struct Snapshot {
     prepared: Prepared,
     files: Vec<(String, u64, Vec<u8>)>,
@@ -141,11 +141,11 @@ impl Snapshot {
         }
         Ok(Self { prepared, files, devices })
     }
-    /// The files of the store directory, with size and content up to the last byte that is not zero.
+    /// The files of the store directory, with size, and content up to the last byte that is not zero.
     pub fn files(&self) -> &[(String, u64, Vec<u8>)] {
         &self.files
     }
-    /// A world with the same store. Nothing was lost in it; its control table is as after a restart of the machine's
+    /// A world with the same store, without any loss; its control table is as after a restart of the machine's
     /// programs, not of the machine.
     fn world(&self) -> ModelResult<World> {
         let world = World::new(self.prepared.world.segment_bytes, 64);
@@ -167,7 +167,7 @@ impl Snapshot {
         world.control.instance_raise();
         Ok(world)
     }
-    /// Opens a copy in which `bend` changed something, and judges what comes out.
+    /// Opens a copy that `bend` has changed, and judges the result.
     fn case(&self, what: &str, bend: impl FnOnce(&World)) -> Result<bool, String> {
         let world = self.world().map_err(|e| format!("{what}: copy: {e:?}"))?;
         bend(&world);
@@ -177,7 +177,7 @@ impl Snapshot {
             Err(panic) => Err(format!("{what}: PANIC {}", panic_text(panic.as_ref()))),
         }
     }
-    /// `true`: the store said that something is wrong. `false`: all is right.
+    /// `true`: the store reported a fault. `false`: all content is correct.
     fn open_and_look(&self, world: &World) -> Result<bool, String> {
         let (mut engine, report) = match Engine::open_tuned(world.seams(), self.prepared.tuning) {
             Ok(opened) => opened,
@@ -203,7 +203,8 @@ impl Snapshot {
 
 /// Changes bytes of the store directory and of the devices, one at a time.
 ///
-/// Of each file the first `dense` bytes are all tried and of the rest every `stride`-th; of the data every `stride`-th.
+/// Of each file, the first `dense` bytes are all tried and of the rest every `stride`-th; of the data every
+/// `stride`-th.
 pub fn sweep_bytes(seed: u64, clean: bool, dense: usize, stride: usize, dog: &Watchdog) -> Report {
     let mut report = Report::default();
     dog.beat(|| format!("seed {seed}: preparation"));
@@ -258,7 +259,7 @@ pub fn sweep_bytes(seed: u64, clean: bool, dense: usize, stride: usize, dog: &Wa
     report
 }
 
-/// All sweeps over a few seeds.
+/// All sweeps over several seeds.
 pub fn sweep(seeds: std::ops::Range<u64>, io_stride: u64, byte_stride: usize, dog: &Watchdog) -> Report {
     let mut report = Report::default();
     for seed in seeds {

@@ -1,7 +1,7 @@
 //! Damage to the real files of a store's tiers: headers, stamps, lengths, and files in each other's places.
 //!
-//! After each case the store must have named what is wrong, or be right; and when the damage is taken back, everything
-//! must be there again, since a damaged store is not changed.
+//! After each case the store must have named the damage, or be correct; and when the damage is undone, everything must
+//! be readable again, since the store must not have changed anything.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt as _;
@@ -29,7 +29,7 @@ const STAMP_BYTES: usize = 512;
 /// The tiers come first among the subject's files; the control table is the last.
 const TIERS: usize = 8;
 
-/// What a file holds: its length and the pages of it that are not zero.
+/// Content of a file: its length, and its pages that are not zero.
 #[derive(Clone, PartialEq, Eq)]
 struct Content {
     len: u64,
@@ -46,12 +46,12 @@ struct Subject {
 
 struct Tier {
     spec: DeviceSpec,
-    /// Its first segment file, and where the data begin in it.
+    /// Its first segment file, and the offset of the data in it.
     path: PathBuf,
     data_at: usize,
 }
 
-/// What is done to a file.
+/// A change of a file.
 enum Harm {
     Flip { at: usize, xor: u8 },
     Cut { len: u64 },
@@ -67,7 +67,7 @@ struct Open {
     seq: u64,
 }
 
-/// Anything that says something, as text.
+/// Converts a value to text.
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
@@ -135,7 +135,7 @@ impl Open {
     fn apply(&mut self, updates: Vec<Update>) -> Result<(), String> {
         self.ask(Request::Apply { checks: vec![], updates, atomic: true }).map(drop)
     }
-    /// Looks at the object of a tier. `Ok(None)`: it is as it was written. `Ok(Some(why))`: the store said what is
+    /// Reads the object of a tier. `Ok(None)`: it is as it was written. `Ok(Some(why))`: the store reported what is
     /// wrong with it. `Err`: wrong bytes.
     fn look(&mut self, tier: usize) -> Result<Option<String>, String> {
         let lookup = Request::Lookup { key: key(tier), offset: 0, len: u64::MAX, limit: u32::MAX };
@@ -226,7 +226,7 @@ impl Subject {
         Ok(Self { dir: dir.to_owned(), files: read_tree(dir)?, tiers })
     }
 
-    /// Makes every file what it was.
+    /// Restores every file.
     fn restore(&self) -> Result<(), String> {
         for path in paths(&self.dir)? {
             if !self.files.contains_key(&path) {
@@ -253,14 +253,14 @@ impl Subject {
         }
     }
 
-    /// `Ok(true)`: the store said what is wrong. `Ok(false)`: all is right.
+    /// `Ok(true)`: the store reported the damage. `Ok(false)`: all content is correct.
     fn case(&self, harms: &[(usize, Harm)], may_lose: bool) -> Result<bool, String> {
         self.restore()?;
         harms.iter().try_for_each(|(tier, harm)| self.harm(*tier, harm))?;
         let attempt = catch_unwind(AssertUnwindSafe(|| self.judge(harms, may_lose)));
         let (said, lost) = attempt.unwrap_or_else(|panic| Err(format!("PANIC {}", panic_text(panic.as_ref()))))?;
         if said && !lost {
-            // What was damaged comes back as it was: nothing else may have changed.
+            // Undo the damage: nothing else may have changed.
             for (tier, _) in harms {
                 let path = &self.tiers[*tier].path;
                 write_content(path, &self.files[path])?;
@@ -284,7 +284,8 @@ impl Subject {
         Open::of(engine, report).map_err(|why| cenote_model::Error::new(ErrorKind::Internal, why))
     }
 
-    /// Whether the store said something, and whether it gave up what was only in memory, and said that.
+    /// Returns whether the store reported anything, and whether it dropped data that were only in memory, and reported
+    /// that.
     fn judge(&self, harms: &[(usize, Harm)], may_lose: bool) -> Result<(bool, bool), String> {
         let named = |why: &str| harms.iter().any(|(tier, _)| why.contains(&self.tiers[*tier].spec.name));
         let mut store = match self.open() {
@@ -312,7 +313,7 @@ impl Subject {
         Ok((said, lost))
     }
 
-    /// A header of a tier with something else in it, and its checksum right.
+    /// Headers of a tier with one field changed and a valid checksum.
     fn bent_headers(&self, tier: usize) -> Result<Vec<(String, Harm)>, String> {
         let tier = &self.tiers[tier];
         let head: [u8; HEADER_BYTES] = self.head(&tier.path, 0, HEADER_BYTES).try_into().map_err(|_| "no header")?;
@@ -349,7 +350,7 @@ impl Subject {
         // version, store, device, incarnation
         for (name, at) in [("version", 8), ("store", 16), ("device", 32), ("incarnation", 34)] {
             let mut bytes = self.head(&tier.path, tier.data_at, STAMP_BYTES);
-            bytes[at] = bytes[at].wrapping_add(1); // an incarnation has any
+            bytes[at] = bytes[at].wrapping_add(1); // any incarnation is valid
             bytes[12..16].fill(0);
             let sum = crc_of(&bytes);
             bytes[12..16].copy_from_slice(&sum.to_le_bytes());
@@ -358,7 +359,7 @@ impl Subject {
         Ok(harms)
     }
 
-    /// `len` bytes at `at`, which begins a page.
+    /// `len` bytes at `at`, which is the start of a page.
     fn head(&self, path: &Path, at: usize, len: usize) -> Vec<u8> {
         let page = self.files[path].pages.iter().find(|(from, _)| *from == at);
         page.map_or_else(|| vec![0; len], |(_, bytes)| bytes[..len].to_vec())
@@ -398,7 +399,7 @@ fn write_content(path: &Path, content: &Content) -> Result<(), String> {
     content.pages.iter().try_for_each(|(at, page)| file.write_all_at(page, *at as u64)).map_err(text)
 }
 
-/// Everything that is done to one tier's file alone.
+/// All changes of one tier's file alone.
 fn harms_of(subject: &Subject, tier: usize, stride: usize) -> Result<Vec<(String, Harm)>, String> {
     let it = &subject.tiers[tier];
     let stride = stride.max(1);
@@ -463,7 +464,7 @@ fn sweep(subject: &Subject, stride: usize, dog: &Watchdog, report: &mut Report) 
         for (what, harm) in harms_of(subject, n, stride)? {
             note(&format!("{}: {what}", tier.spec.name), &[(n, harm)]);
         }
-        // Two files in each other's places.
+        // Two files exchanged.
         for (m, other) in subject.tiers.iter().enumerate().skip(n + 1) {
             let content = |tier: &Tier| Harm::Replace(subject.files[&tier.path].clone());
             let what = format!("{} and {} swapped", tier.spec.name, other.spec.name);

@@ -13,7 +13,7 @@ use crate::sim::prepare;
 use crate::survey::survey;
 use crate::world::World;
 
-/// Seeds of the simulation from which the stores come, how many steps they take, and whether they were closed.
+/// The simulations that produce the stores: seed, number of steps, and whether the store was closed.
 const STORES: [(u64, u64, bool); 6] =
     [(1, 40, false), (2, 60, false), (3, 80, false), (4, 60, true), (5, 30, false), (9, 120, true)];
 const PAGE: usize = 4096;
@@ -24,13 +24,13 @@ pub(super) struct Base {
     /// Name, size, and content up to the last byte that is not zero.
     pub files: Vec<(String, u64, Vec<u8>)>,
     pub devices: Vec<DeviceInfo>,
-    /// Of each device the pages that are not zero.
+    /// The pages of each device that are not zero.
     pages: Vec<Vec<(u64, Vec<u8>)>>,
     tuning: Tuning,
     segment_bytes: u64,
 }
 
-/// All of them.
+/// All base stores.
 pub(super) fn all() -> &'static [Base] {
     static BASES: OnceLock<Vec<Base>> = OnceLock::new();
     BASES.get_or_init(|| {
@@ -41,7 +41,7 @@ pub(super) fn all() -> &'static [Base] {
     })
 }
 
-/// The one that a byte of the input chooses.
+/// The base store that a byte of the input selects.
 pub(super) fn chosen(byte: u8) -> &'static Base {
     &all()[usize::from(byte) % STORES.len()]
 }
@@ -68,12 +68,12 @@ impl Base {
         let (tuning, segment_bytes) = (prepared.tuning, prepared.world.segment_bytes);
         Ok(Self { id: prepared.id, files, devices: prepared.devices, pages, tuning, segment_bytes })
     }
-    /// The newest file whose name begins so: its name and content.
+    /// Name and content of the newest file with this prefix.
     pub fn newest(&self, prefix: &str) -> (&str, &[u8]) {
         let found = self.files.iter().rev().find(|(name, ..)| name.starts_with(prefix));
         found.map_or(("", &[]), |(name, _, bytes)| (name, bytes))
     }
-    /// A world with this store in it, without the files that `leave_out` names.
+    /// A world with this store, without the files that `leave_out` selects.
     pub fn world(&self, leave_out: impl Fn(&str) -> bool) -> World {
         let world = World::new(self.segment_bytes, 64);
         let fill = || -> Result<()> {
@@ -93,7 +93,7 @@ impl Base {
         fill().expect("a world in memory takes what it held before");
         world
     }
-    /// Opens what is in the world, and if that works uses it, closes it and opens it again.
+    /// Opens the store in the world; if that works, uses it, closes it and opens it again.
     pub fn open_and_use(&self, world: &World) {
         let Ok((mut engine, _)) = Engine::open_tuned(world.seams(), self.tuning) else { return };
         exercise(&mut engine, world);
@@ -105,7 +105,7 @@ impl Base {
             panic!("a store that was accepted, used and closed cannot be opened again: {error}");
         }
     }
-    /// The store, open, for a session of its own.
+    /// Opens the store, with a session.
     pub fn open(&self) -> (World, Engine, SessionId) {
         let world = self.world(|_| false);
         let (mut engine, _) = Engine::open_tuned(world.seams(), self.tuning).expect("nothing was changed");
@@ -125,7 +125,7 @@ fn session(engine: &mut Engine) -> Result<SessionId> {
     })
 }
 
-/// Runs what the engine has to do, for a bounded while.
+/// Runs the engine's jobs for a bounded number of rounds.
 pub(super) fn work(engine: &mut Engine, world: &World, rounds: usize) {
     for _ in 0..rounds {
         engine.tick();
@@ -144,10 +144,10 @@ pub(super) fn work(engine: &mut Engine, world: &World, rounds: usize) {
     drop(engine.take_finished());
 }
 
-/// Asks for everything that there is, and changes some of it.
+/// Requests everything, and changes some of it.
 fn exercise(engine: &mut Engine, world: &World) {
     let Ok(session) = session(engine) else { return };
-    // What it holds may make no sense; that it can be asked for is what counts.
+    // The content may be meaningless; only the requests must not fail badly.
     let _ = survey(engine, session, 1000);
     let mut seq = 0;
     let mut ask = |engine: &mut Engine, request: Request| -> Option<Response> {

@@ -1,4 +1,4 @@
-//! Targets for what is on media and in shared memory. The first byte of an input chooses the store, the second what is
+//! Targets for content on media and in shared memory. The first byte of an input selects the store, the second what is
 //! mended; the file follows.
 
 use std::os::fd::OwnedFd;
@@ -14,11 +14,11 @@ use rustix::fs::MemfdFlags;
 use super::base::{Base, all, chosen};
 use super::mend;
 
-/// Bit of the second byte: nothing is mended.
+/// Bit of the second byte: mend nothing.
 const RAW: u8 = 1;
 const STAMP_BYTES: usize = 512;
 
-/// Store, file, and whether to mend it.
+/// Splits an input into store, file, and whether to mend it.
 fn split(bytes: &[u8]) -> Option<(&'static Base, bool, Vec<u8>)> {
     let (head, rest) = bytes.split_first_chunk::<2>()?;
     Some((chosen(head[0]), head[1] & RAW == 0, rest.to_vec()))
@@ -92,7 +92,7 @@ pub(super) fn checkpoint_seeds() -> Vec<Vec<u8>> {
     seeds_of(|base| base.newest("checkpoint-").1.to_vec())
 }
 
-/// What is known of the devices' speed: whatever it says, the store opens, and policies calculate with numbers.
+/// Profiles of the devices: whatever they contain, the store opens, and policies calculate with valid numbers.
 pub(super) fn profile(bytes: &[u8]) {
     let Some((base, mended, mut file)) = split(bytes) else { return };
     if mended {
@@ -118,8 +118,8 @@ pub(super) fn profile_seeds() -> Vec<Vec<u8>> {
     })
 }
 
-/// The last file of the journal. Of its header only the part with content is in the input, so that a fuzzer meets
-/// records soon.
+/// The last file of the journal. The input holds only the used part of its header, so that a fuzzer reaches records
+/// soon.
 pub(super) fn journal(bytes: &[u8]) {
     let Some((base, mended, rest)) = split(bytes) else { return };
     let (name, _) = base.newest("journal-");
@@ -177,7 +177,7 @@ pub(super) fn segment_seeds() -> Vec<Vec<u8>> {
     kinds.into_iter().map(|kind| [&[0][..], &header(kind).encode()].concat()).collect()
 }
 
-/// A file in shared memory of these bytes.
+/// A file in shared memory with these bytes.
 pub(super) fn memory_file(bytes: &[u8]) -> Option<OwnedFd> {
     let fd = rustix::fs::memfd_create("fuzz", MemfdFlags::CLOEXEC).ok()?;
     rustix::fs::ftruncate(&fd, bytes.len().next_multiple_of(4096) as u64).ok()?;

@@ -1,11 +1,11 @@
-//! Checksums, lengths and names put right after `docs/format.md`, so that what lies behind them is reached.
+//! Corrects checksums, lengths and names by `docs/format.md`, so that the code behind these checks is reached.
 
 use cenote_model::{DeviceId, StoreId};
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
 
 /// Bytes of a journal file before its records.
 pub(super) const JOURNAL_HEADER: usize = 4096;
-/// The part of a journal's header that has content.
+/// The used part of a journal's header.
 pub(super) const JOURNAL_HEADER_USED: usize = 64;
 /// Header of a pack or a catalogue.
 const OBJECT_HEADER: usize = 128;
@@ -22,8 +22,8 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
-/// Magic, version and checksum of a superblock, stamp, or head of a journal or checkpoint: the sum is at byte 12 of
-/// `len` bytes.
+/// Corrects magic, version and checksum of a superblock, a stamp, or the head of a journal or checkpoint: the sum
+/// is at byte 12 of `len` bytes.
 pub(super) fn head(bytes: &mut [u8], magic: [u8; 8], len: usize, store: Option<(usize, StoreId)>) {
     if bytes.len() < len || len < 16 {
         return;
@@ -38,7 +38,7 @@ pub(super) fn head(bytes: &mut [u8], magic: [u8; 8], len: usize, store: Option<(
     bytes[12..16].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// A header of shared memory files and segments: the sum is in its last four bytes.
+/// Corrects a header of shared memory files and segments: the sum is in its last four bytes.
 pub(super) fn tail_sum(bytes: &mut [u8], magic: [u8; 8], len: usize) {
     if bytes.len() < len {
         return;
@@ -52,7 +52,7 @@ pub(super) fn tail_sum(bytes: &mut [u8], magic: [u8; 8], len: usize) {
     bytes[len - 4..len].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// A checkpoint: its head, and of each section length and sum; an end if there is none.
+/// Corrects a checkpoint: its head, length and sum of each section, and a missing end.
 pub(super) fn checkpoint(bytes: &mut Vec<u8>, store: StoreId) {
     head(bytes, *b"CENOTEC\0", CHECKPOINT_HEAD, Some((16, store)));
     let mut at = CHECKPOINT_HEAD;
@@ -81,7 +81,7 @@ pub(super) fn checkpoint(bytes: &mut Vec<u8>, store: StoreId) {
     }
 }
 
-/// A journal: header and the checksums of its records; a length that reaches past the end is cut.
+/// Corrects a journal: its header and the checksums of its records; shortens a length that exceeds the end.
 pub(super) fn journal(bytes: &mut [u8], store: StoreId, sequence: u64) {
     if bytes.len() < JOURNAL_HEADER {
         return;
@@ -103,13 +103,13 @@ pub(super) fn journal(bytes: &mut [u8], store: StoreId, sequence: u64) {
     }
 }
 
-/// Whose an object in a bucket is.
+/// Sets the owner of an object in a bucket.
 fn object_owner(bytes: &mut [u8], store: StoreId, device: DeviceId) {
     bytes[16..32].copy_from_slice(&store.0.to_le_bytes());
     bytes[32..34].copy_from_slice(&device.0.to_le_bytes());
 }
 
-/// A pack: its header, and the checksum of its table, which ends with the object if it does not end earlier.
+/// Corrects a pack: its header, and the checksum of its table, which ends with the object at the latest.
 pub(super) fn pack(bytes: &mut [u8], store: StoreId, device: DeviceId) {
     if bytes.len() < OBJECT_HEADER {
         return;
@@ -122,7 +122,7 @@ pub(super) fn pack(bytes: &mut [u8], store: StoreId, device: DeviceId) {
     tail_sum(bytes, *b"CENOTPAK", OBJECT_HEADER);
 }
 
-/// A catalogue: its header, and the length and checksum of what follows.
+/// Corrects a catalogue: its header, and the length and checksum of what follows.
 pub(super) fn catalogue(bytes: &mut [u8], store: StoreId, device: DeviceId) {
     if bytes.len() < OBJECT_HEADER {
         return;

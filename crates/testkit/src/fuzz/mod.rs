@@ -1,8 +1,8 @@
-//! Every decoder of bytes that nobody vouches for, as a plain function of bytes: what is on media (superblock,
-//! checkpoint, journal, stamps and segment headers), what other processes write into shared memory or send (rings,
-//! frames, messages, client files), and what people type.
+//! Every decoder of untrusted bytes, as a plain function of bytes: content on media (superblock, checkpoint,
+//! journal, stamps and segment headers), bytes that other processes write into shared memory or send (rings,
+//! frames, messages, client files), and text that people type.
 //!
-//! The targets go through the doors that real bytes take, mend the checksums on the way (a fuzzer does not guess
+//! The targets use the same entry points as real bytes, mend the checksums on the way (a fuzzer does not guess
 //! them), and then use what was accepted. A target fails by a panic; memory and time are watched from outside. Two
 //! drivers call them: libFuzzer (`make fuzz`, in `fuzz/`), and a bounded run of seeded mutations in the tests.
 
@@ -20,15 +20,15 @@ pub use mutate::mutate;
 /// A decoder under test.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, as of the libFuzzer binary.
+    /// Its name, which is also that of the libFuzzer binary.
     pub name: &'static str,
-    /// Decodes the bytes and uses what comes out. Must not panic.
+    /// Decodes the bytes and uses the result. Must not panic.
     pub run: fn(&[u8]),
-    /// Valid inputs to begin with.
+    /// Valid inputs to start from.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: &[Target] = &[
     Target { name: "superblock", run: media::superblock, seeds: media::superblock_seeds },
     Target { name: "stamp", run: media::stamp, seeds: media::stamp_seeds },
@@ -55,7 +55,7 @@ pub fn target(name: &str) -> Option<&'static Target> {
 }
 
 impl Target {
-    /// Runs the seeds, and then `count` inputs made from them by chance. Stops early when `go_on` says so.
+    /// Runs the seeds, and then `count` random mutations of them. Stops early when `go_on` returns false.
     pub fn run_mutations(&self, seed: u64, count: u64, mut go_on: impl FnMut(&[u8]) -> bool) -> u64 {
         let seeds = (self.seeds)();
         for input in &seeds {

@@ -1,4 +1,5 @@
-//! Inputs from seeds: a few changes of the kinds that find mistakes in decoders.
+//! Mutations of seeds: a few changes of the kinds that find mistakes in
+//! decoders.
 
 use crate::rng::Rng;
 
@@ -56,7 +57,7 @@ fn put(bytes: &mut [u8], at: usize, piece: &[u8]) {
     bytes[at..at + len].copy_from_slice(&piece[..len]);
 }
 
-/// Numbers at which arithmetic goes wrong.
+/// Numbers that are likely to break arithmetic.
 fn number(rng: &mut Rng) -> u64 {
     let near = *rng.pick(&[0, 1, 4096, 65536, 1 << 31, 1 << 32, 1 << 40, 1 << 62, 1 << 63, u64::MAX]);
     match rng.below(4) {

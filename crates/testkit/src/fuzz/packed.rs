@@ -1,23 +1,23 @@
-//! Compressed units as a medium that was damaged, or somebody who may write to a tier, hands them out. The first two bytes of an
-//! input choose how it is decompressed and to how many bytes; the rest is what is stored.
+//! Compressed units from a damaged medium, or from somebody who may write to a tier. The first two bytes of an input
+//! select the method and the plain length; the rest is the stored bytes.
 
 use cenote_device::packing::{PACKED_AT_ONCE, Packer, methods};
 
 use crate::content::{WriteId, bytes};
 
-/// Lengths that are asked for.
+/// Plain lengths.
 const LENGTHS: [usize; 6] = [0, 1, 100, 4096, 40_000, PACKED_AT_ONCE];
 
 pub(super) fn unpack(input: &[u8]) {
     let [how, len, stored @ ..] = input else { return };
     let Some(method) = methods().nth(usize::from(how % 8)) else { return };
     let len = LENGTHS[usize::from(*len) % LENGTHS.len()];
-    // What lies behind must stay as it is.
+    // The bytes behind the buffer must stay unchanged.
     let mut plain = vec![0x5A; len + 8];
     let mut packer = Packer::default();
     let done = packer.unpack(method, stored, &mut plain[..len]);
     assert_eq!(plain[len..], [0x5A; 8], "bytes past the end were written");
-    // What came out, if anything did, goes back in.
+    // Any result is compressed again.
     if done.is_ok() && len > 0 {
         let mut again = vec![0; len];
         if let Some(n) = packer.pack(method, &plain[..len], &mut again) {

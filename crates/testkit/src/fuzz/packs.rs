@@ -1,5 +1,5 @@
-//! Targets for what is in a bucket: anybody may write there. The first byte of an input chooses what is mended, and whether
-//! the object that follows is a pack or a catalogue.
+//! Targets for the content of a bucket, which anybody may write to. The first byte of an input selects what is mended,
+//! and whether the object that follows is a pack or a catalogue.
 
 use cenote_device::Device;
 use cenote_device::object::fake::FakeService;
@@ -8,7 +8,7 @@ use cenote_model::{DeviceId, DeviceSpec, Result, StoreId};
 
 use super::mend;
 
-/// Bit of the first byte: nothing is mended.
+/// Bit of the first byte: mend nothing.
 const RAW: u8 = 1;
 const STORE: StoreId = StoreId(7);
 const ID: DeviceId = DeviceId(3);
@@ -54,7 +54,7 @@ fn used(bytes: &[u8], kind: &str, mend: fn(&mut [u8], StoreId, DeviceId)) {
     let service = bucket(3);
     let packs = objects(&service, "/pack-");
     let Some((first, _)) = packs.first() else { return };
-    // In the place of the first pack, or as a catalogue beside all of them.
+    // In place of the first pack, or as a catalogue beside all of them.
     let key = if kind == "/pack-" { first.clone() } else { first.replace("/pack-", "/map-") };
     service.meddle(&key, |_| Some(object));
     let Ok(device) = open(&service, false) else { return };
@@ -80,7 +80,7 @@ pub(super) fn pack_seeds() -> Vec<Vec<u8>> {
 pub(super) fn catalogue(bytes: &[u8]) {
     used(bytes, "/map-", mend::catalogue);
 }
-/// From a bucket with so many packs that one was written; but for the first few they are cut away.
+/// From a bucket with enough packs for a catalogue; all entries but the first few are cut away.
 pub(super) fn catalogue_seeds() -> Vec<Vec<u8>> {
     const ENTRY_BYTES: usize = 32 + 24 + 4;
     let cut = |(_, object): (String, Vec<u8>)| {

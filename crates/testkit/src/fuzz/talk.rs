@@ -1,4 +1,4 @@
-//! Targets for what processes tell each other, and what people type.
+//! Targets for messages between processes, and text that people type.
 
 use cenote_device::control::ClientFile;
 use cenote_model::{
@@ -18,11 +18,11 @@ use super::base::{chosen, work};
 use super::media::memory_file;
 use super::mend;
 
-/// Bytes of each ring of the file that the ring target makes.
+/// Bytes of each ring in the ring target's file.
 const RING_BYTES: usize = 8192;
 const RINGS_AT: usize = 65_536;
 
-/// What a peer wrote into a ring: read as the daemon does, and written to as a client does.
+/// Bytes that a peer wrote into a ring: read as the daemon does, and written to as a client does.
 pub(super) fn ring(bytes: &[u8]) {
     let mut file = vec![0; RINGS_AT + 2 * RING_BYTES];
     file[48] = 1;
@@ -85,7 +85,7 @@ pub(super) fn ring_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Frames cut at 0xff.
+/// Frames separated by 0xff.
 pub(super) fn frames(bytes: &[u8]) {
     let mut assembly = Assembly::default();
     for frame in bytes.split(|byte| *byte == 0xff) {
@@ -171,8 +171,7 @@ pub(super) fn greeting_seeds() -> Vec<Vec<u8>> {
     greetings.iter().map(encode).chain([b"!00".to_vec()]).collect()
 }
 
-/// Requests of a hostile client to a store that is open: each a length (u16) and a message. The first byte chooses the
-/// store.
+/// Requests of a hostile client to an open store: each a length (u16) and a message. The first byte selects the store.
 pub(super) fn engine(bytes: &[u8]) {
     let Some((first, mut rest)) = bytes.split_first() else { return };
     let base = chosen(*first);
@@ -209,7 +208,7 @@ pub(super) fn engine_seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What people type: sizes, tiers, ids.
+/// Text that people type: sizes, tiers, ids.
 pub(super) fn text(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let _ = size::parse(text);
@@ -221,7 +220,7 @@ pub(super) fn text_seeds() -> Vec<Vec<u8>> {
     ["1.5GiB", "name=ram,kind=memory,size=2GiB,high=90%,low=70%", "00ff", "-1e400KiB", "16EiB"].map(Vec::from).to_vec()
 }
 
-/// One of each kind, in an order that makes sense.
+/// One request of each kind, in a valid order.
 fn requests() -> Vec<Request> {
     let container = ContainerId(1);
     let key = ObjectKey { container, object: ObjectId(1) };

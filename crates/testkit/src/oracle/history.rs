@@ -1,4 +1,4 @@
-//! The acknowledged history, and which states it allows after a crash.
+//! The acknowledged history, and the states that it allows after a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use cenote_model::{Check, ContainerId, Durability, KeyCode};
 use super::observed::{Lenience, Observed, ObservedContainer};
 use super::state::{Change, ContainerState, Outcome, State};
 
-/// For each container the prefixes that it may have, with their states.
+/// The allowed prefixes of each container, with their states.
 type Prefixes = BTreeMap<ContainerId, BTreeMap<usize, ContainerState>>;
 
 /// One applied request.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The epoch that the store gave it.
+    /// The epoch that the store assigned to it.
     pub epoch: u64,
-    /// What it did (refused updates of a vector are left out).
+    /// Its changes (without refused updates of a vector).
     pub changes: Vec<Change>,
     /// Its containers, each once.
     pub containers: BTreeSet<ContainerId>,
-    /// False for a vector of independent updates, of which power loss may take some and leave others.
+    /// False for a vector of independent updates, of which power loss may keep some and lose others.
     pub atomic: bool,
-    /// Those of them that were `Sync` after it: an answer means that they are on media up to it.
+    /// Its containers that were `Sync` after it: an answer means that they are on media up to it.
     pub sync: BTreeSet<ContainerId>,
-    /// It deleted a `Sync` container, or made one something else: an answer means that the journal is on media.
+    /// It deleted a `Sync` container, or changed one's durability: an answer means that the journal is on media.
     pub ends_sync: bool,
     /// True once the store answered.
     pub acked: bool,
@@ -33,16 +33,17 @@ pub struct Entry {
 /// The model together with the history since the last state that is known to be on media.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
-    /// State before `entries[0]`; everything in it survives anything.
+    /// State before `entries[0]`; all of it survives anything.
     base: State,
-    /// Number of the first entry, since entries are known by their number in the whole run.
+    /// Number of the first entry: entries are numbered over the whole run.
     first: usize,
     entries: Vec<Entry>,
     /// State after all entries: what any reader sees now.
     current: State,
-    /// For each container how many entries (counted from the beginning) must survive power loss.
+    /// For each container, the number of entries (counted from the beginning) that must survive power loss.
     floors: BTreeMap<ContainerId, usize>,
-    /// How many entries of the journal itself must survive power loss, whatever becomes of the content of containers.
+    /// Number of entries of the journal itself that must survive power loss, whatever happens to the content of
+    /// containers.
     journal_floor: usize,
     /// Containers that were `Scratch` at any time since `base`.
     scratch: BTreeSet<ContainerId>,
@@ -53,7 +54,7 @@ impl Oracle {
     pub fn new() -> Self {
         Self::default()
     }
-    /// What any reader sees now.
+    /// The state that any reader sees now.
     pub fn current(&self) -> &State {
         &self.current
     }
@@ -61,11 +62,11 @@ impl Oracle {
     pub fn len(&self) -> usize {
         self.first + self.entries.len()
     }
-    /// True if nothing was ever applied.
+    /// Returns true if nothing was ever applied.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// What a request must answer, without doing it.
+    /// Predicts the answer to a request, without applying it.
     pub fn predict(&self, checks: &[Check], changes: &[Change], atomic: bool) -> (Outcome, State) {
         if !checks.iter().all(|check| self.current.holds(check)) {
             return (Outcome::Conflict, State::default());
@@ -74,7 +75,7 @@ impl Oracle {
         let mut codes = Vec::with_capacity(changes.len());
         for change in changes {
             let code = next.change(change, u64::MAX);
-            // A transaction that deletes a record which is not there has done what it was to do.
+            // A transaction that deletes a missing record has done its work.
             let fine = code == KeyCode::Ok || (code == KeyCode::NotFound && deletes_missing_record(&next, change));
             if atomic && !fine {
                 return (Outcome::Refused(code), State::default());
@@ -83,7 +84,7 @@ impl Oracle {
         }
         (Outcome::Applied(codes), next)
     }
-    /// The store applied a request: these changes took effect at this epoch. Returns the entry's number.
+    /// Records that the store applied a request: these changes took effect at this epoch. Returns the entry's number.
     pub fn applied(&mut self, epoch: u64, changes: Vec<Change>, atomic: bool) -> usize {
         let containers: BTreeSet<ContainerId> = changes.iter().map(Change::container).collect();
         let before = self.sync_among(&containers);
@@ -101,7 +102,8 @@ impl Oracle {
             self.scratch.insert(id);
         }
     }
-    /// The store answered that request. An answer for a `Sync` container means that the update is on media.
+    /// Records that the store answered that request. For a `Sync` container an answer means that the update is on
+    /// media.
     pub fn acked(&mut self, number: usize) {
         let Some(entry) = number.checked_sub(self.first).and_then(|at| self.entries.get_mut(at)) else { return };
         entry.acked = true;
@@ -109,7 +111,7 @@ impl Oracle {
             self.journal_floor = self.journal_floor.max(number + 1);
         }
         let Some(entry) = self.entries.get(number - self.first) else { return };
-        // One that is `Sync` no more when the answer comes promises less.
+        // A container that is no longer `Sync` when the answer comes promises less.
         for id in self.sync_among(&entry.sync.clone()) {
             self.raise_floor(id, number + 1);
         }
@@ -120,7 +122,8 @@ impl Oracle {
         };
         ids.iter().filter(sync).copied().collect()
     }
-    /// A flush of this container (or, with `None`, of all) that was asked for when the oracle had `upto` entries is done.
+    /// Records that a flush of this container (or, with `None`, of all) is done; it was requested when the oracle had
+    /// `upto` entries.
     pub fn flushed(&mut self, container: Option<ContainerId>, upto: usize) {
         if let Some(id) = container {
             self.raise_floor(id, upto);
@@ -137,13 +140,13 @@ impl Oracle {
         let floor = self.floors.entry(id).or_default();
         *floor = (*floor).max(upto);
     }
-    /// Forgets that the last request was answered: for damage that cannot be told from an unfinished write of it.
-    /// False if there is none.
+    /// Forgets that the last request was answered: for damage that looks like an unfinished write of it. Returns false
+    /// if there is none.
     pub fn forget_last_answer(&mut self) -> bool {
         self.entries.last_mut().map(|entry| entry.acked = false).is_some()
     }
-    /// Takes over what only the store knows: the epochs of updates that were never answered (0 in the model) and, with
-    /// `strict` off, all of them. With `strict` any other epoch must be as it was.
+    /// Takes over what only the store knows: the epochs of updates that were never answered (0 in the model) and,
+    /// without `strict`, all epochs. With `strict` any other epoch must be unchanged.
     fn adopt_epochs(&mut self, observed: &Observed, strict: bool) -> Result<(), String> {
         let settle = |epoch: &mut u64, found: u64, what: &dyn Fn() -> String| {
             if strict && *epoch != 0 && *epoch != found {
@@ -185,10 +188,9 @@ impl Oracle {
         Ok(())
     }
 
-    /// The store's processes died and it was opened again. Returns how many entries of the history are in it.
+    /// Checks the store after its processes died and it was opened again. Returns the number of surviving entries.
     ///
-    /// How many is what the store's epoch says: updates that change nothing can be told from updates that are lost by
-    /// it alone.
+    /// The store's epoch gives that number: it alone distinguishes updates that change nothing from lost updates.
     pub fn after_process_death(&mut self, observed: &Observed) -> Result<usize, String> {
         let acked = self.entries.iter().rposition(|e| e.acked).map_or(0, |at| at + 1);
         let reached = match observed.epoch {
@@ -234,10 +236,10 @@ impl Oracle {
         len
     }
 
-    /// Power was lost and the store was opened again. The state found becomes the base: all of it came from media.
+    /// Checks the store after a power loss. The state found becomes the base: all of it came from media.
     ///
-    /// Which containers there are follows the journal, which is cut at one place for all; what is in a container, its label and
-    /// its settings may be cut earlier, for each container at its own place.
+    /// Which containers exist follows from the journal, which is cut at one position for all; the content of a
+    /// container, its label and its settings may be cut earlier, for each container at its own position.
     pub fn after_power_loss(&mut self, observed: &Observed) -> Result<(), String> {
         let journal = self.journal_end(observed)?;
         let mut allowed: Prefixes = BTreeMap::new();
@@ -266,8 +268,8 @@ impl Oracle {
         }
         Ok(())
     }
-    /// The first difference in which containers there are once the journal ended at `at`. One that was made with a label that
-    /// another had given up may be missing, unless it was promised.
+    /// The first difference in the existing containers if the journal ended at `at`. A container created with a label
+    /// that another one had given up may be missing, unless it was promised.
     fn compare_existence(&self, observed: &Observed, state: &State, at: usize) -> Result<(), String> {
         if let Some(id) = observed.containers.keys().find(|id| !state.containers.contains_key(id)) {
             return Err(format!("container {id} should not be there"));
@@ -281,7 +283,7 @@ impl Oracle {
                 return Err(format!("container {id} `{}` is missing", expected.label));
             }
         }
-        // What is in scratch containers follows nothing, their labels and settings the journal.
+        // The content of scratch containers follows nothing, their labels and settings the journal.
         for (id, expected) in state.containers.iter().filter(|(id, _)| self.scratch.contains(id)) {
             let Some(found) = observed.containers.get(id) else { continue };
             let made_unique = found.label.strip_suffix(&format!("~{id}")) == Some(&expected.label);
@@ -312,7 +314,7 @@ impl Oracle {
         }
         false
     }
-    /// The latest place at which the journal can have ended for these containers to be there.
+    /// The latest position at which the journal can have ended for these containers to exist.
     fn journal_end(&self, observed: &Observed) -> Result<usize, String> {
         let floor = self.floors.values().copied().max().unwrap_or(0).max(self.journal_floor).saturating_sub(self.first);
         let mut state = State::default();
@@ -341,7 +343,7 @@ impl Oracle {
             format!("after power loss: no journal of {low}..={high} entries has these containers; newest: {difference}")
         })
     }
-    /// The prefixes (as number of entries, relative to `first`) whose content of this container is what was observed.
+    /// The prefixes (as number of entries, relative to `first`) whose content of this container equals the observation.
     fn allowed_prefixes(
         &self,
         id: ContainerId,
@@ -350,7 +352,7 @@ impl Oracle {
     ) -> Result<BTreeMap<usize, ContainerState>, String> {
         let floor = self.floors.get(&id).copied().unwrap_or(0).saturating_sub(self.first);
         let lenience = Lenience { objects_may_be_gone: self.scratch.contains(&id) };
-        // Only this container, so that labels of others cannot stand in the way of its changes.
+        // Only this container, so that labels of others do not block its changes.
         let mut state = State::default();
         if let Some(container) = self.base.containers.get(&id) {
             state.containers.insert(id, container.clone());
@@ -419,7 +421,7 @@ impl Oracle {
     }
 }
 
-/// True for the deletion of a record that is missing from an index that is there.
+/// Returns true for the deletion of a missing record from an existing index.
 fn deletes_missing_record(state: &State, change: &Change) -> bool {
     matches!(change, Change::Del { index, .. } if state.index(*index).is_some())
 }

@@ -1,11 +1,10 @@
-//! The oracle: what a store must hold, and which states are allowed after which crash.
+//! The oracle: the required content of a store, and the allowed states after each kind of crash.
 //!
 //! * [`State`] is a model of a store: containers, objects as maps from ranges to write ids, indices.
-//! * [`Observed`] is what was actually read out of a store, byte for byte.
-//! * [`Oracle`] keeps the acknowledged history and decides whether an observation is allowed:
-//!   after *process death* all that was acknowledged and any prefix of what was in flight; after *power loss* for each
-//!   container a prefix with at least what was flushed or synchronously acknowledged, and every transaction whole
-//!   or not at all.
+//! * [`Observed`] is the content actually read from a store, byte for byte.
+//! * [`Oracle`] keeps the acknowledged history and decides whether an observation is allowed: after *process death*
+//!   everything acknowledged and any prefix of what was in flight; after *power loss*, for each container, a prefix
+//!   with at least what was flushed or synchronously acknowledged, and every transaction whole or not at all.
 
 mod history;
 mod observed;

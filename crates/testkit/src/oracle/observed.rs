@@ -1,4 +1,4 @@
-//! What was read out of a store, and how it is compared with the model.
+//! Content read from a store, and its comparison with the model.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ pub struct ObservedObject {
     pub size: u64,
     /// log2 of the block size.
     pub block_shift: u8,
-    /// Epoch that the store gives for its last update.
+    /// Epoch of its last update, as the store reports it.
     pub epoch: u64,
     /// Bytes of each extent, ascending by offset.
     pub pieces: Vec<(u64, Vec<u8>)>,
-    /// Ranges (begin, end) that the store refused to give because their checksum or device is bad. Not in `pieces`.
+    /// Ranges (begin, end) that the store refused because their checksum or device is bad. Not in `pieces`.
     pub refused: Vec<(u64, u64)>,
 }
 
@@ -36,23 +36,23 @@ pub struct ObservedContainer {
     pub objects: BTreeMap<ObjectId, ObservedObject>,
     /// Its indices, with value and epoch of each record.
     pub indices: BTreeMap<IndexId, ObservedRecords>,
-    /// Its snapshots, by name: the id of each, and its content.
+    /// Its snapshots, by name: id and content of each.
     pub snapshots: BTreeMap<String, (ContainerId, ObservedContainer)>,
 }
 
 /// A store as it was read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Observed {
-    /// The epoch of its last update; 0 if that is not known.
+    /// The epoch of its last update; 0 if unknown.
     pub epoch: u64,
     /// Its containers.
     pub containers: BTreeMap<ContainerId, ObservedContainer>,
 }
 
-/// What a comparison lets pass.
+/// Permitted differences in a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lenience {
-    /// Objects that hold bytes may be missing (scratch objects after power loss).
+    /// Objects with content may be missing (scratch objects after power loss).
     pub objects_may_be_gone: bool,
 }
 
@@ -67,7 +67,7 @@ impl Observed {
         }
         Ok(())
     }
-    /// The first difference in which containers there are, with which labels and settings.
+    /// The first difference in the existing containers, their labels and their settings.
     pub fn compare_containers(&self, state: &State) -> Result<(), String> {
         for (id, expected) in &state.containers {
             let Some(found) = self.containers.get(id) else {
@@ -94,7 +94,7 @@ impl ObservedContainer {
         }
         Ok(())
     }
-    /// The first difference in what is in it.
+    /// The first difference in content.
     pub fn compare_content(&self, expected: &ContainerState, lenience: Lenience) -> Result<(), String> {
         for (id, object) in &expected.objects {
             match self.objects.get(id) {
@@ -138,7 +138,7 @@ impl ObservedContainer {
             None => Ok(()),
         }
     }
-    /// Objects of the model that were allowed to be gone, and are, are so in the model from now on.
+    /// Removes from the model the objects that were allowed to be missing, and are.
     pub fn forget_missing(&self, model: &mut ContainerState) {
         model.objects.retain(|id, _| self.objects.contains_key(id));
         for (name, (_, content)) in &mut model.snapshots {
@@ -150,7 +150,7 @@ impl ObservedContainer {
 }
 
 impl ObservedObject {
-    /// The first difference from the model: size, block size, covered ranges, every byte. Refused ranges are passed over.
+    /// The first difference from the model: size, block size, covered ranges, every byte. Skips refused ranges.
     pub fn compare(&self, expected: &ObjectState) -> Result<(), String> {
         if (self.size, self.block_shift) != (expected.size, expected.block_shift) {
             return Err(format!(
@@ -167,7 +167,7 @@ impl ObservedObject {
         }
         Ok(())
     }
-    /// Covered ranges, refused ones included, neighbours joined.
+    /// Covered ranges, including refused ones, with adjacent ones joined.
     fn coverage(&self) -> Vec<(u64, u64)> {
         let mut ranges: Vec<(u64, u64)> =
             self.pieces.iter().map(|(at, bytes)| (*at, at + bytes.len() as u64)).collect();
@@ -184,7 +184,7 @@ impl ObservedObject {
     }
 }
 
-/// Compares bytes that lie wholly in covered ranges.
+/// Compares bytes that lie entirely in covered ranges.
 fn compare_piece(start: u64, bytes: &[u8], expected: &ObjectState) -> Result<(), String> {
     let end = start + bytes.len() as u64;
     let first = expected.map.range(..=start).next_back().map_or(start, |(at, _)| *at);

@@ -1,4 +1,5 @@
-//! What sharing a range does to the model: the target's content becomes that of the source.
+//! The effect of sharing a range on the model: the target's content becomes that of the
+//! source.
 
 use cenote_model::{KeyCode, OBJECT_BYTES_MAX, ObjectKey};
 

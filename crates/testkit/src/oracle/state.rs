@@ -1,4 +1,4 @@
-//! The model of a store's content and what each change does to it.
+//! The model of a store's content, and the effect of each change on it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use cenote_model::{
 
 use crate::content::WriteId;
 
-/// One change, as the oracle sees it: writes carry an id in place of an extent.
+/// One change, as the oracle sees it: writes have an id in place of an extent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the variants mirror `cenote_model::Update`, which documents them")]
 pub enum Change {
@@ -34,7 +34,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// True if it changes a container itself, not what is in it.
+    /// Returns true if it changes a container itself, not its content.
     pub fn is_about_container(&self) -> bool {
         matches!(
             self,
@@ -66,12 +66,12 @@ impl Change {
     }
 }
 
-/// A range of an object that holds bytes of one write.
+/// A range of an object with bytes of one write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
     /// Bytes.
     pub len: u64,
-    /// Whose.
+    /// Id of the write.
     pub id: WriteId,
     /// Position of the first byte in that write.
     pub from: u64,
@@ -113,7 +113,7 @@ impl ObjectState {
             }
         }
     }
-    /// Puts bytes of a write at an offset; grows the size to cover them.
+    /// Writes bytes of a write at an offset; grows the size to cover them.
     pub fn write(&mut self, offset: u64, len: u64, id: WriteId, from: u64) {
         self.punch(offset, len);
         if len > 0 {
@@ -121,12 +121,12 @@ impl ObjectState {
         }
         self.size = self.size.max(offset + len);
     }
-    /// Sets the size and drops what lies beyond.
+    /// Sets the size and drops the bytes beyond it.
     pub fn truncate(&mut self, size: u64) {
         self.punch(size, u64::MAX - size);
         self.size = size;
     }
-    /// Covered ranges, neighbours joined.
+    /// Covered ranges, with adjacent ones joined.
     pub fn coverage(&self) -> Vec<(u64, u64)> {
         let mut joined: Vec<(u64, u64)> = Vec::new();
         for (&start, segment) in &self.map {
@@ -137,7 +137,8 @@ impl ObjectState {
         }
         joined
     }
-    /// Fills `buf` with what a read at `offset` must give: bytes of writes, and zeros elsewhere.
+    /// Fills `buf` with the expected result of a read at `offset`: bytes of writes, and zeros
+    /// elsewhere.
     pub fn read(&self, offset: u64, buf: &mut [u8]) {
         buf.fill(0);
         let end = offset + buf.len() as u64;
@@ -166,12 +167,12 @@ pub struct ContainerState {
     pub objects: BTreeMap<ObjectId, ObjectState>,
     /// Its indices.
     pub indices: BTreeMap<IndexId, BTreeMap<Vec<u8>, Record>>,
-    /// Its snapshots, by name: the id by which each is read, and what was in the container.
+    /// Its snapshots, by name: id and content of each.
     pub snapshots: BTreeMap<String, (ContainerId, Arc<ContainerState>)>,
 }
 
 impl ContainerState {
-    /// Holds what `kept` holds. What did not change since is left as it is, with its epoch.
+    /// Restores the content of `kept`. Unchanged objects keep their epoch.
     fn roll_back(&mut self, kept: &Self, epoch: u64) {
         let mut objects = kept.objects.clone();
         for (id, object) in &mut objects {
@@ -192,7 +193,7 @@ impl ContainerState {
     }
 }
 
-/// What a request must answer.
+/// The expected answer to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Applied, with a code for each update (all `Ok` if atomic).
@@ -203,7 +204,7 @@ pub enum Outcome {
     Conflict,
 }
 
-/// A whole store. Cheap to clone: containers are copied when they are changed.
+/// A whole store. Cheap to clone: containers are copied on write.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct State {
     /// Its containers.
@@ -211,11 +212,11 @@ pub struct State {
 }
 
 impl State {
-    /// An object, if it is there.
+    /// An object, if it exists.
     pub fn object(&self, key: ObjectKey) -> Option<&ObjectState> {
         self.containers.get(&key.container)?.objects.get(&key.object)
     }
-    /// An index, if it is there.
+    /// An index, if it exists.
     pub fn index(&self, key: IndexKey) -> Option<&BTreeMap<Vec<u8>, Record>> {
         self.containers.get(&key.container)?.indices.get(&key.index)
     }
@@ -228,7 +229,7 @@ impl State {
     fn index_mut(&mut self, key: IndexKey) -> Option<&mut BTreeMap<Vec<u8>, Record>> {
         self.container_mut(key.container)?.indices.get_mut(&key.index)
     }
-    /// True if the check holds.
+    /// Returns true if the check holds.
     pub fn holds(&self, check: &Check) -> bool {
         if let Check::Value { index, key, value } = check {
             let found = self.index(*index).and_then(|i| i.get(key)).map(|r| &r.0[..]);
@@ -252,7 +253,7 @@ impl State {
             _ => false,
         }
     }
-    /// Applies a change if it can be; otherwise changes nothing.
+    /// Applies a change if it is valid; otherwise changes nothing.
     pub fn change(&mut self, change: &Change, epoch: u64) -> KeyCode {
         match change {
             Change::ContainerCreate { .. }
@@ -421,7 +422,7 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// The map of segments against the plainest model there is: an array of (write, position).
+    /// Compares the map of segments with the simplest model: an array of (write, position).
     #[test]
     fn segments_agree_with_an_array_of_bytes() {
         for seed in 0..200 {

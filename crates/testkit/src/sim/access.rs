@@ -1,4 +1,4 @@
-//! Steps that look at everything, and at bytes through the engine's devices without faults of their own.
+//! Steps that inspect everything, and accesses to the engine's devices without injected faults.
 
 use cenote_model::{DeviceId, Extent};
 use cenote_store::{SessionId, SessionInfo};
@@ -23,23 +23,24 @@ impl Sim {
         match bytes {
             Ok(bytes) => Ok(Some(bytes)),
             Err(_) if self.flips > 0 => Ok(None),
-            // Only an error is excused, never other bytes.
+            // Only an error is excused, never wrong bytes.
             Err(why) if ill && !why.starts_with("checksum") => Ok(None),
             Err(why) => Err(why),
         }
     }
-    /// The test's own accesses find what is on the media.
+    /// Turns faults off for the test's own accesses, which read what is on media.
     pub(super) fn pause(&self, on: bool) {
         self.world.faults.pause(on);
         self.world.weather.pause(on);
         self.world.service.quiet(on);
     }
-    /// The session through which the test itself looks.
+    /// The session of the test itself.
     pub(super) fn observer(&mut self) -> Check<SessionId> {
         let info = SessionInfo { nonce: u128::MAX, pid: 1, started: 1, uid: 0, write: false, ..SessionInfo::default() };
         self.pause(true);
         let mut session = self.engine().session_open(info.clone());
-        // A journal that could not be synced takes nothing before a checkpoint is written, which is tried now and then.
+        // A journal that could not be synced accepts nothing until a checkpoint is written, which is tried now and
+        // then.
         for _ in 0..2 {
             if session.is_ok() || !self.hurt {
                 break;
@@ -51,7 +52,7 @@ impl Sim {
         self.pause(false);
         session.map_err(|e| format!("observer: {e}"))
     }
-    /// Everything that the store holds.
+    /// The content of the whole store.
     pub(super) fn survey(&mut self) -> Check<Survey> {
         let page = *self.rng.pick(&[1, 3, 100, 1000]);
         let session = self.observer()?;
@@ -84,7 +85,7 @@ impl Sim {
         let found = self.survey()?;
         found.observed.compare(self.oracle.current()).map_err(|e| format!("the store is not what it must be: {e}"))
     }
-    /// Turns over a bit of a byte that some extent uses, or of any.
+    /// Flips a bit of a byte that some extent uses, or of any byte.
     pub(super) fn flip(&mut self) -> Check {
         let found = self.survey()?;
         if found.used.is_empty() {

@@ -21,7 +21,7 @@ impl Sim {
         let ids: Vec<ContainerId> = self.oracle.current().containers.keys().copied().collect();
         if ids.is_empty() { None } else { Some(*self.rng.pick(&ids)) }
     }
-    /// Mostly an object that is there.
+    /// A random object, mostly an existing one.
     pub(super) fn any_object(&mut self) -> Option<ObjectKey> {
         let container = self.any_container()?;
         let there: Vec<ObjectId> = self.oracle.current().containers[&container].objects.keys().copied().collect();
@@ -41,7 +41,7 @@ impl Sim {
         Some(ObjectKey { container, object: ObjectId(u128::from(self.rng.between(1, self.profile.ids))) })
     }
 
-    /// One request with updates.
+    /// Sends one request with updates.
     pub(super) fn apply(&mut self) -> Check {
         let Some(at) = self.any_client() else { return Ok(()) };
         let count = *self.rng.pick(&[1, 1, 1, 2, 3, 6]);
@@ -64,7 +64,7 @@ impl Sim {
         let checks = if atomic && self.rng.chance(300) { self.draw_checks() } else { Vec::new() };
         self.send_updates(at, checks, updates, &changes, atomic)
     }
-    /// Sends updates and tells the oracle what became of them.
+    /// Sends updates and tells the oracle the result.
     pub(super) fn send_updates(
         &mut self,
         at: usize,
@@ -85,7 +85,7 @@ impl Sim {
         let atomic = *atomic;
         let (predicted, _) = self.oracle.predict(checks, changes, atomic);
         let goal = Goal::Apply { entry: None, predicted: predicted.clone() };
-        // Ticks write small neighbours once more, which takes epochs of its own.
+        // Ticks rewrite small adjacent extents, which uses epochs of its own.
         self.last_epoch = self.last_epoch.max(self.engine().epoch());
         let response = self.send_as(at, seq, request, goal);
         let effective: Vec<Change> = match &predicted {
@@ -153,7 +153,7 @@ impl Sim {
             }
             (Outcome::Refused(code), Response::Failed(error)) if Some(error.kind()) == kind_of(*code) => Ok(()),
             (Outcome::Conflict, Response::Failed(error)) if error.kind() == ErrorKind::Conflict => Ok(()),
-            // Done, but it cannot be made durable: there is no room on persistent tiers.
+            // Applied, but it cannot be made durable: persistent tiers have no room.
             (Outcome::Applied(_), Response::Failed(error)) if entry.is_some() && error.kind() == ErrorKind::Full => {
                 Ok(())
             }
@@ -190,7 +190,7 @@ impl Sim {
         }
         checks
     }
-    /// Mostly the true number, sometimes one that is too small.
+    /// Mostly the true number, sometimes one less.
     fn bend(&mut self, epoch: u64) -> u64 {
         if self.rng.chance(250) { epoch.saturating_sub(1) } else { epoch }
     }
@@ -235,7 +235,7 @@ impl Sim {
             _ => self.draw_share(),
         })
     }
-    /// The key of a record that is to be put, or deleted (false). `puts`: which, where no order says so.
+    /// The key of a record to put (true) or delete (false). `puts` decides where no order does.
     fn draw_record(&mut self, puts: bool) -> (Vec<u8>, bool) {
         let Some(orders) = &mut self.orders else { return (self.draw_key(), puts) };
         let step = orders.keys.step();
@@ -246,7 +246,7 @@ impl Sim {
         let compressible = if self.next_write.is_multiple_of(3) { 0 } else { WriteId::COMPRESSIBLE };
         WriteId(self.next_write | compressible)
     }
-    /// Somewhere in the object or not far behind it, often where something begins or ends.
+    /// An offset in the object or not far behind it, often where something begins or ends.
     pub(super) fn draw_offset(&mut self, key: ObjectKey) -> u64 {
         let edges: Vec<u64> = self.oracle.current().object(key).map_or_else(Vec::new, |object| {
             object.map.iter().flat_map(|(at, segment)| [*at, at + segment.len]).collect()
@@ -271,7 +271,7 @@ impl Sim {
         let len = self.rng.size(self.profile.write_max);
         self.stage_write(at, key, offset, len)
     }
-    /// A write of at most `len` bytes into leased space. `None`: there is no room.
+    /// A write of at most `len` bytes into leased space. `None` if there is no room.
     pub(super) fn stage_write(
         &mut self,
         at: usize,
@@ -321,7 +321,7 @@ impl Sim {
         }
         Ok(Some((Run { len: take, ..run }, len)))
     }
-    /// Gives back unused space.
+    /// Returns unused space.
     pub(super) fn unlease(&mut self) -> Check {
         let Some(at) = self.any_client() else { return Ok(()) };
         if self.clients[at].leases.is_empty() {
@@ -340,7 +340,7 @@ impl Sim {
             None => Ok(()),
         }
     }
-    /// Containers come, go, and change.
+    /// Creates, deletes and changes containers.
     pub(super) fn change_container(&mut self) -> Check {
         let Some(at) = self.any_client() else { return Ok(()) };
         let there = self.any_container();
@@ -371,7 +371,7 @@ impl Sim {
                     Change::ContainerCreate { id, label, spec },
                 )
             }
-            // A rename to the same label is none, and waits for nothing.
+            // A rename to the same label changes nothing and waits for nothing.
             (5 | 6, Some(id)) if self.oracle.current().containers[&id].label == label => return Ok(()),
             (5 | 6, Some(id)) => {
                 (Update::ContainerRename { id, label: label.clone() }, Change::ContainerRename { id, label })
@@ -387,7 +387,7 @@ impl Sim {
             (_, Some(id)) => (Update::ContainerDelete { id }, Change::ContainerDelete { id }),
         };
         self.send_updates(at, Vec::new(), vec![update], &[change], true)?;
-        // Space leased for a container that is gone is of no use.
+        // Space leased for a deleted container is useless.
         let current = self.oracle.current();
         self.clients[at].leases.retain(|(of, _)| current.containers.contains_key(of));
         Ok(())

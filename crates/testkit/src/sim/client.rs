@@ -1,4 +1,4 @@
-//! Simulated client processes: their sessions, what they sent and were not answered, and sending again.
+//! Simulated client processes: their sessions, their unanswered requests, and resends.
 
 use std::collections::VecDeque;
 
@@ -16,14 +16,13 @@ const ANSWERS_KEPT: usize = 12;
 pub(super) enum Goal {
     /// Updates; the entry of the history that they made, if the model applied them.
     Apply { entry: Option<usize>, predicted: oracle::Outcome },
-    /// A flush of a container or of all, asked for when the history had `upto` entries.
+    /// A flush of a container or of all, requested when the history had `upto` entries.
     Flush { container: Option<ContainerId>, upto: usize },
     /// Space for a container.
     Lease { container: ContainerId },
-    /// An answer that any of these kinds of failure may take the place of.
+    /// An answer, in place of which any of these kinds of failure may come.
     Other { may_fail: &'static [ErrorKind] },
-    /// Records, as they were when they were asked for: what is read for the answer comes later. An epoch of 0 is
-    /// not known.
+    /// Records, as they were when they were requested: their values are read later. An epoch of 0 is unknown.
     Records { expected: Response },
 }
 
@@ -48,7 +47,7 @@ pub(super) struct Client {
     pub(super) pins: Vec<Pin>,
     pub(super) sent: Vec<Sent>,
     pub(super) answered: VecDeque<(u64, Request, Response)>,
-    /// False once its process is gone but the engine has not been told.
+    /// False once its process is gone but the engine does not know yet.
     pub(super) alive: bool,
 }
 
@@ -80,12 +79,12 @@ impl Sim {
         }
         Ok(())
     }
-    /// A living client, if there is one.
+    /// A random live client, if there is one.
     pub(super) fn any_client(&mut self) -> Option<usize> {
         let alive: Vec<usize> = (0..self.clients.len()).filter(|i| self.clients[*i].alive).collect();
         if alive.is_empty() { None } else { Some(*self.rng.pick(&alive)) }
     }
-    /// The process is gone; the engine does not know yet.
+    /// Lets the process die; the engine does not know yet.
     pub(super) fn client_die(&mut self, at: usize) {
         trace!(self.trace, "client {} dies", self.clients[at].info.nonce);
         let nonce = self.clients[at].info.nonce;
@@ -93,7 +92,7 @@ impl Sim {
         self.clients[at].sent.clear();
         self.drop_readers(|reader| reader.nonce == nonce);
     }
-    /// The engine learns that the process is gone.
+    /// Tells the engine that the process is gone.
     pub(super) fn client_bury(&mut self, at: usize) {
         let client = self.clients.remove(at);
         trace!(self.trace, "session {:?} of client {} closes", client.session, client.info.nonce);
@@ -102,7 +101,7 @@ impl Sim {
         self.engine().session_close(client.session);
         self.note_death();
     }
-    /// True if something failed that a request may have failed because of.
+    /// Returns true if a failure occurred that can make a request fail.
     fn is_hurt(&self) -> bool {
         let injected = self.world.faults.injected() + self.world.weather.hits();
         self.hurt || self.window_open || injected > self.injected_seen
@@ -150,7 +149,7 @@ impl Sim {
             answered.pop_front();
         }
     }
-    /// Takes the answers that the engine has ready for requests that waited.
+    /// Takes the engine's answers to requests that waited.
     pub(super) fn take_answers(&mut self) -> Check {
         self.note_death();
         if self.died {
@@ -160,7 +159,7 @@ impl Sim {
             let place = self.clients.iter().enumerate().find_map(|(at, client)| {
                 client.sent.iter().position(|sent| sent.ticket == Some(ticket)).map(|index| (at, index))
             });
-            // The answer to a client that died is nobody's.
+            // A dead client's answer has no receiver.
             let Some((at, index)) = place else { continue };
             let sent = self.clients[at].sent.remove(index);
             trace!(self.trace, "  c{} #{} => {}", self.clients[at].info.nonce, sent.seq, brief(&response));
@@ -169,17 +168,17 @@ impl Sim {
         }
         Ok(())
     }
-    /// Compares an answer with what it must be.
+    /// Compares an answer with the expected one.
     pub(super) fn judge(&mut self, at: usize, goal: &Goal, request: &Request, response: Response) -> Check {
         self.note_pinned(request, &response);
         if let Response::Failed(error) = &response {
             let excusable =
                 matches!(error.kind(), ErrorKind::Io | ErrorKind::Busy | ErrorKind::Full | ErrorKind::PermissionDenied);
             let corrupt = error.kind() == ErrorKind::Corrupt && self.flips > 0;
-            // What was on a device that is gone cannot be copied, moved or synced any more.
+            // Bytes on a device that is gone cannot be copied, moved or synced.
             let about_device = matches!(request, Request::DeviceAdd { .. } | Request::DeviceRemove { .. });
             let late = error.kind() == ErrorKind::Exists && error.next_step().contains("open the store again");
-            // It may have gone wrong long before its answer comes.
+            // It may have failed long before its answer comes.
             if self.profile.weather > 0 && (about_device || late) {
                 return Ok(()); // a service may answer anything
             }
@@ -204,7 +203,7 @@ impl Sim {
             }
             // Without room on persistent tiers nothing can be flushed.
             (Goal::Flush { .. }, Response::Failed(error)) if error.kind() == ErrorKind::Full => Ok(()),
-            // What was to be flushed may be gone by the time that the request is sent again.
+            // The target of the flush may be gone when the request is sent again.
             (Goal::Flush { .. }, Response::Failed(error)) if error.kind() == ErrorKind::NotFound => Ok(()),
             (Goal::Records { expected }, response @ (Response::Values(_) | Response::Records { .. })) => {
                 compare_records(expected, &response).map_err(|why| format!("{request:?}, answered later: {why}"))
@@ -217,7 +216,7 @@ impl Sim {
                 if let Some(contradiction) = report.contradictions.first() {
                     return Err(format!("verify found that memory contradicts itself: {contradiction}"));
                 }
-                // What could not be read is found too, and said to be that.
+                // Unreadable ranges are found too, and reported as such.
                 let maimed = self.is_maimed() || self.profile.weather > 0;
                 let unread = |finding: &&cenote_model::Finding| {
                     (self.hurt && finding.what.contains("injected at I/O"))
@@ -233,7 +232,7 @@ impl Sim {
             (_, response) => Err(format!("{request:?} was answered by {response:?}")),
         }
     }
-    /// What the answer says of whether a container is pinned.
+    /// Notes what the answer says about pins of a container.
     fn note_pinned(&mut self, request: &Request, response: &Response) {
         let Request::Arrange { target, what, dry_run: false } = request else { return };
         let ArrangeTarget::Container(id) = **target else { return };
@@ -246,7 +245,7 @@ impl Sim {
             _ => {}
         }
     }
-    /// Containers that are pinned still are, with all that is in them.
+    /// Checks that pinned containers still are, with all their content.
     pub(super) fn check_pins(&mut self) -> Check {
         let Some(session) = self.clients.iter().find(|client| client.alive).map(|client| client.session) else {
             return Ok(());
@@ -273,7 +272,7 @@ impl Sim {
         }
         Ok(())
     }
-    /// Alignment, bounds, and no overlap with what others hold.
+    /// Checks alignment, bounds, and overlap with the space of others.
     fn check_lease(&mut self, run: Run) -> Check {
         let Some(device) = self.engine().device(run.device) else {
             return Err(format!("lease {run:?} on a device that is not there"));
@@ -326,14 +325,14 @@ impl Sim {
                 }
             }
             (Outcome::Ready(Response::Failed(_)), _) if self.hurt => Ok(()),
-            // It may have to wait for the journal again; nobody listens.
+            // It may have to wait for the journal again; nobody waits for this answer.
             (Outcome::Wait(_), _) => Ok(()),
             (Outcome::Ready(other), _) => Err(format!("sent again, {request:?} is answered by {other:?}")),
         }
     }
 }
 
-/// What differs between records and what they should be.
+/// Compares records with the expected ones.
 pub(super) fn compare_records(expected: &Response, found: &Response) -> Check {
     let (Response::Values(wanted), Response::Values(values)) = (expected, found) else {
         return if expected == found { Ok(()) } else { Err(format!("{found:?}, expected {expected:?}")) };
@@ -346,7 +345,7 @@ pub(super) fn compare_records(expected: &Response, found: &Response) -> Check {
     if wanted.len() == values.len() && same { Ok(()) } else { Err(format!("{values:?}, expected {wanted:?}")) }
 }
 
-/// An answer in a line of the trace.
+/// Formats an answer in one line for the trace.
 pub(super) fn brief(response: &Response) -> String {
     let mut text = match response {
         Response::Lookup(lookup) => format!(

@@ -1,4 +1,4 @@
-//! Deaths of the daemon and of the power, opening again, and what clients do then.
+//! Deaths of the daemon, power losses, reopening, and what clients do then.
 
 use cenote_device::mem::Keep;
 use cenote_model::Request;
@@ -10,7 +10,7 @@ use super::{Check, Sim, trace};
 use crate::oracle::Outcome;
 
 impl Sim {
-    /// The daemon dies now, or at one of the I/Os to come, or closes in good order.
+    /// The daemon dies now, or at a later I/O, or closes cleanly.
     pub(super) fn step_crash(&mut self) -> Check {
         match self.rng.below(10) {
             0 => self.close_and_open(),
@@ -42,7 +42,8 @@ impl Sim {
         }
         self.crash(false)
     }
-    /// The engine is gone; `power`: the machine too. Opens the store again and asks the oracle.
+    /// Handles the end of the engine; `power`: of the machine too. Opens the store again and asks the
+    /// oracle.
     pub(super) fn crash(&mut self, mut power: bool) -> Check {
         self.engine = None;
         self.jobs.clear();
@@ -95,7 +96,7 @@ impl Sim {
             self.world.power_loss(keep);
             if self.profile.weather > 0 {
                 self.world.clock.boot();
-                // Which of several states a container went back to is told by bytes that can be read.
+                // Only readable bytes tell to which of several states a container went back.
                 self.calm();
             }
         } else {
@@ -131,7 +132,7 @@ impl Sim {
                 self.client_bury(at);
             }
         }
-        // Sessions of processes that are gone, whose end the journal did not take.
+        // Sessions of dead processes whose end the journal did not accept.
         for (session, info) in self.engine().sessions() {
             if !self.clients.iter().any(|client| client.info.nonce == info.nonce) {
                 self.engine().session_close(session);
@@ -144,7 +145,7 @@ impl Sim {
         trace!(self.trace, "{survived} entries survived");
         self.send_rest(survived)
     }
-    /// Each client sends again what it had no answer to.
+    /// Each client resends its unanswered requests.
     fn send_rest(&mut self, survived: usize) -> Check {
         let mut order: Vec<usize> = (0..self.clients.len()).filter(|at| self.clients[*at].alive).collect();
         while !order.is_empty() {

@@ -1,4 +1,4 @@
-//! The end of a run: everybody leaves, the store comes to rest, and nothing may be lost, hang or leak.
+//! The end of a run: all clients leave, the store comes to rest, and nothing may be lost, hang or leak.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,11 +70,11 @@ impl Sim {
         }
         Ok(())
     }
-    /// Background work until there is none left.
+    /// Runs background work until none is left.
     pub(super) fn rest(&mut self) -> Check {
         let mut idle = 0;
         for _ in 0..ROUNDS_MAX {
-            // First in small steps, then in steps that let what failed be tried again.
+            // First in small steps, then in steps long enough for retries of failed work.
             self.world.clock.advance_ns(if idle < 4 { 20_000_000 } else { 3_000_000_000 });
             self.tick()?;
             let before = self.summary.jobs;
@@ -94,22 +94,22 @@ impl Sim {
                 return Ok(());
             }
         }
-        // What is damaged cannot be copied, and is tried again for ever.
+        // Damaged bytes cannot be copied, and copying is retried for ever.
         if self.flips > 0 || self.is_maimed() {
             Ok(())
         } else {
             Err(format!("HANG: still busy after {ROUNDS_MAX} rounds"))
         }
     }
-    /// With nobody there and everything flushed, the space in use is that of the extents; what lies in volatile memory
-    /// may have a copy on a persistent device. With all containers deleted, nothing is in use.
+    /// Without clients and with everything flushed, the used space is that of the extents; bytes in volatile memory may
+    /// have a copy on a persistent device. With all containers deleted, no space is used.
     fn check_space(&mut self, empty: bool) -> Check {
         while !self.clients.is_empty() {
             self.client_bury(0);
         }
         self.rest()?;
         let session = self.observer()?;
-        // What left a device at the very last is free a moment later.
+        // Space released at the very end is free a moment later.
         let reserves = |device: &DeviceInfo| device.reserved_bytes != 0;
         if self.engine().device_infos().iter().any(reserves) {
             self.rest()?;
@@ -147,9 +147,9 @@ impl Sim {
         }
         self.client_open()
     }
-    /// Bytes at most of copies on each device. Each copy is made of whole checksum units, whatever its neighbours share
-    /// with it; the same bytes in a snapshot have the same copy. Where objects share ranges, the same bytes may have one
-    /// copy for each: what the engine knows of who shares may be incomplete.
+    /// Upper bound of the bytes of copies on each device. Each copy consists of whole checksum units, whatever its
+    /// neighbours share with it; the same bytes in a snapshot have the same copy. Where objects share ranges, the same
+    /// bytes may have one copy for each object: the engine's knowledge of sharing may be incomplete.
     pub(super) fn copies(&mut self, found: &Survey, session: SessionId) -> Check<BTreeMap<String, u64>> {
         let mut keys: Vec<ObjectKey> = Vec::new();
         for (id, container) in &found.observed.containers {
@@ -187,7 +187,7 @@ impl Sim {
         }
         Ok(copies)
     }
-    /// Deletes everything and looks whether all space comes back.
+    /// Deletes everything and checks that all space is free again.
     fn delete_everything(&mut self) -> Check {
         let ids: Vec<_> = self.oracle.current().containers.keys().copied().collect();
         for id in ids {
@@ -203,7 +203,7 @@ impl Sim {
         self.flush_all()?;
         if self.is_flushed() { self.check_space(true) } else { Ok(()) }
     }
-    /// However full a store is, when all its objects are deleted it takes new ones, and flushes them.
+    /// However full a store is, after deleting all its objects it accepts new ones, and flushes them.
     fn empty_and_fill_again(&mut self) -> Check {
         while !self.clients.is_empty() {
             self.client_bury(0);
@@ -246,7 +246,8 @@ impl Sim {
         self.flush_all()?;
         if self.is_flushed() { Ok(()) } else { Err("FULL: a flush after everything was deleted".into()) }
     }
-    /// True if the last flush found room for everything: what was replaced since an earlier one takes no space any more.
+    /// Returns true if the last flush had room for everything: what was replaced since an earlier flush uses no more
+    /// space.
     fn is_flushed(&self) -> bool {
         matches!(self.clients.first().and_then(|c| c.answered.back()), Some((_, _, Response::Done)))
     }

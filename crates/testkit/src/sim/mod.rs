@@ -2,8 +2,9 @@
 //!
 //! A run picks a small world (devices, profile of faults), then takes random steps: requests of several sessions,
 //! engine ticks, background jobs in any order, readers that linger, resends, clock steps, I/O errors, flipped bits,
-//! deaths of clients, of the daemon at any I/O, and of the machine's power; if asked for, weather over its devices. After each answer the [`Oracle`] is asked
-//! whether it is right; after each crash, whether what is left is allowed. The same seed always takes the same steps.
+//! deaths of clients, of the daemon at any I/O, power losses of the machine; on request, weather (fault injection) over
+//! its devices. After each answer the run asks the [`Oracle`] whether it is right; after each crash, whether the
+//! remaining state is allowed. The same seed always takes the same steps.
 
 mod access;
 mod apply;
@@ -37,28 +38,28 @@ use trace::{Trace, trace};
 use weather::add_tiers;
 pub use weather::copy_of;
 
-/// What can differ between seeds; drawn from the seed.
+/// The properties that differ between seeds.
 #[derive(Clone, Debug)]
 struct Profile {
     steps: u64,
     write_max: u64,
-    /// Steps, in thousandths, that crash.
+    /// Share of crashing steps, in thousandths.
     crash_permille: u64,
-    /// Of the crashes, how many are power losses.
+    /// Share of crashes that are power losses, in thousandths.
     power_permille: u64,
-    /// Probability of I/O errors while a fault window is open; 0: never any.
+    /// Probability of I/O errors while a fault window is open; 0: never.
     error_permille: u64,
     flips: bool,
-    /// Steps that do background work, as a weight.
+    /// Weight of steps that do background work.
     background: u32,
     ids: u64,
-    /// Steps about snapshots, as a weight.
+    /// Weight of steps about snapshots.
     snapshots: u32,
-    /// Updates that share ranges, as a weight.
+    /// Weight of updates that share ranges.
     shares: u32,
-    /// Steps that move things between tiers and bring weather over devices, as a weight each.
+    /// Weight of steps that move data between tiers, and of steps that change the weather.
     weather: u32,
-    /// Devices so small that they fill up: bytes of each are a multiple of this. 0: they are not.
+    /// Capacities are a multiple of this, so small that devices fill up. 0: they are not small.
     full: u64,
     tuning: Tuning,
 }
@@ -78,7 +79,7 @@ impl Profile {
             shares: *rng.pick(&[0, 5, 15, 40]),
             weather: 0,
             full: *rng.pick(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8192, 8192, 81_920]),
-            // Small files, so that rotation and checkpoints happen, and opening has little to read.
+            // Small files, so that rotation and checkpoints happen, and opening reads little.
             tuning: Tuning {
                 log_bytes: *rng.pick(&[8 << 10, 16 << 10, 64 << 10, 256 << 10]),
                 checkpoint_bytes: *rng.pick(&[4 << 10, 32 << 10, 1 << 20]),
@@ -92,7 +93,7 @@ impl Profile {
     }
 }
 
-/// What a run did, for sums over many seeds.
+/// Counts of a run, for sums over many seeds.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Summary {
     /// Steps taken.
@@ -111,23 +112,23 @@ pub struct Summary {
     pub flips: u64,
     /// Background jobs run.
     pub jobs: u64,
-    /// Devices that something befell.
+    /// Devices that had a fault.
     pub ills: u64,
     /// Devices destroyed.
     pub losses: u64,
-    /// Times that all was well again and had to come to rest without the store being opened again.
+    /// Times that all faults ended and the store had to come to rest without being reopened.
     pub recoveries: u64,
-    /// A hash of everything that was traced: the same for the same seed.
+    /// A hash of the trace: the same for the same seed.
     pub trace_hash: u64,
     /// I/Os of the engine.
     pub ios: u64,
-    /// Compressed extents that were found when all was looked at.
+    /// Compressed extents found when everything was inspected.
     pub packed: u64,
-    /// Ranges that were shared.
+    /// Shared ranges.
     pub shared: u64,
 }
 
-/// In which order keys of records and offsets of writes come and go, where they are not drawn one by one.
+/// Orders in which keys of records and offsets of writes come and go, where they are not drawn one by one.
 struct Orders {
     keys: Steps,
     shape: KeyShape,
@@ -135,7 +136,7 @@ struct Orders {
 }
 
 impl Orders {
-    /// For every other seed. From a stream of its own, so that what the seed decides besides stays as it was.
+    /// For every other seed. Uses its own stream, so that the seed's other choices stay the same.
     fn draw(seed: u64) -> Option<Self> {
         let mut rng = Rng::new(seed ^ 0x000D_E205);
         let shape = *rng.pick(&KeyShape::all(300));
@@ -159,62 +160,62 @@ struct Sim {
     slots_taken: BTreeSet<usize>,
     next_write: u64,
     next_container: u64,
-    /// The container of each snapshot ever asked for.
+    /// The container of each snapshot that was ever requested.
     origins: BTreeMap<ContainerId, ContainerId>,
     next_device: u64,
     next_nonce: u128,
-    /// Epoch of the last update, as far as it is known.
+    /// Epoch of the last update, as far as known.
     last_epoch: u64,
-    /// The engine's process died within the last call.
+    /// The engine's process died during the last call.
     died: bool,
     /// Errors were injected since the engine was opened: it may refuse work.
     hurt: bool,
     injected_seen: u64,
     window_open: bool,
-    /// Containers that were asked to be pinned, or no longer.
+    /// Containers whose pin or unpin was requested.
     pinned: BTreeMap<ContainerId, Pinned>,
-    /// How often the store was opened: what the instance word tells clients.
+    /// How often the store was opened, which the instance word shows to clients.
     openings: u64,
     flips: u64,
-    /// Devices that were destroyed.
+    /// Destroyed devices.
     lost: BTreeSet<DeviceId>,
-    /// What was wrong with the object service since all was well: it may fail at any call.
+    /// Faults of the object service since all was well: it may fail at any call.
     troubles: u64,
     summary: Summary,
     trace: Trace,
 }
 
-/// What is known of whether a container is pinned.
+/// Knowledge about a container's pin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pinned {
-    /// It was asked for, and not answered yet.
+    /// Requested, without an answer yet.
     Asked,
-    /// It is.
+    /// Pinned.
     Yes,
-    /// Several requests crossed: nothing, any more.
+    /// Unknown after several concurrent requests.
     Unknown,
 }
 
 type Check<T = ()> = Result<T, String>;
 
-/// A fault that is put into an otherwise faultless run, for sweeps.
+/// A fault injected into an otherwise faultless run, for sweeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Inject {
     /// None: the seed decides.
     #[default]
     Nothing,
-    /// The seed decides nothing: no fault at all. Tells how many I/Os there are.
+    /// No fault at all, not even from the seed. Counts the I/Os.
     Calm,
-    /// The same, for sweeps over the bytes that it leaves.
+    /// No fault at all; for sweeps over the bytes that the run leaves.
     Rest,
-    /// The I/Os numbered from here, so many of them, fail.
+    /// I/Os fail: the first one's number, and how many.
     Fail(u64, u64),
     /// The daemon dies at this I/O.
     Die(u64),
-    /// The power goes at this I/O.
+    /// The power fails at this I/O.
     Power(u64),
-    /// The seed decides, also when devices vanish, come back or not, fill, slow down, shrink and fail while things move
-    /// between them, and where clocks jump to.
+    /// The seed decides, including when devices vanish, come back or not, fill, slow down, shrink and fail while data
+    /// move between them, and where clocks jump to.
     Weather,
 }
 
@@ -239,7 +240,7 @@ pub fn run_seed(seed: u64, print: bool) -> Result<Summary, Failure> {
 fn run_twice(seed: u64, print: bool, inject: Inject) -> Result<Summary, Failure> {
     match run_once(seed, false, false, inject) {
         Ok(summary) if !print => Ok(summary),
-        // Once more, now keeping what happened: the same seed takes the same steps.
+        // Run it once more with a full trace: the same seed takes the same steps.
         first => match (run_once(seed, true, print, inject), first) {
             (Err(failure), _) => Err(failure),
             (Ok(summary), Ok(_)) => Ok(summary),
@@ -275,7 +276,7 @@ fn run_once(seed: u64, keep: bool, print: bool, inject: Inject) -> Result<Summar
 }
 
 impl Sim {
-    /// `None`: the injected fault hit the making of the store, which said so.
+    /// `None`: the injected fault hit the creation of the store, which reported it.
     fn new(seed: u64, trace: &Trace, inject: Inject) -> Check<Option<Self>> {
         let mut rng = Rng::new(seed);
         let mut profile = Profile::draw(&mut rng);
@@ -290,13 +291,13 @@ impl Sim {
             _ => {}
         }
         if profile.flips || profile.weather > 0 || inject == Inject::Rest {
-            // Records with values on a device that is damaged, or away, cannot be listed: they stay in memory.
+            // Records whose values are on a damaged or absent device cannot be listed: keep values in memory.
             profile.tuning.value_bytes = u64::MAX / 4;
         }
         let world = World::new(*rng.pick(&[64 << 10, 256 << 10, 1 << 20]), *rng.pick(&[4, 64, 1024]));
         match profile.full {
             0 => {}
-            // What is written is longer than what becomes free in one piece.
+            // Writes are longer than contiguous free space.
             81_920 => profile.write_max = 150_000,
             _ => profile.write_max = profile.write_max.clamp(5_000, 20_000),
         }
@@ -409,7 +410,7 @@ fn draw_device(rng: &mut Rng, number: u64, kind: DeviceKind) -> DeviceSpec {
     }
 }
 
-/// More than half of the tiers that can compress do.
+/// Enables compression for more than half of the tiers that support it.
 fn draw_options(rng: &mut Rng, kind: DeviceKind) -> cenote_model::TierOptions {
     let compresses = matches!(kind, DeviceKind::File | DeviceKind::Directory) && rng.chance(600);
     let word = *rng.pick(&["lz4", "zstd", "auto"]);

@@ -1,4 +1,4 @@
-//! A store with content and history, left as a crash or a clean close leaves it, for sweeps over its bytes.
+//! A store with content and history, as a crash or a clean close leaves it, for sweeps over its bytes.
 
 use cenote_model::{DeviceInfo, FlushTarget, Request, Response, StoreId};
 use cenote_store::{Outcome, Tuning};
@@ -12,21 +12,22 @@ use crate::world::World;
 
 /// A store at rest.
 pub struct Prepared {
-    /// Where it is.
+    /// Its world.
     pub world: World,
-    /// Which it is.
+    /// Its id.
     pub id: StoreId,
-    /// What it holds.
+    /// Its expected content.
     pub oracle: Oracle,
     /// Its devices.
     pub devices: Vec<DeviceInfo>,
-    /// How it was opened.
+    /// The settings that it was opened with.
     pub tuning: Tuning,
     /// The bytes of its devices that extents use.
     pub used: Vec<Used>,
 }
 
-/// Runs `steps` steps of a seed without faults. `clean`: then flushes and closes; else the process just dies.
+/// Runs `steps` steps of a seed without faults. `clean`: then flushes and closes; otherwise the process just
+/// dies.
 pub fn prepare(seed: u64, steps: u64, clean: bool) -> Result<Prepared, String> {
     let trace = Trace::new(false, false);
     let mut sim = Sim::new(seed, &trace, Inject::Rest)?.ok_or("no store")?;

@@ -1,4 +1,4 @@
-//! Reads: through fresh maps, through cached maps with their version words, and by readers that linger.
+//! Reads: by fresh maps, by cached maps with their version words, and by readers that linger.
 
 use cenote_device::Control as _;
 use cenote_model::{ErrorKind, Extent, IndexKey, KeyCode, Lookup, NextFrom, ObjectKey, Request, Response};
@@ -6,7 +6,7 @@ use cenote_model::{ErrorKind, Extent, IndexKey, KeyCode, Lookup, NextFrom, Objec
 use super::client::{Goal, compare_records};
 use super::{Check, Sim, trace};
 
-/// A reader between its announcement and its end: what it saw must stay as it is.
+/// A reader between its announcement and its end: the bytes that it saw must not change.
 pub(super) struct Reader {
     pub(super) nonce: u128,
     slot: usize,
@@ -14,7 +14,7 @@ pub(super) struct Reader {
     pieces: Vec<(Extent, Vec<u8>)>,
 }
 
-/// A map that a client keeps, with the version word that it was true at.
+/// A client's cached map, with the version word at which it was valid.
 pub(super) struct CachedMap {
     key: ObjectKey,
     instance: u64,
@@ -24,7 +24,7 @@ pub(super) struct CachedMap {
 pub(super) const MISSING: &[ErrorKind] = &[ErrorKind::NotFound];
 
 impl Sim {
-    /// A range of an object: all of what the engine says about it is compared with the model.
+    /// Reads a range of an object, and compares everything that the engine reports about it with the model.
     pub(super) fn read(&mut self) -> Check {
         let (Some(at), Some(key)) = (self.any_client(), self.any_object()) else { return Ok(()) };
         let size = self.oracle.current().object(key).map_or(100, |o| o.size);
@@ -54,7 +54,7 @@ impl Sim {
     fn instance(&self) -> u64 {
         self.openings
     }
-    /// A map against the model: header, order, bytes.
+    /// Compares a map with the model: header, order, bytes.
     fn check_map(&mut self, key: ObjectKey, lookup: &Lookup, offset: u64, end: u64) -> Check {
         let Some(object) = self.oracle.current().object(key).cloned() else {
             return Err(format!("{key} has a map but should not be there"));
@@ -76,7 +76,7 @@ impl Sim {
         if end <= offset {
             return Err(format!("{key}: a map from {offset} covers to {end}"));
         }
-        // Objects are sparse: no more than some of it at once.
+        // Objects are sparse: read only a part at once.
         let end = end.min(offset.saturating_add(1 << 20));
         let Some(object) = self.oracle.current().object(key).cloned() else { return Ok(()) };
         let mut expected = vec![0; (end - offset) as usize];
@@ -111,7 +111,7 @@ impl Sim {
             )),
         }
     }
-    /// A read through a cached map whose version word still stands: no message, the bytes must be current.
+    /// Reads by a cached map whose version word is unchanged: no message, and the bytes must be current.
     pub(super) fn read_cached(&mut self) -> Check {
         if self.cached.is_empty() {
             return Ok(());
@@ -161,7 +161,7 @@ impl Sim {
         self.readers.push(Reader { nonce, slot, epoch, pieces });
         Ok(())
     }
-    /// A lingering reader looks once more and leaves.
+    /// A lingering reader reads once more and leaves.
     pub(super) fn reader_end(&mut self) -> Check {
         if self.readers.is_empty() {
             return Ok(());
@@ -170,7 +170,7 @@ impl Sim {
         let reader = self.readers.swap_remove(at);
         trace!(self.trace, "c{} looks again and leaves slot {}", reader.nonce, reader.slot);
         for (extent, before) in &reader.pieces {
-            // A device that was removed from the store stays mapped in the client: nothing to see here.
+            // A removed device stays mapped in the client: there is nothing to check.
             if self.engine().device(extent.device).is_none() {
                 continue;
             }
@@ -187,7 +187,7 @@ impl Sim {
         self.world.control.clear(reader.slot);
         Ok(())
     }
-    /// Readers end without another look: their process or the machine is gone.
+    /// Ends readers without another read: their process or the machine is gone.
     pub(super) fn drop_readers(&mut self, which: impl Fn(&Reader) -> bool) {
         let (gone, stay): (Vec<Reader>, Vec<Reader>) = self.readers.drain(..).partition(|reader| which(reader));
         self.readers = stay;
@@ -196,7 +196,7 @@ impl Sim {
             self.world.control.clear(reader.slot);
         }
     }
-    /// Records by key and in order.
+    /// Reads records by key and in order.
     pub(super) fn read_index(&mut self) -> Check {
         let (Some(at), Some(index)) = (self.any_client(), self.any_index()) else { return Ok(()) };
         if self.rng.chance(500) { self.get(at, index) } else { self.next(at, index) }
@@ -211,7 +211,7 @@ impl Sim {
         });
         self.ask_records(at, &Request::Get { index, keys }, expected)
     }
-    /// Asks for records that are to be those of the model, or for an index that is not there.
+    /// Requests records, which must equal the model's, or an index that does not exist.
     fn ask_records(&mut self, at: usize, request: &Request, expected: Option<Response>) -> Check {
         let goal = expected.clone().map_or(Goal::Other { may_fail: MISSING }, |expected| Goal::Records { expected });
         match (self.send(at, request.clone(), goal), expected) {
@@ -250,7 +250,8 @@ impl Sim {
         });
         self.ask_records(at, &request, expected)
     }
-    /// A short key from a small space, so that keys meet; or one that is there, or was, in the order of the run.
+    /// A short key from a small space, so that keys collide; or an existing or former one, in the order of the
+    /// run.
     pub(super) fn draw_key(&mut self) -> Vec<u8> {
         if let Some(orders) = &self.orders {
             let live = orders.keys.live();
@@ -267,7 +268,7 @@ impl Sim {
     }
 }
 
-/// The kind of error that a code stands for when a whole transaction is refused.
+/// The kind of error of a refused transaction with that code.
 pub(super) fn kind_of(code: KeyCode) -> Option<ErrorKind> {
     match code {
         KeyCode::Ok => None,

@@ -1,4 +1,4 @@
-//! Ranges of objects that become those of others.
+//! Steps that share ranges between objects.
 
 use cenote_model::{ContainerId, ObjectId, ObjectKey, Update};
 
@@ -6,7 +6,8 @@ use super::Sim;
 use crate::oracle::{Change, ObjectState};
 
 impl Sim {
-    /// From an object of the container, often all of it, or from one of its snapshots; sometimes from elsewhere.
+    /// Shares from an object of the container, often all of it, or from one of its snapshots; sometimes from
+    /// elsewhere.
     pub(super) fn draw_share(&mut self) -> Option<(Update, Change)> {
         let to = self.any_object()?;
         let from = match self.rng.below(20) {
@@ -36,7 +37,7 @@ impl Sim {
     }
     fn object_of(&mut self, container: ContainerId) -> Option<ObjectId> {
         let objects = &self.oracle.current().containers[&container].objects;
-        // Mostly one with something in it.
+        // Mostly an object with content.
         let any = self.rng.chance(100);
         let there = objects.iter().filter(|(_, object)| any || !object.map.is_empty()).map(|(id, _)| *id);
         let there: Vec<ObjectId> = there.collect();
@@ -51,7 +52,8 @@ impl Sim {
         let keys: Vec<ObjectKey> = keys.collect();
         if keys.is_empty() { None } else { Some(*self.rng.pick(&keys)) }
     }
-    /// Where something begins or ends in an object of a container or of its snapshots, and its size.
+    /// Offsets where something begins or ends in an object of a container or of its snapshots, and the object's
+    /// size.
     fn edges_of(&self, container: ContainerId, key: ObjectKey) -> (Vec<u64>, u64) {
         let current = self.oracle.current();
         let in_snapshot = || {

@@ -1,4 +1,4 @@
-//! Snapshots come and go, containers go back to them, and clients read those that were deleted meanwhile.
+//! Steps that create and delete snapshots, roll containers back, and read snapshots deleted meanwhile.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{Check, Sim, trace};
 use crate::oracle::{Change, ContainerState};
 use crate::survey::content;
 
-/// A snapshot that a client reads, and what was in it.
+/// A snapshot that a client reads, and its content.
 pub(super) struct Pin {
     id: ContainerId,
     content: Arc<ContainerState>,
@@ -76,7 +76,7 @@ impl Sim {
         trace!(self.trace, "c{} needs {} no longer", self.clients[at].info.nonce, pin.id);
         self.ask(at, &Request::SnapshotUnpin { id: pin.id }, &Goal::Other { may_fail: &[] })
     }
-    /// All of a snapshot is as it was when it was made, whatever became of it since. That of a container that is gone is gone.
+    /// Checks that a snapshot's content is as it was when it was created. The snapshot of a deleted container is gone.
     fn read_pinned(&mut self, at: usize) -> Check {
         if self.clients[at].pins.is_empty() {
             return Ok(());
@@ -96,7 +96,7 @@ impl Sim {
             Err(why) => Err(format!("snapshot {id} cannot be read: {why}")),
         }
     }
-    /// True if the container of a snapshot is there.
+    /// Returns true if the container of a snapshot exists.
     fn family_is_there(&self, id: ContainerId) -> bool {
         let origin = self.origins.get(&id);
         origin.is_some_and(|of| self.oracle.current().containers.contains_key(of))

@@ -5,7 +5,8 @@ use cenote_model::{Arrange, ArrangeTarget, DeviceKind, ErrorKind, FlushTarget, O
 use super::client::Goal;
 use super::{Check, Pinned, Sim, draw_device, trace};
 
-/// What a request of this kind may fail with when the store is small and in use.
+/// Errors that a request of this kind may return when the store is small and in
+/// use.
 pub(super) const CROWDED: &[ErrorKind] = &[
     ErrorKind::Full,
     ErrorKind::NotFound,
@@ -88,7 +89,7 @@ impl Sim {
         self.audit()?;
         self.take_answers()
     }
-    /// What is in memory agrees with itself.
+    /// Checks that the state in memory is consistent.
     pub(super) fn audit(&mut self) -> Check {
         match self.engine().audit().first() {
             None => Ok(()),
@@ -137,7 +138,7 @@ impl Sim {
         let goal = Goal::Flush { container, upto: self.oracle.len() };
         self.ask(at, &Request::Flush { target }, &goal)
     }
-    /// Sends a request and judges the answer if it comes at once.
+    /// Sends a request and judges an immediate answer.
     pub(super) fn ask(&mut self, at: usize, request: &Request, goal: &Goal) -> Check {
         match self.send(at, request.clone(), goal.clone()) {
             Some(response) => self.judge(at, goal, request, response),

@@ -1,4 +1,4 @@
-//! What happened, kept only when it is wanted; hashed always, so that two runs of a seed can be compared.
+//! The trace of a run, kept only on request; always hashed, so that two runs of a seed can be compared.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,11 +14,11 @@ const LINES_KEPT: usize = 4000;
 pub struct Failure {
     /// The seed.
     pub seed: u64,
-    /// What else the simulator must be told to replay it.
+    /// More options of the simulator that a replay needs.
     pub options: &'static str,
     /// What was wrong.
     pub message: String,
-    /// What happened before, the last line last.
+    /// The trace up to the failure, oldest line first.
     pub trace: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ impl Trace {
         }
         inner.lines.push_back(line);
     }
-    /// Mixes a number that must be the same in every run of the seed.
+    /// Mixes in a number that must be the same in every run of the seed.
     pub(super) fn note(&self, value: u64) {
         let mut inner = self.0.borrow_mut();
         inner.hash = mix(inner.hash ^ value).wrapping_add(1);

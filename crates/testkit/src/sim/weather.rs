@@ -1,5 +1,5 @@
-//! Weather over devices while things move between them: what befalls them, that they come back or never do, clocks that
-//! jump, and what must be true then.
+//! Weather (fault injection) over devices while data move between them: device faults with or without an end, clocks
+//! that jump, and the conditions that must hold then.
 
 use std::collections::BTreeSet;
 
@@ -15,12 +15,12 @@ use super::{Check, Profile, Sim, draw_device, trace};
 use crate::rng::Rng;
 use crate::weather::Ill;
 
-/// What has no other place stays unreadable.
+/// Errors of reads whose data have no other place.
 const NO_OTHER_PLACE: &[ErrorKind] = &[ErrorKind::Io, ErrorKind::NotFound];
 const TEN_YEARS_MS: i64 = 10 * 365 * 24 * 3_600_000;
 
 impl Profile {
-    /// More moves, and weather; bits are not turned over too, so that no byte is excused.
+    /// More moves, and weather; without flipped bits, so that no byte is excused.
     pub(super) fn bring_weather(&mut self, rng: &mut Rng) {
         self.weather = *rng.pick(&[6, 15, 40]);
         self.flips = false;
@@ -33,7 +33,7 @@ impl Profile {
     }
 }
 
-/// Enough tiers that things can move: at least two persistent ones, often a bucket.
+/// Enough tiers for moves: at least two persistent ones, often a bucket.
 pub(super) fn add_tiers(rng: &mut Rng, devices: &mut Vec<DeviceSpec>) {
     if rng.chance(500) {
         devices.push(bucket(rng, devices.len() as u64));
@@ -55,14 +55,14 @@ pub(super) fn bucket(rng: &mut Rng, number: u64) -> DeviceSpec {
 }
 
 impl Sim {
-    /// True if something is the matter with a device, or it was destroyed.
+    /// Returns true if a device has a fault, or was destroyed.
     pub(super) fn is_ill(&self, id: DeviceId) -> bool {
         self.world.weather.of(id).is_some()
             || self.lost.contains(&id)
             || self.is_closed(id)
             || (self.troubles > 0 && self.is_bucket(id))
     }
-    /// True if the store has devices that it could not open, or that are gone.
+    /// Returns true if the store has devices that it could not open, or that are gone.
     pub(super) fn is_maimed(&self) -> bool {
         let ids = || self.engine.iter().flat_map(cenote_store::Engine::device_infos).map(|info| info.id);
         !self.lost.is_empty() || ids().any(|id| self.is_closed(id))
@@ -75,7 +75,7 @@ impl Sim {
         self.engine.as_ref().is_some_and(|engine| engine.device(id).is_none())
     }
 
-    /// A request about where things are.
+    /// A request about the place of data.
     pub(super) fn step_move(&mut self) -> Check {
         let (Some(at), Some(key)) = (self.any_client(), self.any_object()) else { return Ok(()) };
         let ranges = vec![(self.rng.below(1 << 16), 1 + self.rng.below(1 << 18))];
@@ -129,7 +129,7 @@ impl Sim {
         let rng = self.rng.fork();
         self.world.weather.befall(device.id, ill, rng);
     }
-    /// A machine sleeps, a calendar is set.
+    /// The machine sleeps, or the calendar is set.
     fn jump(&mut self) {
         let years = *self.rng.pick(&[-10, -1, 1, 10]);
         if self.rng.chance(500) {
@@ -174,7 +174,8 @@ impl Sim {
         }
     }
 
-    /// A persistent device is destroyed. What has another place is readable once a reader has said that it cannot read.
+    /// Destroys a persistent device. Data with another place are readable once a reader has reported that it cannot
+    /// read them.
     fn lose_device(&mut self, devices: &[DeviceInfo]) -> Check {
         let there = |info: &&DeviceInfo| info.spec.kind.is_persistent() && !self.is_ill(info.id);
         let well: Vec<&DeviceInfo> = devices.iter().filter(there).collect();
@@ -197,7 +198,7 @@ impl Sim {
         let rng = self.rng.fork();
         self.world.weather.befall(victim.id, Ill::Away, rng);
         self.hurt = true;
-        // Others may be ill as well, or the journal not take it: then nothing can be said.
+        // Others may have faults as well, or the journal may not accept it: then nothing can be checked.
         if self.window_open || !self.is_calm_but(victim.id) {
             return Ok(());
         }
@@ -207,11 +208,11 @@ impl Sim {
         let others = self.world.weather.ills().into_iter().filter(|(other, _)| *other != id);
         others.count() == 0 && self.lost.len() == 1 && !self.is_troubled()
     }
-    /// Anything may be wrong with the service at any call to come.
+    /// Returns true if the object service may fail at any later call.
     fn is_troubled(&self) -> bool {
         self.engine.iter().flat_map(cenote_store::Engine::device_infos).any(|info| info.spec.kind.is_object())
     }
-    /// Ranges on a device that also are on another one which is well: object, begin, end.
+    /// Ranges on a device that are also on another, healthy one: object, begin, end.
     fn with_another_place(&mut self, victim: &DeviceInfo, devices: &[DeviceInfo]) -> Check<Vec<(ObjectKey, u64, u64)>> {
         let well: BTreeSet<String> = (devices.iter().filter(|info| info.id != victim.id && !self.is_ill(info.id)))
             .map(|info| info.spec.name.clone())
@@ -235,7 +236,7 @@ impl Sim {
         }
         Ok(safe)
     }
-    /// A reader says what it cannot read; then it can.
+    /// A reader reports what it cannot read; afterwards it can read it.
     fn rescue(&mut self, safe: &[(ObjectKey, u64, u64)]) -> Check {
         let Some(at) = self.any_client() else { return Ok(()) };
         for (key, from, to) in safe {
@@ -261,8 +262,8 @@ impl Sim {
         Ok(())
     }
 
-    /// All is well again, but for what is gone for good: without being opened again the store comes to rest, answers
-    /// everybody, takes a flush, and has everything.
+    /// Ends all faults, except for destroyed devices: without being reopened, the store comes to rest, answers
+    /// everybody, accepts a flush, and has all content.
     pub(super) fn recover_in_place(&mut self) -> Check {
         if self.died || self.world.faults.injected() > 0 || self.window_open {
             return Ok(());
@@ -285,7 +286,7 @@ impl Sim {
         self.rest()?;
         self.look_at_everything()
     }
-    /// Nothing befalls devices any more; what is destroyed stays so.
+    /// Ends all device faults; destroyed devices stay so.
     pub(super) fn calm(&mut self) {
         for (id, _) in self.world.weather.ills() {
             if !self.lost.contains(&id) {
@@ -296,7 +297,7 @@ impl Sim {
         self.troubles = 0;
         self.world.service.land(usize::MAX);
     }
-    /// Devices that the store takes for well although they are not, or the other way round.
+    /// Checks that the store's view of each device's state is right.
     pub(super) fn check_states(&mut self) -> Check {
         for info in self.engine().device_infos() {
             let failed = info.state == DeviceState::Failed;
@@ -308,7 +309,7 @@ impl Sim {
     }
 }
 
-/// The name of the device that has a copy, in the words of an explanation.
+/// The name of the device that has a copy, from the text of an explanation.
 pub fn copy_of(why: &str, own: &str) -> Option<String> {
     let mut parts = why.split('`');
     let mut before = parts.next().unwrap_or_default();
