@@ -1,42 +1,43 @@
-//! Whether anybody else may use the store: as long as nobody does, the kernel may remember everything, since all changes pass through it.
+//! Exclusive use of the store: while nobody else uses it, the kernel may cache everything, since all changes pass
+//! through it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
-/// Requests that are being answered have so long to end when somebody comes.
+/// How long requests in progress may take to end when somebody else comes.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Between an answer and the moment that the kernel has taken it in. What it takes in later it is told anew when it looks: names that were told before
-/// count no more then.
+/// Time between an answer and the moment when the kernel has taken it in. Later, names that the kernel was told before
+/// are invalid, and it looks them up again.
 const TAKEN_IN: Duration = Duration::from_millis(20);
 
-/// The state, and the answers that depend on it.
+/// The exclusive state, and the answers that depend on it.
 #[derive(Default)]
 pub struct Alone {
     is_so: AtomicBool,
-    /// Read while a request is answered.
+    /// Read-locked while a request is answered.
     answering: RwLock<()>,
 }
 
 impl Alone {
-    /// From now on the kernel remembers.
+    /// Lets the kernel cache from now on.
     pub fn begin(&self) {
         self.is_so.store(true, Ordering::SeqCst);
     }
     pub fn is_so(&self) -> bool {
         self.is_so.load(Ordering::Relaxed)
     }
-    /// To be held from the first look at what is answered until the answer is sent.
+    /// Hold this from the first look at the answer's data until the answer is sent.
     pub fn answering(&self) -> RwLockReadGuard<'_, ()> {
         self.answering.read()
     }
-    /// Somebody comes: from now on the kernel asks, and by `expire` it is told that what it has counts no more.
+    /// Ends the exclusive use: from now on the kernel asks, and `expire` tells it that its caches are invalid.
     pub fn end(&self, expire: impl Fn()) {
         if !self.is_so.swap(false, Ordering::SeqCst) {
             return;
         }
-        // Answers that were begun before are sent.
+        // Wait until answers in progress are sent.
         drop(self.answering.try_write_for(PATIENCE));
         expire();
         std::thread::sleep(TAKEN_IN);

@@ -1,14 +1,15 @@
-//! How failures are answered.
+//! Answers for failures.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cenote_posix::FsError;
 
-/// Seconds between two lines in the log about failures of the store.
+/// Least seconds between two log lines about failures of the store.
 const QUIET_S: u64 = 1;
 
-/// The number for the kernel. What the store has to say goes to the log, once a second at most: programs get no more than the number.
+/// The error number for the kernel. The store's message goes to the log, at most once a second: programs see only the
+/// number.
 pub fn errno(error: &FsError) -> i32 {
     static LAST_S: AtomicU64 = AtomicU64::new(0);
     if error.cause.is_some() {

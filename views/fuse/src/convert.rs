@@ -1,11 +1,11 @@
-//! Between the kernel's structures and flags and the types of `cenote-posix`.
+//! Conversions between the kernel's structures and flags and the types of `cenote-posix`.
 
 use cenote_posix::{Allocate, Attr, DirEntry, Kind, OpenFlags, Rename, SetXattr, Time};
 
 use crate::kernel::Fields;
 use crate::kernel::abi::DIRENT_BYTES;
 
-/// What `stat` gives as the size of a block of I/O: what one request carries.
+/// The block size for I/O that `stat` reports: the bytes of one request.
 const PREFERRED_BYTES: u32 = 128 << 10;
 
 /// The type bits of a mode.
@@ -24,7 +24,7 @@ fn type_bits(kind: Kind) -> u32 {
 /// The kind in the mode of `mknod`.
 pub fn kind_of_mode(mode: u32) -> Option<Kind> {
     match mode & libc::S_IFMT {
-        // POSIX: no type at all means a file.
+        // POSIX: no type at all means a regular file.
         libc::S_IFREG | 0 => Some(Kind::File),
         libc::S_IFIFO => Some(Kind::Fifo),
         libc::S_IFSOCK => Some(Kind::Socket),
@@ -34,7 +34,7 @@ pub fn kind_of_mode(mode: u32) -> Option<Kind> {
     }
 }
 
-/// `fuse_attr`: what `stat` tells, under the number that the kernel knows.
+/// `fuse_attr`: the attributes of `stat`, under the kernel's number.
 pub fn attr(fields: Fields, attr: &Attr, number: u64) -> Fields {
     let times = [attr.accessed, attr.modified, attr.changed];
     let fields = fields.u64(number).u64(attr.size_bytes).u64(attr.blocks);
@@ -45,7 +45,7 @@ pub fn attr(fields: Fields, attr: &Attr, number: u64) -> Fields {
     fields.u32(attr.rdev as u32).u32(PREFERRED_BYTES).u32(0)
 }
 
-/// `fuse_statx`: the same, and when it was made.
+/// `fuse_statx`: the same, and the creation time.
 pub fn statx(fields: Fields, attr: &Attr, number: u64) -> Fields {
     let time = |fields: Fields, time: Time| fields.u64(time.s.cast_unsigned()).u32(time.ns).u32(0);
     let mode = (type_bits(attr.kind) | (attr.mode & 0o7777)) as u16;
@@ -53,12 +53,12 @@ pub fn statx(fields: Fields, attr: &Attr, number: u64) -> Fields {
     let fields = fields.u32(attr.links).u32(attr.uid).u32(attr.gid).u16(mode).u16(0);
     let fields = fields.u64(number).u64(attr.size_bytes).u64(attr.blocks).u64(0);
     let fields = [attr.accessed, attr.born, attr.changed, attr.modified].into_iter().fold(fields, time);
-    // As the kernel packs them into 32 bits: 12 of the major number between 20 of the minor one.
+    // The kernel's packing into 32 bits: 12 bits of the major number between 20 of the minor one.
     let (major, minor) = ((attr.rdev >> 8) & 0xfff, (attr.rdev & 0xff) | ((attr.rdev >> 12) & 0xf_ff00));
     fields.u32(major as u32).u32(minor as u32).zeros(8 + 14 * 8)
 }
 
-/// Writes an entry of a directory behind others, with what the kernel learns of it besides if that is asked for. False: there is no room for it.
+/// Appends a directory entry, with its attributes if requested. Returns false if there is no room.
 pub fn dirent(bytes: &mut Vec<u8>, room: usize, entry: &DirEntry, number: u64, known: Option<&Fields>) -> bool {
     let len = known.map_or(0, |known| known.as_bytes().len()) + (DIRENT_BYTES + entry.name.len()).next_multiple_of(8);
     if bytes.len() + len > room {
@@ -75,13 +75,13 @@ pub fn dirent(bytes: &mut Vec<u8>, room: usize, entry: &DirEntry, number: u64, k
     true
 }
 
-/// How a file is opened. Appending is not among it: each write says for itself whether it goes to the end, since pages that come back from mappings
-/// have their places.
+/// Converts open flags, except for appending: each write says itself whether it goes to the end, since pages written
+/// back from mappings have their own offsets.
 pub fn open_flags(flags: i32, is_write_back: bool) -> OpenFlags {
     let mode = flags & libc::O_ACCMODE;
     let write = mode != libc::O_RDONLY;
     OpenFlags {
-        // The kernel's write-back cache reads what surrounds a part of a page, whatever the program may.
+        // The kernel's write-back cache reads the rest of a partly written page, whatever the program may do.
         read: mode != libc::O_WRONLY || is_write_back,
         write,
         append: false,
@@ -92,7 +92,7 @@ pub fn open_flags(flags: i32, is_write_back: bool) -> OpenFlags {
     }
 }
 
-/// What `renameat2` was asked for; none if it is something that is not known here.
+/// Converts flags of `renameat2`; `None` if they are unknown.
 pub fn rename(flags: u32) -> Option<Rename> {
     match flags {
         0 => Some(Rename::Replace),
@@ -102,7 +102,7 @@ pub fn rename(flags: u32) -> Option<Rename> {
     }
 }
 
-/// What `fallocate` was asked for.
+/// Converts flags of `fallocate`; `None` if they are unknown.
 pub fn allocate(mode: i32) -> Option<Allocate> {
     const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     const ZERO_KEEP: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
@@ -118,7 +118,7 @@ pub fn allocate(mode: i32) -> Option<Allocate> {
     }
 }
 
-/// What `setxattr` was asked for.
+/// Converts flags of `setxattr`; `None` if they are unknown.
 pub fn set_xattr(flags: i32) -> Option<SetXattr> {
     match flags {
         0 => Some(SetXattr::Any),
@@ -156,7 +156,7 @@ mod tests {
     fn structures_are_as_long_as_the_kernel_wants_them() {
         let fields = attr(Fields::new(), &some(), 9);
         assert_eq!(fields.as_bytes().len(), 88);
-        // Seconds are those before, nanoseconds count on from there.
+        // Seconds are rounded down, and nanoseconds count from there.
         assert_eq!(fields.as_bytes()[24..32], (-2_i64).to_ne_bytes());
         assert_eq!(fields.as_bytes()[48..52], 800_000_000_u32.to_ne_bytes());
         assert_eq!(fields.as_bytes()[60..64], (libc::S_IFBLK | 0o4755).to_ne_bytes());

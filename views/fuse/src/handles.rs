@@ -1,10 +1,10 @@
-//! What the kernel holds open: numbers for it, values for us.
+//! Open files and directories: handles for the kernel, values for this room.
 
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-/// A table of what is open. Numbers are used again once they were taken out.
+/// A table of handles. Numbers are reused once removed.
 pub struct Handles<T> {
     inner: RwLock<Inner<T>>,
 }
@@ -21,7 +21,7 @@ impl<T> Default for Handles<T> {
 }
 
 impl<T> Handles<T> {
-    /// Puts one in.
+    /// Adds a value; returns its handle.
     pub fn insert(&self, value: T) -> u64 {
         let (mut inner, value) = (self.inner.write(), Some(Arc::new(value)));
         let at = if let Some(at) = inner.free.pop() {
@@ -33,22 +33,22 @@ impl<T> Handles<T> {
         };
         at as u64
     }
-    /// The one of that number.
+    /// The value of a handle.
     pub fn get(&self, handle: u64) -> Option<Arc<T>> {
         self.inner.read().held.get(handle as usize)?.clone()
     }
-    /// True if one of them is so.
+    /// Returns true if `is_so` holds for some value.
     pub fn any(&self, is_so: impl Fn(&T) -> bool) -> bool {
         self.inner.read().held.iter().flatten().any(|value| is_so(value))
     }
-    /// Takes one out.
+    /// Removes a handle.
     pub fn remove(&self, handle: u64) -> Option<Arc<T>> {
         let mut inner = self.inner.write();
         let value = inner.held.get_mut(handle as usize)?.take()?;
         inner.free.push(handle as usize);
         Some(value)
     }
-    /// Takes out all that are left.
+    /// Removes all handles.
     pub fn drain(&self) -> Vec<Arc<T>> {
         let mut inner = self.inner.write();
         inner.free.clear();

@@ -31,7 +31,7 @@ impl Serving {
                 let (handle, offset, len, mode) = (args.u64()?, args.u64()?, args.u64()?, args.u32()?);
                 let what = convert::allocate(mode.cast_signed()).ok_or_else(|| FsError::new(libc::EOPNOTSUPP))?;
                 let file = self.file(handle)?;
-                // The kernel says so of writes only.
+                // The kernel passes this flag only with writes.
                 self.drop_set_ids(request, &file)?;
                 file.allocate(what, offset, len).map(|()| Answer::done())
             }
@@ -40,7 +40,7 @@ impl Serving {
             _ => Err(FsError::new(libc::ENOSYS)),
         }
     }
-    /// Somebody closes a descriptor, of which there may be others.
+    /// Handles the closing of one descriptor, of which there may be others.
     fn flush(&self, args: &mut Args<'_>) -> FsResult<Answer> {
         let file = self.file(args.u64()?)?;
         args.skip(8)?;
@@ -48,7 +48,7 @@ impl Serving {
         let flushed = if self.backings.puts_back_later(file.ino()) { file.flush_later() } else { file.flush() };
         flushed.map(|()| Answer::done())
     }
-    /// The last descriptor is closed.
+    /// Handles the closing of the last descriptor.
     fn release_file(&self, args: &mut Args<'_>) -> FsResult<Answer> {
         let handle = args.u64()?;
         args.skip(4)?;
@@ -61,7 +61,7 @@ impl Serving {
         drop(file);
         self.release(handle).map(|()| Answer::done())
     }
-    /// Opens a file, and says how the kernel is to treat what it has of it.
+    /// Opens a file, and tells the kernel how to treat its pages.
     fn open(&self, request: &Request<'_>, ino: Ino, flags: i32) -> FsResult<Answer> {
         let caller = self.caller(request);
         let wanted = convert::open_flags(flags, self.remember.is_write_back);
@@ -78,14 +78,14 @@ impl Serving {
         let fields = Fields::new().u64(handle).u32(flags).u32(backing);
         Ok(Answer { out: Out::Fields(fields), undo: Undo::Opened(handle) })
     }
-    /// Set-id bits go before bytes change, and the kernel, which believes that it knows the mode, hears of that.
+    /// Drops set-id bits before bytes change, and tells the kernel, which believes that it knows the mode.
     fn drop_set_ids(&self, request: &Request<'_>, file: &File) -> FsResult<()> {
         if privileges::written(request, &self.caller(request), file)? {
             self.expire(file.ino());
         }
         Ok(())
     }
-    /// Makes a file that the kernel found missing, and opens it.
+    /// Creates a file that the kernel did not find, and opens it.
     fn create(&self, request: &Request<'_>, dir: Ino, args: &mut Args<'_>) -> FsResult<Answer> {
         let (flags, mode) = (args.u32()?.cast_signed(), args.u32()?);
         args.skip(8)?;
@@ -101,12 +101,13 @@ impl Serving {
                 let fields = self.entry_fields(&attr).u64(handle).u32(flags).u32(backing);
                 Ok(Answer { out: Out::Fields(fields), undo: Undo::Made(attr.ino, handle) })
             }
-            // Somebody else made it since. It is to be opened with the rights that it has: the kernel looks anew and checks them.
+            // Somebody else created it meanwhile. It must be opened with its own rights: the kernel looks it up again
+            // and checks them.
             Err(error) if error.errno == libc::EEXIST && flags & libc::O_EXCL == 0 => Err(FsError::new(libc::ESTALE)),
             Err(error) => Err(error),
         }
     }
-    /// Makes a file that no name leads to (`O_TMPFILE`); `link` can give it one.
+    /// Creates a file without a name (`O_TMPFILE`); `link` can give it one.
     fn create_unnamed(&self, request: &Request<'_>, dir: Ino, args: &mut Args<'_>) -> FsResult<Answer> {
         let (flags, mode) = (args.u32()?.cast_signed(), args.u32()?);
         let mut wanted = convert::open_flags(flags & !(libc::O_CREAT | libc::O_EXCL), self.remember.is_write_back);
@@ -123,7 +124,7 @@ impl Serving {
         let fields = self.entry_fields(&attr).u64(handle).u32(flags).u32(backing);
         Ok(Answer { out: Out::Fields(fields), undo: Undo::Made(attr.ino, handle) })
     }
-    /// Reads where the bytes are if they lie in one piece, else by a copy.
+    /// Reads without a copy if the bytes lie in one piece, otherwise by a copy.
     fn read(&self, call: &mut Call<'_>, args: &mut Args<'_>) -> FsResult<Answer> {
         let (handle, offset, len) = (args.u64()?, args.u64()?, args.u32()? as usize);
         let (how, file) = (args.u32()?, self.file(handle)?);
@@ -148,17 +149,17 @@ impl Serving {
             self.drop_set_ids(call.request, &file)?;
         }
         let done = Fields::new().u32(len).u32(0);
-        // Pages that come back from the kernel's cache (mappings, write-back) have their place.
+        // Pages written back from the kernel's cache (mappings, write-back) have their own offsets.
         if how & abi::WRITE_CACHE != 0 {
             self.write_back(&file, bytes, offset)?;
             return Ok(Answer::fields(done));
         }
-        // The kernel's idea of the end may be old.
+        // The kernel's end of file may be outdated.
         let is_at_end = flags & libc::O_APPEND != 0 && !self.remember.is_write_back;
         let write = || {
             if is_at_end { file.append(bytes) } else { file.write_at(bytes, offset).map(|()| offset) }
         };
-        // Otherwise the kernel has the pages locked, and makes the change in them as well.
+        // Otherwise the kernel holds the pages' locks and changes them as well.
         let is_past_cache = how & abi::WRITE_BY_OWNER != 0 && !self.remember.is_write_back;
         if !is_past_cache {
             write()?;
@@ -210,8 +211,8 @@ impl Serving {
         let (from, to) = (self.file(from)?, self.file(to)?);
         self.drop_set_ids(request, &to)?;
         let copied = to.copy_from(&from, from_offset, to_offset, len.min(LEN_MAX))?;
-        // Behind it the kernel throws away pages, with what was stored meanwhile in the rest of the first and the last.
-        // Told that we do not copy, it reads and writes.
+        // After the copy the kernel discards pages, with bytes stored meanwhile in the rest of the first and the last
+        // page. An error makes it read and write instead.
         if self.pages.are_there(to.ino()) {
             let end = to_offset + copied;
             let is_whole = to_offset % PAGE_BYTES == 0 && (end % PAGE_BYTES == 0 || end >= to.attr()?.size_bytes);

@@ -1,45 +1,46 @@
-//! What the kernel knows by number, and how often it was told: until it has forgotten as often, it may ask for a number at any time.
+//! The kernel's lookup counts: until the kernel has forgotten a number as often as it was told it, it may use the
+//! number at any time.
 
 use std::collections::HashMap;
 
 use cenote_posix::Ino;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-/// Locks, so that threads seldom meet.
+/// Number of locks, so that threads seldom meet.
 const PARTS: usize = 16;
 
-/// Counts of what the kernel was told.
+/// Lookup counts by number.
 #[derive(Default)]
 pub struct Known {
     parts: [Mutex<HashMap<u64, u64>>; PARTS],
-    /// Read while something is looked up and told: what is forgotten meanwhile must not be that.
+    /// Read-locked during a lookup and its answer: the number must not be forgotten meanwhile.
     telling: RwLock<()>,
 }
 
 impl Known {
-    /// Nothing is forgotten while the guard lives.
+    /// Delays forgetting while the guard lives.
     pub fn begin(&self) -> RwLockReadGuard<'_, ()> {
         self.telling.read()
     }
     fn part(&self, ino: Ino) -> &Mutex<HashMap<u64, u64>> {
-        // Numbers are counted up: their lowest bits are spread already.
+        // Numbers ascend, so their lowest bits are spread evenly.
         &self.parts[ino.0 as usize % PARTS]
     }
-    /// The kernel is told once more.
+    /// Counts one more lookup.
     pub fn tell(&self, ino: Ino) {
         *self.part(ino).lock().entry(ino.0).or_insert(0) += 1;
     }
     /// Calls `each` with every number that the kernel knows.
     pub fn each(&self, mut each: impl FnMut(Ino)) {
         for part in &self.parts {
-            // Not under the lock: whoever is called may call the kernel, which may forget something.
+            // Not under the lock: `each` may call the kernel, which may forget numbers.
             let numbers: Vec<u64> = part.lock().keys().copied().collect();
             for number in numbers {
                 each(Ino(number));
             }
         }
     }
-    /// The kernel forgets so many times that it was told; `last` is called if that is as often as it was.
+    /// Subtracts `times` from the count of a number; calls `last` when it reaches zero.
     pub fn forget(&self, ino: Ino, times: u64, last: impl FnOnce()) {
         let is_last = |part: &mut HashMap<u64, u64>| {
             let Some(count) = part.get_mut(&ino.0) else { return false };

@@ -1,8 +1,10 @@
-//! A store's trees as a mounted file system: the kernel's FUSE requests become calls of `cenote-posix`, and its answers replies.
+//! A store's trees as a mounted file system: translates the kernel's FUSE requests to calls of `cenote-posix`, and the
+//! results to replies.
 //!
-//! This room translates: numbers, attributes, flags, handles, and how long the kernel may remember what. It must not know what a name, a right or a
-//! record is: whatever needs judgement about files is in `cenote-posix`. It knows no store, no container and no command line; a mount is given its
-//! [`cenote_posix::FileSystem`], and says by [`Mount::serve`] when it is over.
+//! This room translates numbers, attributes, flags, handles, and how long the kernel may cache what. It must not know
+//! what a name, a right or a record is: every judgement about files is in `cenote-posix`. It knows no store, no
+//! container and no command line; a mount is given its [`cenote_posix::FileSystem`], and [`Mount::serve`] returns when
+//! it is over.
 
 mod alone;
 mod answer;

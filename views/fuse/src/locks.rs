@@ -1,5 +1,6 @@
-//! Locks. `cenote-posix` has them for all programs of the machine; here the kernel's numbers of owners become its own, and whoever waits gets a thread:
-//! those that read requests must not all wait for one that is not read.
+//! Locks. `cenote-posix` provides them for all programs of the machine; this module converts the kernel's owner
+//! numbers, and gives each waiting request a thread: the threads that read requests must not all wait for one that is
+//! not read.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -13,12 +14,12 @@ use crate::kernel::abi::{self, op};
 use crate::kernel::{Args, Fields};
 use crate::serving::{Answer, Call, Serving};
 
-/// The last byte that can be locked, by which the kernel means all that follow.
+/// The last byte that can be locked; the kernel uses it for all bytes that follow.
 const END: u64 = i64::MAX as u64;
-/// Programs that wait for a lock at the same time; more are `ENOLCK`.
+/// Upper bound of programs that wait for a lock at the same time; more get `ENOLCK`.
 const WAITING_MAX: usize = 4096;
 
-/// Who has locks of ranges by this mount, and who waits for one.
+/// The owners of range locks by this mount, and the waiting requests.
 #[derive(Default)]
 pub struct Owners(Mutex<State>);
 
@@ -31,12 +32,12 @@ struct State {
 #[derive(Clone)]
 struct Owner {
     range: Range,
-    /// What it was open as: the kernel does not say that the locks of an open file (`F_OFD_SETLK`) are over, but that the file is.
+    /// Handle that it was taken by: the kernel reports the end of the open file, but not of its locks (`F_OFD_SETLK`).
     handle: u64,
     pid: u32,
 }
 
-/// What somebody has, or wants.
+/// A range that somebody has or wants.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Range {
     owner: u64,
@@ -45,7 +46,7 @@ struct Range {
     last: u64,
 }
 
-/// What a program asks for.
+/// A lock request.
 struct Wanted {
     handle: u64,
     owner: u64,
@@ -60,7 +61,7 @@ impl Range {
     fn meets(&self, first: u64, last: u64) -> bool {
         self.first <= last && self.last >= first
     }
-    /// True if this keeps another from what it wants.
+    /// Returns true if this lock conflicts with another request.
     fn is_in_the_way_of(&self, other: &Self) -> bool {
         let excludes = self.kind == LockKind::Exclusive || other.kind == LockKind::Exclusive;
         excludes && self.owner != other.owner && self.meets(other.first, other.last)
@@ -70,13 +71,13 @@ impl Range {
 impl Owners {
     fn note(&self, ino: Ino, wanted: &Wanted) {
         if wanted.is_whole {
-            // The kernel says when they are over, and nobody can ask for them.
+            // The kernel reports their end, and nobody can query them.
             return;
         }
         let mut state = self.0.lock();
         let of_file = state.held.entry(ino).or_default();
         let (first, last) = (wanted.first, wanted.last);
-        // What the owner had there before is cut off.
+        // Cuts off the owner's previous locks in the range.
         let mut rest = Vec::new();
         of_file.retain(|other| {
             let is_cut = other.range.owner == wanted.owner && other.range.meets(first, last);
@@ -124,7 +125,8 @@ impl Owners {
             state.waiting.swap_remove(at);
         }
     }
-    /// True if who waits for this waits, by way of others who wait on this mount, for what it has itself.
+    /// Returns true if the holder of the conflicting lock waits, directly or through others on this mount, for a lock
+    /// of this owner.
     fn is_deadlock(&self, ino: Ino, wish: Range) -> bool {
         let state = self.0.lock();
         let (mut wishes, mut seen) = (vec![(ino, wish)], Vec::new());
@@ -158,7 +160,7 @@ impl Wanted {
         };
         Ok(Self { handle, owner, pid, kind, first, last, is_whole })
     }
-    /// What is to be had, unless something is to be given up.
+    /// The requested range; `None` for an unlock.
     fn wish(&self) -> Option<Range> {
         self.kind.map(|kind| Range { owner: self.owner, kind, first: self.first, last: self.last })
     }
@@ -201,7 +203,7 @@ impl Serving {
         let kind = if held.kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
         Ok(Answer::fields(fields.u64(first).u64(last).u32(kind.cast_unsigned()).u32(pid)))
     }
-    /// Waits in a thread of its own, until the lock is free or a signal comes.
+    /// Waits on a thread of its own, until the lock is free or a signal comes.
     fn wait_for_lock(self: &Arc<Self>, call: &mut Call<'_>, file: Arc<File>, wanted: Wanted) -> FsResult<Answer> {
         let flights = call.way.flights.clone();
         if flights.handed_on() >= WAITING_MAX {
@@ -217,7 +219,7 @@ impl Serving {
             }
             let is_told = reply.done(&own, done.as_ref().map_or_else(errno, |()| 0));
             if done.is_ok() && !is_told {
-                // Whoever wanted it is dead, or will be: nobody would let go of it.
+                // The caller is dead or dying, and nobody else would release the lock.
                 let _ = wanted.take(&file, None, LockWait::No);
                 serving.owners.forget(file.ino(), wanted.owner);
             }
@@ -233,7 +235,7 @@ impl Serving {
         }
         Ok(Answer::silent())
     }
-    /// Waits for a lock as long as it goes on, unless whoever has it waits for this one.
+    /// Waits for a lock until `goes_on` returns false or there is a deadlock.
     fn wait(&self, file: &File, wanted: &Wanted, goes_on: impl Fn() -> bool) -> FsResult<()> {
         let Some(wish) = wanted.wish().filter(|_| !wanted.is_whole) else {
             return wanted.take(file, wanted.kind, LockWait::While(&goes_on));
@@ -241,7 +243,7 @@ impl Serving {
         let (ino, times) = (file.ino(), Cell::new(0));
         self.owners.begin_waiting(ino, wish);
         let goes_on = || {
-            // Who has what is noted a moment later: it must be so twice.
+            // Owners are noted a moment later: the deadlock must be seen twice.
             times.set(if self.owners.is_deadlock(ino, wish) { times.get() + 1 } else { 0 });
             times.get() < 2 && goes_on()
         };
@@ -252,12 +254,12 @@ impl Serving {
             done => done,
         }
     }
-    /// An owner has closed the file once: its locks go.
+    /// Handles an owner's closing of the file: releases its locks.
     pub fn closed_by(&self, file: &File, owner: u64) {
         file.closed_by(LockOwner::Number(owner));
         self.owners.forget(file.ino(), owner);
     }
-    /// The last descriptor of an open file is closed: its locks go.
+    /// Handles the closing of an open file's last descriptor: releases its locks.
     pub fn closed_for_good(&self, file: &File, handle: u64) {
         for owner in self.owners.by_handle(file.ino(), handle) {
             self.closed_by(file, owner);

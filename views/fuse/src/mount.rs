@@ -1,4 +1,4 @@
-//! A mount's life: begun, served by several threads, ended by whoever unmounts it or by us.
+//! The life of a mount: created, served by several threads, and ended by whoever unmounts it or by this process.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,34 +16,36 @@ use crate::remember::Remember;
 use crate::serving::Serving;
 use crate::unmount::{How, unmount};
 
-/// The most that one request carries.
+/// Upper bound of the bytes in a request.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Requests that the kernel sends ahead of anybody waiting for them (readahead, write-back).
+/// Upper bound of background requests of the kernel, which nobody waits for (readahead, write-back).
 const BACKGROUND_MAX: u16 = 64;
 
-/// How a file system is mounted.
+/// Mount options.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "options that do not exclude one another")]
 pub struct Options {
-    /// What `mount` and `df` show as the source.
+    /// The source that `mount` and `df` show.
     pub source: String,
-    /// The kernel refuses changes before anybody asks us.
+    /// The kernel refuses changes before they become requests.
     pub is_read_only: bool,
-    /// Users other than the one who mounts may use it, each with its own rights. Who is not root needs `user_allow_other` in `/etc/fuse.conf`.
+    /// Users other than the mounting one may use it, each with its own rights. Without root this needs
+    /// `user_allow_other` in `/etc/fuse.conf`.
     pub allows_others: bool,
-    /// How long names and attributes of `strict` directories may be remembered, in place of not at all.
+    /// How long the kernel may cache names and attributes of `strict` directories; zero means not at all.
     pub remembers_strict: Duration,
-    /// The kernel holds back what is written until `fsync`, `close` or half a minute, and believes its own sizes and times.
+    /// The kernel holds back writes until `fsync`, `close` or half a minute, and trusts its own sizes and times.
     pub is_write_back: bool,
-    /// The kernel reads and writes files' bytes by itself, in windows of shared memory. For root, and not together with `is_write_back`.
+    /// Passthrough: the kernel reads and writes files' bytes itself, in windows of shared memory. For root, and not
+    /// together with `is_write_back`.
     pub is_passed_through: bool,
-    /// No program can be started from it.
+    /// Programs on it cannot be executed.
     pub starts_no_programs: bool,
-    /// Threads that answer requests, at most; at least 1.
+    /// Upper bound of the threads that answer requests; at least 1.
     pub threads: usize,
 }
 
-/// A file system that is mounted, and waits to be served.
+/// A mounted file system that is not served yet.
 pub struct Mount {
     session: Session<Hello>,
     serving: Arc<Serving>,
@@ -51,7 +53,7 @@ pub struct Mount {
     stopper: Stopper,
 }
 
-/// What is agreed with the kernel when it is mounted. All that comes later is read by [`crew`].
+/// The negotiation with the kernel at mounting. [`crew`] reads everything that comes later.
 struct Hello {
     is_write_back: bool,
     is_passed_through: bool,
@@ -71,7 +73,7 @@ impl Filesystem for Hello {
             | InitFlags::FUSE_POSIX_LOCKS
             | InitFlags::FUSE_FLOCK_LOCKS
             | cache;
-        // What an older kernel has not, it does in its own way.
+        // Older kernels lack some capabilities and do it their way.
         for flag in wanted.iter() {
             let _ = config.add_capabilities(flag);
         }
@@ -79,7 +81,7 @@ impl Filesystem for Hello {
             config
                 .add_capabilities(InitFlags::FUSE_PASSTHROUGH)
                 .map_err(|_| unsupported("this kernel (before 6.9)"))?;
-            // Windows are in shared memory, on top of nothing.
+            // Windows are in shared memory, which is not stacked on anything.
             let _ = config.set_max_stack_depth(1);
         }
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
@@ -95,7 +97,8 @@ pub struct Stopper {
 }
 
 impl Mount {
-    /// Mounts `fs` on the directory `dir`. Nothing is answered before [`Mount::serve`]. `Unsupported` where files cannot be passed through.
+    /// Mounts `fs` on the directory `dir`. Answers nothing before [`Mount::serve`]. `Unsupported` if passthrough was
+    /// requested and is not possible.
     pub fn start(fs: FileSystem, dir: &Path, options: &Options) -> io::Result<Self> {
         let dir = dir.canonicalize()?;
         let remember = Remember { strict: options.remembers_strict, is_write_back: options.is_write_back };
@@ -124,8 +127,8 @@ impl Mount {
         let numbers = Numbers { threads, at_work: processors.min(threads), request_bytes: REQUEST_BYTES_MAX as usize };
         Ok(Self { session, serving, numbers, stopper: Stopper { dir } })
     }
-    /// Lets the kernel remember names and attributes for as long as nobody else uses the store. `is_alone_until` says whether that is so, and keeps what is
-    /// to be called before it ends. True: the kernel remembers.
+    /// Lets the kernel cache names and attributes while nobody else uses the store. `is_alone_until` returns whether
+    /// that is so, and stores the callback that must run before it ends. Returns true if the kernel caches.
     pub fn remember_while_alone(
         &self,
         is_alone_until: impl FnOnce(Box<dyn Fn() + Send + Sync>) -> bool,
@@ -150,11 +153,11 @@ impl Mount {
         }
         Ok(is_alone)
     }
-    /// What ends it.
+    /// A handle that can end the mount.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
-    /// Answers requests until the directory is unmounted; then files that are still open are closed.
+    /// Answers requests until the directory is unmounted; then closes files that are still open.
     pub fn serve(self) -> io::Result<()> {
         let device = Device::of_mount(self.session.as_fd())?;
         let serving = self.serving.clone();
@@ -168,11 +171,12 @@ impl Mount {
 }
 
 impl Stopper {
-    /// Unmounts if nobody uses it: then [`Mount::serve`] returns. `ResourceBusy` otherwise.
+    /// Unmounts if nobody uses the mount: then [`Mount::serve`] returns. Otherwise `ResourceBusy`.
     pub fn stop(&self) -> io::Result<()> {
         unmount(&self.dir, How::Unused)
     }
-    /// Takes it away from whoever uses it: their calls fail from now on, and what they mapped and changed since it was last written back is lost.
+    /// Unmounts although it is in use: calls fail from now on, and changes in mappings that were not written back are
+    /// lost.
     pub fn force(&self) -> io::Result<()> {
         unmount(&self.dir, How::Force)
     }
@@ -199,7 +203,8 @@ fn config(options: &Options) -> Config {
     config
 }
 
-/// Reads ahead as much as one request carries; the kernel's own 128 KiB would be eight requests. Only root may ask for it.
+/// Sets the readahead to the bytes of one request; the kernel's default of 128 KiB would be eight requests. Only for
+/// root.
 fn read_ahead(dir: &Path) {
     let Some(mount) = mounted::on(dir).ok().and_then(|mounts| mounts.into_iter().next()) else { return };
     let file = format!("/sys/class/bdi/{}/read_ahead_kb", mount.device);

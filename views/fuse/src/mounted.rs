@@ -1,29 +1,29 @@
-//! What the kernel has mounted where, without touching any of it: a mount that nobody serves any more must not be asked anything.
+//! The kernel's mount table, read without touching any mount: a mount that is no longer served would not answer.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// The type under which the kernel lists our mounts.
+/// File system type of our mounts in the kernel's table.
 pub const TYPE: &str = "fuse.cenote";
-/// The kernel's list of what this process sees mounted.
+/// The kernel's table of the mounts that this process sees.
 const LIST: &str = "/proc/self/mountinfo";
 
 /// One mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mounted {
-    /// Its device number, as `major:minor`.
+    /// Device number, as `major:minor`.
     pub device: String,
-    /// The directory it is on.
+    /// Mount point.
     pub dir: PathBuf,
     /// Type of file system.
     pub kind: String,
-    /// What is mounted.
+    /// Mount source.
     pub source: String,
 }
 
-/// What is mounted on `dir`, uppermost first. The directory is not touched; the one above it is.
+/// The mounts on `dir`, topmost first. Does not touch the directory, but its parent.
 pub fn on(dir: &Path) -> io::Result<Vec<Mounted>> {
     let dir = unlinked(dir)?;
     let mut found: Vec<Mounted> = parse(&std::fs::read(LIST)?).into_iter().filter(|mount| mount.dir == dir).collect();
@@ -31,7 +31,7 @@ pub fn on(dir: &Path) -> io::Result<Vec<Mounted>> {
     Ok(found)
 }
 
-/// The path without symbolic links, of which the last component is not looked at unless it is one.
+/// The path without symbolic links; the last component is only examined if it is a link.
 pub fn unlinked(dir: &Path) -> io::Result<PathBuf> {
     let dir = std::path::absolute(dir)?;
     if let Ok(target) = std::fs::read_link(&dir) {
@@ -59,7 +59,7 @@ fn line(text: &[u8]) -> Option<Mounted> {
     Some(Mounted { device: text(device), dir, kind: text(kind), source: text(source) })
 }
 
-/// Spaces and the like are written `\040`.
+/// Undoes the escapes of spaces and the like, such as `\040`.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::with_capacity(field.len()), field);
     while let Some((first, behind)) = rest.split_first() {

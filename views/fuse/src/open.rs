@@ -1,4 +1,4 @@
-//! Directories that are being read: the kernel asks in pieces, from where the last one ended.
+//! Directories being read: the kernel asks in pieces, each from the end of the previous one.
 
 use cenote_posix::{DirCursor, DirEntry, FsResult};
 
@@ -6,20 +6,20 @@ use cenote_posix::{DirCursor, DirEntry, FsResult};
 #[derive(Debug)]
 pub struct Reading {
     cursor: DirCursor,
-    /// Where the cursor is; behind `ahead` if there is one.
+    /// Position of the cursor; behind `ahead` if that is set.
     position: u64,
-    /// Read, and did not fit into the last reply.
+    /// Entry that was read and did not fit the last reply.
     ahead: Option<DirEntry>,
 }
 
 impl Reading {
-    /// From its beginning.
+    /// Starts at the beginning.
     pub fn new(cursor: DirCursor) -> Self {
         Self { cursor, position: 0, ahead: None }
     }
-    /// Gives the entries from `position` on to `take`, until it says that it has no room for one, or there are no more.
+    /// Passes the entries from `position` on to `take`, until `take` has no room for one, or there are no more.
     pub fn read(&mut self, position: u64, mut take: impl FnMut(&DirEntry) -> FsResult<bool>) -> FsResult<()> {
-        // 0 is `rewinddir`, which sees what came meanwhile.
+        // 0 is `rewinddir`, which sees entries created meanwhile.
         if position != self.position || position == 0 {
             self.cursor.seek(position);
             (self.position, self.ahead) = (position, None);

@@ -1,17 +1,17 @@
-//! Pages that the kernel has of files whose bytes it otherwise reads and writes past its cache (`strict`): those of
-//! mappings and of `sendfile`.
+//! Pages in the kernel's cache, of files whose bytes the kernel otherwise reads and writes past its cache (`strict`):
+//! pages of mappings and of `sendfile`.
 //!
-//! Before such a write the kernel throws away the pages of its range, but not after: a thread that touches a mapping
-//! while the write is on its way gets the page as it was, shows it from then on, and writes it back whole, over the
-//! bytes that were acknowledged meanwhile. So
+//! Before a write past the cache the kernel discards the pages of its range, but not after it. A thread that touches a
+//! mapping during the write gets the old page, shows it from then on, and writes it back whole, over the bytes that
+//! were acknowledged meanwhile. So
 //!
 //! - a page is read only before a write of its bytes begins here, or after that is in the store;
-//! - of a page that was read before, what comes back counts without the bytes of the write. Until the program hears
-//!   that its write is done, what others store at the same bytes is as if it came first;
-//! - the program hears of it when the kernel has thrown away, once more, the pages of the range.
+//! - the write-back of a page that was read before leaves out the bytes of the write. Until the program hears that its
+//!   write is done, concurrent stores to the same bytes count as if they came first;
+//! - the program hears of it when the kernel has discarded the pages of the range once more.
 //!
-//! Who waits here waits for the store and never for the kernel, which waits for us: only [`Settler`] calls the kernel,
-//! on a thread of its own.
+//! Threads here wait for the store and never for the kernel, which waits for this process: only [`Settler`] calls the
+//! kernel, on its own thread.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, mpsc};
@@ -20,12 +20,12 @@ use cenote_posix::Ino;
 use fuser::{INodeNo, Notifier};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// Locks, so that threads seldom meet.
+/// Number of locks, so that threads seldom meet.
 const PARTS: usize = 16;
-/// A page of the kernel, at least.
+/// Least size of a kernel page.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// Bytes from the first to before the end.
+/// A range of bytes; `end` is exclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     pub first: u64,
@@ -39,14 +39,14 @@ impl Span {
     fn meets(self, other: Self) -> bool {
         self.first < other.end && other.first < self.end
     }
-    /// With all of the pages that it has a part of.
+    /// Extends the range to whole pages.
     fn pages(self) -> Self {
         let end = self.end.checked_next_multiple_of(PAGE_BYTES).unwrap_or(u64::MAX);
         Self { first: self.first - self.first % PAGE_BYTES, end }
     }
 }
 
-/// Of which files the kernel has pages, and what is being written to files.
+/// The files of which the kernel has pages, and the writes in progress.
 #[derive(Default)]
 pub struct Pages {
     parts: [Part; PARTS],
@@ -58,23 +58,23 @@ struct Part {
     changed: Condvar,
 }
 
-/// What goes on with one file.
+/// The state of one file.
 #[derive(Default)]
 struct State {
-    /// The kernel may have pages.
+    /// True if the kernel may have pages.
     has_pages: bool,
     writes: Vec<Write>,
-    /// Pages that are being written back.
+    /// Ranges of pages being written back.
     coming_back: Vec<Span>,
     numbers: u64,
 }
 
-/// A write past the kernel's cache, from its beginning until the program hears of it.
+/// A write past the kernel's cache, from its begin until the program hears of it.
 struct Write {
     number: u64,
     span: Span,
     is_applied: bool,
-    /// Pages that were read when it was in the store.
+    /// Pages that were read after the bytes were in the store.
     fresh: Vec<Span>,
 }
 
@@ -82,7 +82,7 @@ impl State {
     fn is_idle(&self) -> bool {
         !self.has_pages && self.writes.is_empty() && self.coming_back.is_empty()
     }
-    /// What of pages that come back is to be written: all but the bytes of writes that they were read before.
+    /// The parts of a page range to write back: all but the bytes of writes that began after the pages were read.
     fn pieces(&self, span: Span) -> Vec<Span> {
         let mut pieces = vec![span];
         for write in self.writes.iter().filter(|write| write.span.meets(span)) {
@@ -98,7 +98,7 @@ impl State {
     }
 }
 
-/// What is left of `span` without `part`.
+/// The parts of `span` outside of `part`.
 fn without(span: Span, part: Span) -> impl Iterator<Item = Span> {
     let before = Span { first: span.first, end: span.end.min(part.first) };
     let behind = Span { first: span.first.max(part.end), end: span.end };
@@ -109,11 +109,11 @@ impl Pages {
     fn part(&self, ino: Ino) -> &Part {
         &self.parts[ino.0 as usize % PARTS]
     }
-    /// The kernel may have pages of the file.
+    /// Returns true if the kernel may have pages of the file.
     pub fn are_there(&self, ino: Ino) -> bool {
         self.part(ino).files.lock().get(&ino).is_some_and(|state| state.has_pages)
     }
-    /// The kernel reads pages; to be called before the bytes are looked for.
+    /// Registers that the kernel reads pages; call it before looking up the bytes.
     pub fn read(&self, ino: Ino, span: Span) {
         let part = self.part(ino);
         let mut files = part.files.lock();
@@ -130,7 +130,7 @@ impl Pages {
             part.changed.wait(&mut files);
         }
     }
-    /// A write past the kernel's cache begins.
+    /// Registers the begin of a write past the kernel's cache.
     pub fn write(self: &Arc<Self>, ino: Ino, span: Span) -> Writing {
         let part = self.part(ino);
         let mut files = part.files.lock();
@@ -142,7 +142,7 @@ impl Pages {
         state.writes.push(Write { number: state.numbers, span, is_applied: false, fresh: Vec::new() });
         Writing { pages: self.clone(), ino, number: state.numbers, span, meets_pages: state.has_pages }
     }
-    /// Pages come back from the kernel: what of them is to be written, while the guard lives.
+    /// Registers a write-back of pages; returns a guard for its duration, and the parts to write.
     pub fn write_back(&self, ino: Ino, span: Span) -> (ComingBack<'_>, Vec<Span>) {
         let mut files = self.part(ino).files.lock();
         let state = files.entry(ino).or_default();
@@ -151,7 +151,7 @@ impl Pages {
         state.coming_back.push(span);
         (ComingBack { pages: self, ino, span }, pieces)
     }
-    /// A file is closed; `is_last`: nobody else has it open, so that it has no mappings.
+    /// Handles a closing; `is_last`: nobody else has the file open, so that it has no mappings.
     pub fn close(&self, ino: Ino, is_last: impl FnOnce() -> bool) {
         let mut files = self.part(ino).files.lock();
         let has_pages = files.get(&ino).is_some_and(|state| state.has_pages);
@@ -169,7 +169,7 @@ impl Pages {
     }
 }
 
-/// A write that was begun; it ends when this is dropped.
+/// A write in progress, which ends when dropped.
 pub struct Writing {
     pages: Arc<Pages>,
     ino: Ino,
@@ -179,7 +179,8 @@ pub struct Writing {
 }
 
 impl Writing {
-    /// The bytes are in the store, there. True if the kernel is to throw away pages before the program hears of it.
+    /// Records that the bytes are in the store at `span`. Returns true if the kernel must discard pages before the
+    /// program hears of it.
     pub fn applied(&mut self, span: Span) -> bool {
         self.span = span;
         let (number, part) = (self.number, self.pages.part(self.ino));
@@ -201,7 +202,7 @@ impl Drop for Writing {
     }
 }
 
-/// Pages that are being written back, until this is dropped.
+/// A write-back in progress, which ends when dropped.
 pub struct ComingBack<'a> {
     pages: &'a Pages,
     ino: Ino,
@@ -220,11 +221,11 @@ impl Drop for ComingBack<'_> {
     }
 }
 
-/// The thread that has the kernel throw away pages of what was written.
+/// The thread that makes the kernel discard pages of written ranges.
 #[derive(Default)]
 pub struct Settler(OnceLock<Option<mpsc::Sender<Settle>>>);
 
-/// A write that is in the store, with the kernel's number of its file, and the answer.
+/// A write that is in the store: the kernel's number of its file, and the answer.
 pub struct Settle {
     pub number: u64,
     pub writing: Writing,
@@ -257,7 +258,7 @@ impl Settle {
         let Span { first, end } = self.writing.span;
         if let Some(notifier) = notifier {
             let len = (end - first).min(i64::MAX as u64);
-            // It waits for pages that are on their way, in both directions. What it does not know has no pages.
+            // This waits for page I/O in both directions. A file unknown to the kernel has no pages.
             let _ = notifier.inval_inode(INodeNo(self.number), first.cast_signed(), len.cast_signed());
         }
         drop(self.writing);
@@ -290,7 +291,7 @@ mod tests {
         assert_eq!(back(&pages, 0, 8192), [span(0, 512), span(520, 8192)]);
         assert_eq!(back(&pages, 4096, 8192), [span(4096, 8192)]);
         assert_eq!(back(&pages, 514, 516), []);
-        // Read anew: it has the bytes of the write, and what was stored since.
+        // Read again: it has the bytes of the write, and later stores.
         pages.read(INO, span(0, 4096));
         assert_eq!(back(&pages, 0, 8192), [span(0, 8192)]);
         drop(writing);

@@ -1,4 +1,4 @@
-//! How long the kernel may remember what it was told, by the consistency of the directory.
+//! How long the kernel may cache its knowledge, by the consistency of the directory.
 
 use std::time::Duration;
 
@@ -6,52 +6,52 @@ use cenote_posix::{Attr, Consistency};
 
 use crate::kernel::abi::opened;
 
-/// Nobody else changes anything; long, and the kernel is told when that ends.
+/// Nobody else changes anything: long, and the kernel is told when that ends.
 const ALONE: Duration = Duration::from_hours(24);
-/// Nothing changes any more; long, and still an end to it if somebody makes the directory writable again.
+/// Nothing changes any more: long, but bounded in case somebody makes the directory writable again.
 const LAMINATED: Duration = Duration::from_hours(1);
-/// Others see changes of a `commit` directory at `close`. Attributes are asked for anew at each `open`.
+/// Others see changes of a `commit` directory at `close`. Each `open` requests the attributes again.
 const COMMIT: Duration = Duration::from_secs(1);
 
-/// What the kernel may remember.
+/// What the kernel may cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Remember {
-    /// Of `strict` directories, in place of nothing.
+    /// Time for `strict` directories; zero means not at all.
     pub strict: Duration,
-    /// The kernel holds back what is written.
+    /// True if the kernel holds back writes.
     pub is_write_back: bool,
 }
 
 impl Remember {
-    /// How long names and attributes are good for.
+    /// How long names and attributes are valid.
     pub fn time(self, attr: &Attr, is_alone: bool) -> Duration {
         match attr.consistency {
             _ if is_alone => ALONE,
-            // With bytes of its own the kernel is who knows.
+            // With unwritten bytes the kernel knows best.
             Consistency::Strict if self.is_write_back => COMMIT.max(self.strict),
             Consistency::Strict => self.strict,
             Consistency::Commit => COMMIT.max(self.strict),
             Consistency::Laminated => LAMINATED,
         }
     }
-    /// How long it is good for that a name leads to nothing, as long as nobody else makes one.
+    /// How long it is valid that a name does not exist, as long as nobody else creates it.
     pub fn nothing() -> Duration {
         ALONE
     }
-    /// What becomes of pages that the kernel has, or would have, of a file that is opened.
+    /// The open flags that decide about the kernel's cached pages of a file.
     pub fn pages(self, attr: &Attr) -> u32 {
         match attr.consistency {
             Consistency::Laminated => opened::KEEP_CACHE,
-            // The kernel would have to ask before each read whether its pages are still good: then it may as well ask for the bytes.
-            // Mappings have pages all the same.
+            // The kernel would have to ask before each read whether its pages are still valid: then it may as well ask
+            // for the bytes. Mappings have pages all the same.
             Consistency::Strict if self.strict.is_zero() && !self.is_write_back => {
                 opened::DIRECT_IO | opened::PARALLEL_DIRECT_WRITES
             }
-            // Thrown away by the kernel when the file is opened.
+            // The kernel discards its pages when the file is opened.
             Consistency::Strict | Consistency::Commit => 0,
         }
     }
-    /// True if attributes that the kernel has are to be thrown away when the file is opened.
+    /// Returns true if the kernel must discard its attributes when the file is opened.
     pub fn asks_at_open(self, attr: &Attr, is_alone: bool) -> bool {
         !is_alone
             && attr.consistency != Consistency::Laminated

@@ -1,4 +1,4 @@
-//! The kernel's requests, one by one: names and attributes here, open files and their bytes in `io`.
+//! The kernel's requests: names and attributes here, open files and their bytes in `io`.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use crate::privileges;
 use crate::serving::{Answer, Call, Out, Serving, Undo};
 use crate::unmount::PID_XATTR;
 
-/// What `statfs` counts in.
+/// Block size of `statfs`.
 const BLOCK_BYTES: u64 = 4096;
-/// Names are 1 to 255 bytes.
+/// Longest name.
 const NAME_BYTES_MAX: u32 = 255;
-/// Attributes that views keep for themselves: no user of a mount sees or sets them.
+/// Prefix of attributes that views keep for themselves: users of a mount neither see nor set them.
 const OWN_XATTRS: &[u8] = b"cenote.";
 
 impl Serving {
-    /// Carries a request out. What is not known here is `ENOSYS`, and the kernel does not ask for it again.
+    /// Carries a request out. An unknown one gets `ENOSYS`, and the kernel does not send it again.
     pub fn answer(self: &Arc<Self>, call: &mut Call<'_>) -> FsResult<Answer> {
         let request = call.request;
         let (ino, mut args) = (self.ino(request.node), request.args());
@@ -246,7 +246,7 @@ impl Serving {
         }
         self.fs.xattr(&self.caller(request), ino, name)
     }
-    /// Names of extended attributes that this user may see, each with a NUL behind it.
+    /// Names of the extended attributes that this user may see, each followed by a NUL.
     fn xattr_names(&self, request: &Request<'_>, ino: Ino) -> FsResult<Vec<u8>> {
         let mut text = Vec::new();
         for name in self.fs.xattrs(&self.caller(request), ino)? {
@@ -292,12 +292,12 @@ impl Serving {
         let _told = self.known.begin();
         dir.lock().read(offset, |entry| {
             if matches!(&entry.name[..], b"." | b"..") {
-                // Without a number to be remembered: the kernel has both.
+                // Without a node number: the kernel already knows both.
                 let nothing = Fields::new().zeros(abi::ENTRY_BYTES);
                 return Ok(convert::dirent(bytes, room, entry, self.number(entry.ino), Some(&nothing)));
             }
             let attr = match self.fs.lookup(&caller, ino, &entry.name) {
-                // Gone since it was read: as if it had gone before.
+                // It was deleted after it was read: leave it out.
                 Err(error) if error.errno == libc::ENOENT => return Ok(true),
                 attr => attr?,
             };

@@ -1,4 +1,4 @@
-//! What the kernel's requests come to: calls of the file system, with the numbers that the kernel knows things by.
+//! Carries out the kernel's requests as calls of the file system, with the kernel's numbers.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,10 +23,10 @@ use crate::open::Reading;
 use crate::pages::{Pages, Settler};
 use crate::remember::Remember;
 
-/// What the kernel calls the root.
+/// The kernel's number of the root.
 const ROOT: u64 = 1;
 
-/// What answers the kernel.
+/// The state behind the answers.
 pub struct Serving {
     pub fs: FileSystem,
     pub root: Ino,
@@ -40,7 +40,7 @@ pub struct Serving {
     pub backings: Backings,
     pub pages: Arc<Pages>,
     pub settler: Settler,
-    /// Files that were made without a name, while they are open.
+    /// Files created without a name, while they are open.
     pub unnamed: Mutex<HashMap<Ino, Weak<File>>>,
     no_groups: Arc<[u32]>,
     notifier: OnceLock<Notifier>,
@@ -50,47 +50,47 @@ pub struct Serving {
 pub struct Call<'a> {
     pub request: &'a Request<'a>,
     pub way: &'a Way<'a>,
-    /// What an answer of many bytes is put together in; what is in it is of an earlier one.
+    /// Buffer for long answers; it still holds an earlier one.
     pub scratch: &'a mut Vec<u8>,
 }
 
 impl Call<'_> {
-    /// Answers at once, from bytes that are not to be copied.
+    /// Answers at once, from bytes that are not copied.
     pub fn send(&self, bytes: &[u8]) -> Answer {
         Answer { out: Out::Sent(self.way.reply.data(self.way.flight, bytes)), undo: Undo::Nothing }
     }
 }
 
-/// How a request ends well.
+/// A successful answer.
 pub struct Answer {
     pub out: Out,
     pub undo: Undo,
 }
 
-/// What is sent.
+/// The content of an answer.
 #[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub enum Out {
-    /// That it is done.
+    /// Success without data.
     Done,
     Fields(Fields),
-    /// So many bytes of the scratch.
+    /// This many bytes of the scratch buffer.
     Scratch(usize),
-    /// It was sent, or nobody waited for it any more.
+    /// Already sent (true), or nobody waited any more (false).
     Sent(bool),
     /// Nothing: the kernel does not wait.
     Silent,
 }
 
-/// What is taken back if nobody waits for the answer any more.
+/// What to undo if nobody waits for the answer any more.
 pub enum Undo {
     Nothing,
-    /// The kernel would have known a number once more.
+    /// One more lookup of a number.
     Told(Ino),
-    /// It would have had a file open,
+    /// An open file.
     Opened(u64),
-    /// both,
+    /// Both.
     Made(Ino, u64),
-    /// or a directory.
+    /// An open directory.
     OpenedDir(u64),
 }
 
@@ -114,7 +114,7 @@ impl Serve for Serving {
         let (reply, flight) = (way.reply, way.flight);
         let _answering = self.alone.answering();
         let mut call = Call { request, way, scratch };
-        // What a panic can leave half done is behind locks that do not poison; a request is done with, whatever became of it.
+        // Locks do not poison, so a panic leaves none half changed; the request is over in any case.
         let answer = catch_unwind(AssertUnwindSafe(|| self.answer(&mut call))).unwrap_or_else(|_| {
             tracing::error!(op = request.op, "a request failed by a panic and was answered with EIO; this is a bug");
             Err(FsError::new(libc::EIO))
@@ -159,26 +159,26 @@ impl Serving {
             notifier: OnceLock::new(),
         }
     }
-    /// By what the kernel is told something that it did not ask for.
+    /// Sends notices to the kernel.
     pub fn notifier(&self) -> Option<&Notifier> {
         self.notifier.get()
     }
-    /// The kernel is told things by this.
+    /// Sets the sender of notices.
     pub fn notify_by(&self, notifier: Notifier) {
         let _ = self.notifier.set(notifier);
     }
-    /// The file that the kernel means: its root is number 1 whatever ours is.
+    /// The file for the kernel's number: number 1 is the root, whatever the root's own number is.
     pub fn ino(&self, number: u64) -> Ino {
         if number == ROOT { self.root } else { Ino(number) }
     }
     pub fn number(&self, ino: Ino) -> u64 {
         if ino == self.root { ROOT } else { ino.0 }
     }
-    /// Who asks. The kernel has checked rights, with the groups that it knows best.
+    /// The caller of a request. The kernel has checked rights, with the groups, which it knows best.
     pub fn caller(&self, request: &Request<'_>) -> Caller {
         Caller { uid: request.uid, gid: request.gid, groups: self.no_groups.clone(), is_checked: true }
     }
-    /// The kernel forgets what it was told so many times.
+    /// Subtracts from a number's lookup count.
     pub fn forget(&self, ino: Ino, times: u64) {
         if ino != self.root {
             self.known.forget(ino, times, || {
@@ -190,7 +190,7 @@ impl Serving {
     pub fn file(&self, handle: u64) -> FsResult<Arc<File>> {
         self.files.get(handle).ok_or_else(|| FsError::new(libc::EBADF))
     }
-    /// Closes a file. Whoever still reads in it, for a request that was let go, closes it in place of us.
+    /// Closes a file. If a request that was answered early still reads from it, that request closes it.
     pub fn release(&self, handle: u64) -> FsResult<()> {
         let Some(file) = self.files.remove(handle) else { return Ok(()) };
         let ino = file.ino();
@@ -218,10 +218,10 @@ impl Serving {
             self.forget(ino, 1);
         }
     }
-    /// What the kernel gets with a number.
+    /// The fields that the kernel gets with a number.
     pub fn entry_fields(&self, attr: &Attr) -> Fields {
         let (time, number) = (self.remember.time(attr, self.alone.is_so()), self.number(attr.ino));
-        // Numbers are never used again, so generations are not needed.
+        // Numbers are never reused, so generations are not needed.
         let fields = Fields::new().u64(number).u64(0).u64(time.as_secs()).u64(time.as_secs());
         convert::attr(fields.u32(time.subsec_nanos()).u32(time.subsec_nanos()), attr, number)
     }
@@ -230,26 +230,27 @@ impl Serving {
         let fields = Fields::new().u64(time.as_secs()).u32(time.subsec_nanos()).u32(0);
         Answer::fields(convert::attr(fields, attr, self.number(attr.ino)))
     }
-    /// Answers with what `find` finds, which the kernel knows from then on.
+    /// Answers with the attributes that `find` returns; the kernel knows the number from then on.
     pub fn entry(&self, find: impl FnOnce() -> FsResult<Attr>) -> FsResult<Answer> {
         let _told = self.known.begin();
         let attr = find()?;
         self.known.tell(attr.ino);
         Ok(Answer { out: Out::Fields(self.entry_fields(&attr)), undo: Undo::Told(attr.ino) })
     }
-    /// That a name leads to nothing is remembered as well.
+    /// The answer for a name that does not exist, which the kernel caches as well.
     pub fn nothing_there() -> Answer {
         let fields = Fields::new().zeros(16).u64(Remember::nothing().as_secs());
         Answer::fields(fields.zeros(ENTRY_BYTES - 24))
     }
-    /// Attributes that the kernel has are to be asked for anew.
+    /// Makes the kernel request a file's attributes again.
     pub fn expire(&self, ino: Ino) {
         if let Some(notifier) = self.notifier.get() {
             // A negative offset: attributes only, which waits for no page and no lock of the kernel.
             let _ = notifier.inval_inode(INodeNo(self.number(ino)), -1, 0);
         }
     }
-    /// Somebody else comes to the store: what the kernel remembers counts no more. `forget_names` makes it look anew for each name.
+    /// Ends the exclusive use of the store: the kernel's caches are invalid. `forget_names` makes it look up each name
+    /// again.
     pub fn company_comes(&self, forget_names: impl Fn()) {
         self.alone.end(|| {
             forget_names();
@@ -257,7 +258,7 @@ impl Serving {
             self.expire(self.root);
         });
     }
-    /// The mount is over: the kernel does not say goodbye to what was open.
+    /// Ends the service: the kernel does not close open handles.
     pub fn end(&self) {
         drop(self.dirs.drain());
         self.backings.end();

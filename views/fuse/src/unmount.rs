@@ -1,4 +1,4 @@
-//! Ending a mount, from inside the process that serves it or from outside.
+//! Ends a mount, from inside the process that serves it or from outside.
 #![allow(unsafe_code, reason = "umount2 has no safe interface here")]
 
 use std::ffi::CString;
@@ -11,28 +11,29 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 pub use rustix::process::Pid;
 
-/// Extended attribute of a mount's root: the process that serves it. Answered without asking the store.
+/// Extended attribute of a mount's root with the pid of the serving process. Answered without asking the store.
 pub const PID_XATTR: &str = "cenote.mount.pid";
 
-/// The process that serves what is mounted on `dir`; none if that is nothing of ours, or nobody serves it any more.
+/// The process that serves the mount on `dir`; `None` if that is not ours, or not served any more.
 pub fn pid_of(dir: &Path) -> Option<Pid> {
     let mut text = [0; 16];
     let len = rustix::fs::getxattr(dir, PID_XATTR, &mut text).ok()?;
     Pid::from_raw(std::str::from_utf8(text.get(..len)?).ok()?.parse().ok()?)
 }
 
-/// What becomes of those who use what is unmounted.
+/// How to treat users of the mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
-    /// Nobody may use it: `ResourceBusy`.
+    /// Fails with `ResourceBusy` if it is in use.
     Unused,
-    /// It is taken out of sight, and goes when the last of them leaves.
+    /// Detaches it; it ends when the last user leaves.
     Lazy,
-    /// Their calls fail from now on.
+    /// Makes the users' calls fail from now on.
     Force,
 }
 
-/// Unmounts `dir`. Whoever is not root needs `fusermount3`, as for mounting, which knows no force: it is `Lazy` then.
+/// Unmounts `dir`. Without root this needs `fusermount3`, as for mounting, which supports no force: it is `Lazy`
+/// then.
 pub fn unmount(dir: &Path, how: How) -> io::Result<()> {
     let path = CString::new(dir.as_os_str().as_bytes())?;
     let call = |flags| {
@@ -42,7 +43,7 @@ pub fn unmount(dir: &Path, how: How) -> io::Result<()> {
     let result = match how {
         How::Unused => call(0),
         How::Lazy => call(libc::MNT_DETACH),
-        // The kernel gives up what it waits for, and is still busy if files are open.
+        // The kernel abandons pending requests, and is still busy if files are open.
         How::Force => call(libc::MNT_FORCE).or_else(|error| match error.raw_os_error() {
             Some(libc::EBUSY) => call(libc::MNT_DETACH),
             _ => Err(error),
@@ -72,7 +73,7 @@ fn by_helper(dir: &Path, is_lazy: bool) -> io::Result<()> {
     Err(io::Error::from_raw_os_error(libc::EPERM))
 }
 
-/// Waits until a process has ended. False if it still runs after `patience`.
+/// Waits until a process has ended. Returns false if it still runs after `patience`.
 pub fn wait_for_end(pid: Pid, patience: Duration) -> io::Result<bool> {
     let process = match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
         Err(rustix::io::Errno::SRCH) => return Ok(true),

@@ -1,15 +1,15 @@
-//! Numbers of the kernel's protocol (`linux/fuse.h`, 7.45), as far as they are used here.
+//! Numbers of the kernel's protocol (`linux/fuse.h`, 7.45) that this room uses.
 
-/// Bytes in front of each request.
+/// Bytes of a request's header.
 pub const IN_HEADER_BYTES: usize = 40;
-/// Bytes in front of each answer.
+/// Bytes of an answer's header.
 pub const OUT_HEADER_BYTES: usize = 16;
-/// A name in a directory is written behind so many bytes.
+/// Bytes of a directory entry before its name.
 pub const DIRENT_BYTES: usize = 24;
-/// What the kernel learns of a file when it gets its number.
+/// Bytes of the attributes that the kernel gets with a file's number.
 pub const ENTRY_BYTES: usize = 128;
 
-/// What a request wants.
+/// Operations.
 pub mod op {
     pub const LOOKUP: u32 = 1;
     pub const FORGET: u32 = 2;
@@ -56,7 +56,7 @@ pub mod op {
     pub const COPY_FILE_RANGE_64: u32 = 53;
 }
 
-/// What of `setattr` is meant.
+/// Valid fields of `setattr`.
 pub mod set {
     pub const MODE: u32 = 1 << 0;
     pub const UID: u32 = 1 << 1;
@@ -69,7 +69,7 @@ pub mod set {
     pub const MTIME_NOW: u32 = 1 << 8;
 }
 
-/// How the kernel is to treat a file that was opened.
+/// How the kernel treats an opened file.
 pub mod opened {
     pub const DIRECT_IO: u32 = 1 << 0;
     pub const KEEP_CACHE: u32 = 1 << 1;
@@ -78,18 +78,18 @@ pub mod opened {
     pub const PASSTHROUGH: u32 = 1 << 7;
 }
 
-/// A lock of a whole file, as `flock` has them.
+/// A lock of a whole file, by `flock`.
 pub const LOCK_WHOLE: u32 = 1;
-/// `release`: with it go the locks of `flock`.
+/// `release`: also releases the locks of `flock`.
 pub const RELEASE_LOCKS: u32 = 1 << 1;
-/// `getattr`: a handle is given.
+/// `getattr`: with a handle.
 pub const GETATTR_HANDLE: u32 = 1;
-/// `fsync`: bytes only.
+/// `fsync`: data only.
 pub const FSYNC_DATA: u32 = 1;
-/// `write`: a page of the kernel's cache comes back.
+/// `write`: writes back a page of the kernel's cache.
 pub const WRITE_CACHE: u32 = 1 << 0;
-/// `read`, `write`: a program asks, and not the kernel's cache.
+/// `read`, `write`: by a program, not by the kernel's cache.
 pub const READ_BY_OWNER: u32 = 1 << 1;
 pub const WRITE_BY_OWNER: u32 = 1 << 1;
-/// `write`: set-id bits go.
+/// `write`: drop set-id bits.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;

@@ -1,8 +1,9 @@
 //! The threads that read requests and carry them out.
 //!
-//! A request wakes one thread that waits in the kernel, mostly on another processor, which costs more than most requests do. So one thread reads, and
-//! having answered it looks for the next one for some microseconds before it waits: who calls one after the other finds it awake. Others join it when
-//! requests queue up, and when it has been at one for too long (a thread looks after that), and leave when there is nothing for them.
+//! A request wakes one thread that waits in the kernel, mostly on another processor, which costs more than most
+//! requests do. So one thread reads, and after an answer it polls for some microseconds before it waits: a caller that
+//! makes one call after the other finds it awake. Other threads join when requests queue up, or when it has been busy
+//! with one request for too long (a watching thread checks that), and leave when there is nothing for them.
 
 use std::io;
 use std::sync::Arc;
@@ -18,58 +19,58 @@ use super::reply::Reply;
 use super::request::Request;
 use crate::kernel::abi::op;
 
-/// Looks so long for the next request: as long as it takes to wake a thread.
+/// How long a thread polls for the next request: about the time of a wake-up.
 const LOOK: Duration = Duration::from_micros(20);
-/// So many requests one after the other, without a moment in between, are a queue.
+/// This many requests in a row, without a pause, are a queue.
 const QUEUE: u32 = 6;
-/// At one request for so long, a thread is not counted on.
+/// A thread that is busy with one request for this long does not count.
 const STUCK_US: u64 = 1000;
-/// How often that is looked at while there are requests, and while there are none.
+/// Interval of the check for stuck threads, with requests and without.
 const WATCH: Duration = Duration::from_millis(2);
 const WATCH_IDLE: Duration = Duration::from_millis(100);
-/// Requests are as long as this and what they carry.
+/// Space for a request beside the bytes that it carries.
 const HEADER_ROOM: usize = 4096;
 
-/// What carries requests out.
+/// Carries requests out.
 pub trait Serve: Send + Sync {
     /// Answers a request, through `reply`.
     fn serve(self: &Arc<Self>, request: &Request<'_>, way: &Way<'_>, scratch: &mut Vec<u8>);
 }
 
-/// The way back.
+/// The way back to the kernel.
 pub struct Way<'a> {
     pub reply: &'a Reply,
     pub flight: &'a Flight,
     pub flights: &'a Arc<Flights>,
 }
 
-/// How many there may be.
+/// Limits of the crew.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers {
-    /// Threads.
+    /// Upper bound of the threads.
     pub threads: usize,
-    /// Of these, so many because of a queue; more only if others are stuck.
+    /// Upper bound of the threads that work because of a queue; more only if others are stuck.
     pub at_work: usize,
-    /// The most bytes that a request carries.
+    /// Upper bound of the bytes in a request.
     pub request_bytes: usize,
 }
 
 #[derive(Default)]
 struct State {
-    /// Threads there are.
+    /// Number of threads.
     started: usize,
-    /// Those that wait to be needed.
+    /// Threads that rest.
     resting: usize,
-    /// Of these, how many are to get up.
+    /// Resting threads that were called.
     called: usize,
-    /// Requests queue up, and nobody rests.
+    /// Requests queue up, and no thread rests.
     is_wanted: bool,
     is_over: bool,
     failure: Option<io::Error>,
 }
 
 impl State {
-    /// Threads that read, carry out what they read, or are about to.
+    /// Threads that read, carry out requests, or are about to.
     fn reading(&self) -> usize {
         self.started - self.resting + self.called
     }
@@ -80,11 +81,11 @@ struct Crew<S> {
     mount: Arc<Device>,
     numbers: Numbers,
     flights: Arc<Flights>,
-    /// Requests that were read, to see whether there are any.
+    /// Number of requests read, which shows whether there are any.
     taken: AtomicU64,
     state: Mutex<State>,
     rested: Condvar,
-    /// What the thread that watches waits for.
+    /// Wakes the watching thread.
     watched: Condvar,
 }
 
@@ -110,12 +111,12 @@ pub fn run<S: Serve + 'static>(serve: Arc<S>, mount: Device, numbers: Numbers) -
     failure.map_or(Ok(()), Err)
 }
 
-/// What a thread reads from.
+/// The descriptors that a thread reads from.
 struct Eyes {
     waiting: Arc<Device>,
-    /// None where the device cannot be cloned: it belongs to root alone, and somebody else has mounted by the helper.
+    /// `None` where the device cannot be cloned: only root may, and another user mounted by the helper.
     looking: Option<Arc<Device>>,
-    /// Above zero if looking has found something of late.
+    /// Above zero if polling has found requests recently.
     luck: i32,
     queue: u32,
 }
@@ -128,7 +129,7 @@ impl Eyes {
         let looking = another(false);
         Self { waiting: another(true).unwrap_or_else(|| mount.clone()), looking, luck: Self::LUCK_MAX, queue: 0 }
     }
-    /// A request that is there, or comes soon.
+    /// A request that exists, or comes soon.
     fn look(&mut self, buffer: &mut [u8]) -> io::Result<Option<(Read, Arc<Device>)>> {
         let Some(device) = &self.looking else { return Ok(None) };
         let mut begun = None;
@@ -142,7 +143,7 @@ impl Eyes {
                 }
             }
             self.queue = 0;
-            // Tried again now and then.
+            // Poll again now and then.
             if self.luck <= -Self::LUCK_MAX {
                 self.luck = 1;
             }
@@ -160,7 +161,7 @@ impl Eyes {
 }
 
 impl<S: Serve + 'static> Crew<S> {
-    /// One more thread reads: one that rests, or a new one.
+    /// Adds a reading thread: a resting one, or a new one.
     fn call(self: &Arc<Self>, threads: &mut Vec<JoinHandle<()>>) -> io::Result<()> {
         let number = {
             let mut state = self.state.lock();
@@ -180,7 +181,7 @@ impl<S: Serve + 'static> Crew<S> {
         threads.push(thread.spawn(move || crew.work(number))?);
         Ok(())
     }
-    /// Looks after threads that are stuck, until the mount is over.
+    /// Handles stuck threads, until the mount is over.
     fn watch(self: &Arc<Self>, threads: &mut Vec<JoinHandle<()>>) {
         let mut seen = 0;
         loop {
@@ -224,7 +225,7 @@ impl<S: Serve + 'static> Crew<S> {
             }
         }
     }
-    /// The next request; none if this thread is not needed for it, or the mount is over.
+    /// The next request; `None` if this thread is not needed for it, or the mount is over.
     fn take(&self, eyes: &mut Eyes, buffer: &mut [u8]) -> io::Result<Option<(usize, Arc<Device>)>> {
         let found = match eyes.look(buffer)? {
             None if self.is_one_too_many() => return Ok(None),
@@ -242,7 +243,7 @@ impl<S: Serve + 'static> Crew<S> {
         }
         Ok(Some((len, found.1)))
     }
-    /// There is a queue: one thread more, unless all that may are at work.
+    /// Handles a queue: adds a thread, unless all permitted ones are at work.
     fn queue_up(&self) {
         let mut state = self.state.lock();
         if state.reading() >= self.numbers.at_work {
@@ -265,7 +266,7 @@ impl<S: Serve + 'static> Crew<S> {
         if request.op == op::INTERRUPT {
             let is_known = request.args().u64().is_ok_and(|unique| self.flights.interrupt(unique));
             if !is_known {
-                // It was read, and the thread that did has not said so yet; the kernel asks again, or finds it answered.
+                // Another thread has read it but not registered it yet; the kernel asks again, or finds it answered.
                 reply.cut_short(libc::EAGAIN);
             }
             return;
@@ -275,7 +276,7 @@ impl<S: Serve + 'static> Crew<S> {
         self.serve.serve(&request, &way, scratch);
         self.flights.end(number);
     }
-    /// True if others read as well, and are not stuck: then this thread is not counted any more.
+    /// Returns true if enough other threads read and are not stuck: this thread then counts as resting.
     fn is_one_too_many(&self) -> bool {
         let stuck = self.flights.stuck(STUCK_US);
         let mut state = self.state.lock();
@@ -285,7 +286,7 @@ impl<S: Serve + 'static> Crew<S> {
         }
         is_so || state.is_over
     }
-    /// Waits to be needed again. False: the mount is over.
+    /// Waits until this thread is needed again. Returns false when the mount is over.
     fn rest(&self) -> bool {
         let mut state = self.state.lock();
         while state.called == 0 && !state.is_over {

@@ -1,4 +1,4 @@
-//! A descriptor of `/dev/fuse`. What was read from one is answered through the same.
+//! A descriptor of `/dev/fuse`. The answer to a request goes through the descriptor that it was read from.
 #![allow(unsafe_code, reason = "the device's clones have no safe interface")]
 
 use std::io::{self, IoSlice};
@@ -17,26 +17,27 @@ const BACKING_OPEN: libc::c_ulong = 0x4010_e501;
 /// `FUSE_DEV_IOC_BACKING_CLOSE`: `_IOW(229, 2, uint32_t)`.
 const BACKING_CLOSE: libc::c_ulong = 0x4004_e502;
 
-/// One descriptor.
+/// A descriptor of `/dev/fuse`.
 #[derive(Debug)]
 pub struct Device(OwnedFd);
 
-/// What came of a read.
+/// The result of a read.
 pub enum Read {
-    /// A request of so many bytes.
+    /// A request of this many bytes.
     Request(usize),
-    /// There is none, and the descriptor does not wait.
+    /// No request, on a non-blocking descriptor.
     Nothing,
     /// The mount is over.
     Over,
 }
 
 impl Device {
-    /// The descriptor by which it was mounted.
+    /// The descriptor of the mount itself.
     pub fn of_mount(fd: BorrowedFd<'_>) -> io::Result<Self> {
         Ok(Self(fd.try_clone_to_owned()?))
     }
-    /// Another one of the same mount, with requests under way of its own. It waits for requests, or it says that there are none.
+    /// Another descriptor of the same mount, with its own requests in progress. It blocks if `waits`, otherwise it
+    /// reports that there are none.
     pub fn another(&self, waits: bool) -> io::Result<Self> {
         let flags = if waits { OFlags::empty() } else { OFlags::NONBLOCK };
         let fd = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC | flags, Mode::empty())?;
@@ -54,14 +55,14 @@ impl Device {
             match rustix::io::read(&self.0, &mut *buffer) {
                 Ok(0) | Err(Errno::NODEV) => return Ok(Read::Over),
                 Ok(len) => return Ok(Read::Request(len)),
-                // Taken back by who asked, or a signal.
+                // Withdrawn by the caller, or a signal came.
                 Err(Errno::NOENT | Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(Read::Nothing),
                 Err(error) => return Err(error.into()),
             }
         }
     }
-    /// Writes one answer. False: nobody waits for it any more.
+    /// Writes one answer. Returns false if nobody waits for it any more.
     pub fn write(&self, parts: &[IoSlice<'_>]) -> bool {
         match rustix::io::writev(&self.0, parts) {
             Ok(_) => true,
@@ -72,9 +73,9 @@ impl Device {
             }
         }
     }
-    /// Gives the kernel a file to read and write by itself; it gets a number. Only root may.
+    /// Gives the kernel a file for passthrough; returns its id. Only for root.
     pub fn open_backing(&self, fd: BorrowedFd<'_>) -> io::Result<u32> {
-        // `struct fuse_backing_map`: descriptor, flags, nothing.
+        // `struct fuse_backing_map`: descriptor, flags, padding.
         let map = [fd.as_raw_fd(), 0, 0, 0];
         // SAFETY: the call reads 16 bytes.
         match unsafe { libc::ioctl(self.0.as_raw_fd(), BACKING_OPEN, map.as_ptr()) } {
@@ -82,21 +83,22 @@ impl Device {
             _ => Err(io::Error::last_os_error()),
         }
     }
-    /// Whether the kernel takes files in that way, by one that nobody opens.
+    /// Tests with a temporary file whether the kernel supports passthrough.
     pub fn can_pass_through(&self) -> io::Result<()> {
         let file = rustix::fs::memfd_create("passthrough", rustix::fs::MemfdFlags::CLOEXEC)?;
         self.open_backing(file.as_fd()).map(|number| self.close_backing(number))
     }
-    /// The kernel lets go of it when the last who has it open has closed it.
+    /// Closes a backing file; the kernel releases it when its last user has closed it.
     pub fn close_backing(&self, number: u32) {
         // SAFETY: the call reads one number.
         if unsafe { libc::ioctl(self.0.as_raw_fd(), BACKING_CLOSE, &raw const number) } != 0 {
             tracing::warn!(error = %io::Error::last_os_error(), "the kernel keeps a file");
         }
     }
-    /// Tells the kernel to look anew for each name that it was told until now; it waits for nothing. Kernels before 6.16 do not know this.
+    /// Tells the kernel to look up again every name that it knows; waits for nothing. Kernels before 6.16 do not
+    /// support this.
     pub fn forget_names(&self) -> io::Result<()> {
-        // `FUSE_NOTIFY_INC_EPOCH`, which is no answer to anything: number 0.
+        // `FUSE_NOTIFY_INC_EPOCH`, which answers no request: number 0.
         const FORGET_NAMES: u32 = 8;
         let mut notice = [0; OUT_HEADER_BYTES];
         notice[..4].copy_from_slice(&(OUT_HEADER_BYTES as u32).to_ne_bytes());

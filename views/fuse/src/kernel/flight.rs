@@ -1,7 +1,8 @@
-//! Requests that are being carried out: who may be told that its caller does not wait any more.
+//! Requests in progress, and the answers for callers that no longer wait.
 //!
-//! The kernel lets a caller go only when its request is answered, even a caller that was killed. So a request whose caller is being killed is answered
-//! in place of whoever carries it out, which may take as long as the store is away.
+//! The kernel releases a caller only when its request is answered, even a caller that was killed. So a request whose
+//! caller is being killed is answered on behalf of the thread that carries it out, which may take as long as the store
+//! is away.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,11 +14,11 @@ use super::device::Device;
 use super::reply::Reply;
 use super::request::Request;
 
-/// What one thread carries out.
+/// The request of one thread.
 #[derive(Default)]
 pub struct Flight {
     state: Mutex<Option<Under>>,
-    /// When it began, in microseconds since the mount did, plus one; 0: nothing is under way.
+    /// Start time, in microseconds since the mount, plus one; 0: no request.
     since_us: AtomicU64,
 }
 
@@ -28,16 +29,16 @@ struct Under {
     is_interrupted: bool,
 }
 
-/// What all threads carry out.
+/// The requests of all threads.
 pub struct Flights {
     pub each: Vec<Flight>,
-    /// What threads of their own wait for.
+    /// Requests that were handed on to threads of their own.
     waiting: Mutex<Vec<Arc<Flight>>>,
     begun: Instant,
 }
 
 impl Flight {
-    /// True for the first answer to the request.
+    /// Returns true for the first answer to the request.
     pub fn land(&self, unique: u64) -> bool {
         let mut state = self.state.lock();
         let is_mine = state.as_ref().is_some_and(|under| under.unique == unique);
@@ -46,11 +47,11 @@ impl Flight {
         }
         is_mine
     }
-    /// True as long as no signal came for whoever waits for the request.
+    /// Returns true as long as the caller got no signal.
     pub fn goes_on(&self, unique: u64) -> bool {
         self.state.lock().as_ref().is_some_and(|under| under.unique == unique && !under.is_interrupted)
     }
-    /// Answers it with `EINTR` if its caller is being killed.
+    /// Answers the request with `EINTR` if its caller is being killed.
     fn let_go(state: &mut Option<Under>) {
         if let Some(under) = state
             && is_being_killed(under.pid)
@@ -72,18 +73,18 @@ impl Flights {
     fn now_us(&self) -> u64 {
         self.begun.elapsed().as_micros() as u64 + 1
     }
-    /// A thread begins to carry a request out.
+    /// Registers the request that a thread begins to carry out.
     pub fn begin(&self, thread: usize, request: &Request<'_>, device: &Arc<Device>) {
         let flight = &self.each[thread];
         let under = Under { unique: request.unique, pid: request.pid, device: device.clone(), is_interrupted: false };
         *flight.state.lock() = Some(under);
         flight.since_us.store(self.now_us(), Ordering::Relaxed);
     }
-    /// The thread is done with it.
+    /// Ends the thread's request.
     pub fn end(&self, thread: usize) {
         self.each[thread].since_us.store(0, Ordering::Relaxed);
     }
-    /// Hands a request on to a thread of its own, which may take as long as it likes. None: nobody waits for it any more.
+    /// Hands a request on to a thread of its own, which may take any time. `None` if nobody waits for it any more.
     pub fn hand_on(&self, flight: &Flight) -> Option<Arc<Flight>> {
         let mut waiting = self.waiting.lock();
         let under = flight.state.lock().take()?;
@@ -91,21 +92,21 @@ impl Flights {
         waiting.push(own.clone());
         Some(own)
     }
-    /// What was handed on is done.
+    /// Ends a request that was handed on.
     pub fn forget(&self, own: &Arc<Flight>) {
         self.waiting.lock().retain(|other| !Arc::ptr_eq(own, other));
     }
-    /// Requests that were handed on and are not done.
+    /// Number of requests that were handed on and are not done.
     pub fn handed_on(&self) -> usize {
         self.waiting.lock().len()
     }
-    /// Threads that have been at one request for longer than `us`.
+    /// Number of threads that have worked on one request for longer than `us`.
     pub fn stuck(&self, us: u64) -> usize {
         let before = self.now_us().saturating_sub(us);
         let is_stuck = |since: u64| since != 0 && since < before;
         self.each.iter().filter(|flight| is_stuck(flight.since_us.load(Ordering::Relaxed))).count()
     }
-    /// The kernel says that a signal came for whoever waits for the request. False: it is not under way.
+    /// Handles the kernel's notice that the caller got a signal. Returns false if the request is not in progress.
     pub fn interrupt(&self, unique: u64) -> bool {
         let mark = |flight: &Flight| {
             let mut state = flight.state.lock();
@@ -114,10 +115,10 @@ impl Flights {
             Flight::let_go(&mut state);
             true
         };
-        // In this order a request that is just being handed on is found.
+        // This order finds a request that is just being handed on.
         self.each.iter().any(mark) || self.waiting.lock().iter().any(|flight| mark(flight))
     }
-    /// Looks again at those who got a signal: the kernel says no more when a second one kills.
+    /// Checks interrupted callers again: the kernel sends no notice when a second signal kills.
     pub fn look_again(&self) {
         let look = |flight: &Flight| {
             let mut state = flight.state.lock();
@@ -129,7 +130,7 @@ impl Flights {
     }
 }
 
-/// True if the thread has a SIGKILL before it: what the kernel makes of every signal that ends a process.
+/// Returns true if SIGKILL is pending for the thread: the kernel's form of every signal that ends a process.
 fn is_being_killed(pid: u32) -> bool {
     const KILL: u64 = 1 << (libc::SIGKILL - 1);
     let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
@@ -147,7 +148,7 @@ mod tests {
     #[test]
     fn a_living_process_is_not_let_go() {
         assert!(!is_being_killed(std::process::id()));
-        // Who is not seen from here is nobody to judge.
+        // A process that is not visible here cannot be judged.
         assert!(!is_being_killed(0));
     }
 }

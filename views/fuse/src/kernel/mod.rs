@@ -1,8 +1,9 @@
-//! The kernel's side of a mount: its requests as they come from `/dev/fuse`, answers, and the threads that read there. What a request means is not
-//! known here.
+//! The kernel's side of a mount: requests from `/dev/fuse`, answers, and the threads that read. This module does not
+//! know what a request means.
 //!
-//! `fuser` mounts, agrees with the kernel on what both can, and sends notices. The requests are read here, for four things that it (0.18) does not pass
-//! on: files without a name, interrupts, whether a lock is of `flock` or of `fcntl`, and a read that does not wait (see [`crew`]).
+//! `fuser` mounts, negotiates capabilities with the kernel, and sends notices. The requests are read here, for four
+//! things that it (0.18) does not pass on: files without a name, interrupts, whether a lock is of `flock` or of
+//! `fcntl`, and a non-blocking read (see [`crew`]).
 
 pub mod abi;
 pub mod crew;

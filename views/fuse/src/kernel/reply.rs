@@ -7,14 +7,14 @@ use super::abi::OUT_HEADER_BYTES;
 use super::device::Device;
 use super::flight::Flight;
 
-/// Numbers in the order of the kernel's structures.
+/// Fields in the order of the kernel's structures.
 pub struct Fields {
     bytes: [u8; Self::BYTES_MAX],
     len: usize,
 }
 
 impl Fields {
-    /// The longest structure that is answered with (`fuse_statx_out`), and some.
+    /// Bytes of the longest answer structure (`fuse_statx_out`), rounded up.
     const BYTES_MAX: usize = 320;
 
     pub fn new() -> Self {
@@ -34,7 +34,7 @@ impl Fields {
     pub fn u64(self, value: u64) -> Self {
         self.put(&value.to_ne_bytes())
     }
-    /// So many bytes that mean nothing.
+    /// Adds padding.
     pub fn zeros(mut self, bytes: usize) -> Self {
         self.len += bytes;
         self
@@ -44,7 +44,7 @@ impl Fields {
     }
 }
 
-/// What a request is answered through.
+/// Answers one request.
 #[derive(Clone)]
 pub struct Reply {
     device: Arc<Device>,
@@ -55,15 +55,16 @@ impl Reply {
     pub fn new(device: &Arc<Device>, unique: u64) -> Self {
         Self { device: device.clone(), unique }
     }
-    /// Answers with bytes. False: nobody waits for it any more.
+    /// Answers with bytes. Returns false if nobody waits any more.
     pub fn data(&self, flight: &Flight, bytes: &[u8]) -> bool {
         flight.land(self.unique) && self.send(0, bytes)
     }
-    /// Answers with the number of an error, or with 0 that it is done.
+    /// Answers with an error number, or with 0 for success.
     pub fn done(&self, flight: &Flight, errno: i32) -> bool {
         flight.land(self.unique) && self.send(errno, &[])
     }
-    /// Answers out of turn: whoever carries the request out lands later, and is not heard.
+    /// Answers in place of the thread that carries the request out; its own answer is
+    /// dropped later.
     pub fn cut_short(&self, errno: i32) {
         self.send(errno, &[]);
     }

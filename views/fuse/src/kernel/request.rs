@@ -1,4 +1,4 @@
-//! A request, as it was read.
+//! A request as it was read.
 
 use cenote_posix::{FsError, FsResult};
 
@@ -7,30 +7,30 @@ use super::abi::IN_HEADER_BYTES;
 /// One request of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// What is wanted ([`super::abi::op`]).
+    /// Operation ([`super::abi::op`]).
     pub op: u32,
-    /// Its own number, which the answer bears.
+    /// Number of the request, repeated in the answer.
     pub unique: u64,
-    /// What it is about, by the number that the kernel was told.
+    /// The file that it is about, by the kernel's number.
     pub node: u64,
     pub uid: u32,
     pub gid: u32,
-    /// The thread that waits for the answer; 0: none, or one that is not seen from here.
+    /// The thread that waits for the answer; 0: none, or one that is not visible here.
     pub pid: u32,
     body: &'a [u8],
 }
 
-/// What is left of a request's arguments.
+/// The unread rest of a request's arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct Args<'a>(&'a [u8]);
 
-/// The kernel sent less than it says: nothing is guessed.
+/// The error for a request that is shorter than it should be.
 fn short<T>() -> FsResult<T> {
     Err(FsError::new(libc::EIO))
 }
 
 impl<'a> Request<'a> {
-    /// None if these are not the bytes of a request.
+    /// `None` if the bytes are not a request.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (header, body) = bytes.split_at_checked(IN_HEADER_BYTES)?;
         let mut fields = Args(header);
@@ -42,7 +42,7 @@ impl<'a> Request<'a> {
         };
         next().ok()
     }
-    /// Its arguments, from the first.
+    /// All its arguments.
     pub fn args(&self) -> Args<'a> {
         Args(self.body)
     }
@@ -60,19 +60,19 @@ impl<'a> Args<'a> {
     pub fn u64(&mut self) -> FsResult<u64> {
         self.take().map(u64::from_ne_bytes)
     }
-    /// Passes over what has no meaning.
+    /// Skips padding.
     pub fn skip(&mut self, bytes: usize) -> FsResult<()> {
         self.0 = self.0.get(bytes..).ok_or_else(|| FsError::new(libc::EIO))?;
         Ok(())
     }
-    /// A string with a NUL behind it.
+    /// A string that ends in NUL.
     pub fn name(&mut self) -> FsResult<&'a [u8]> {
         let Some(end) = self.0.iter().position(|byte| *byte == 0) else { return short() };
         let (name, rest) = self.0.split_at(end);
         self.0 = &rest[1..];
         Ok(name)
     }
-    /// So many bytes.
+    /// The next `len` bytes.
     pub fn bytes(&mut self, len: usize) -> FsResult<&'a [u8]> {
         let Some((bytes, rest)) = self.0.split_at_checked(len) else { return short() };
         self.0 = rest;
