@@ -1,4 +1,4 @@
-//! What `open` makes: shared by all descriptors that come of it, in this process and in children.
+//! Open file descriptions: shared by all duplicates of a descriptor, in this process and in children.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::OnceLock;
@@ -12,36 +12,36 @@ use crate::{inside, place};
 
 /// What was opened.
 pub enum What {
-    /// Bytes.
+    /// A file.
     File(Later),
-    /// Names, and how far they were read.
+    /// A directory, and the position in it.
     Directory(Mutex<Option<DirCursor>>),
-    /// A place only (`O_PATH`).
+    /// A path only (`O_PATH`).
     Path,
 }
 
-/// An open file, which another program may have opened: then it is opened here when it is needed.
+/// An open file. If the program before `exec` opened it, it is opened here on first use.
 pub struct Later {
     file: OnceLock<File>,
     ino: Ino,
     flags: OpenFlags,
-    /// Where it was found.
+    /// Path by which it was found.
     path: Vec<u8>,
-    /// What the program before had its locks on, and where that counts again as soon as it is opened.
+    /// Descriptors of locks from before `exec`, which apply again once the file is opened.
     locks: Mutex<Vec<(LockOwner, OwnedFd)>>,
 }
 
 impl Later {
-    /// One that the program before has opened, with descriptors of locks that it has left.
+    /// A file opened before `exec`, with the descriptors of its locks.
     pub fn of(ino: Ino, flags: i32, path: &[u8], locks: Vec<(LockOwner, i32)>) -> Self {
         let _staying = inside::Staying::begin();
-        // SAFETY: they were left for us, and nobody else knows of them.
+        // SAFETY: they were left for this program, and nobody else knows them.
         let owned = |(owner, fd)| (owner, unsafe { OwnedFd::from_raw_fd(inside::move_away(fd)) });
         let locks = Mutex::new(locks.into_iter().map(owned).collect());
         let flags = OpenFlags { create: false, exclusive: false, truncate: false, ..open_flags(flags) };
         Self { file: OnceLock::new(), ino, flags, path: path.to_vec(), locks }
     }
-    /// The file, if it has been opened here, or has locks that the program before took.
+    /// The file, if it is open here, or if it has locks from before `exec`.
     fn known(&self) -> Option<&File> {
         if self.file.get().is_none() && !self.locks.lock().is_empty() {
             let _ = self.get();
@@ -54,7 +54,7 @@ impl Later {
             return Ok(file);
         }
         let (system, caller) = (place::system()?, place::checked_caller());
-        // A process learns most numbers by looking for names.
+        // A process learns most inode numbers by looking up names.
         let at = &place::place().at[..];
         if let Some(path) = posix::within(at, &self.path) {
             let _ = system.walk(&caller, &Start { at, base: system.root() }, path, Follow::No, &mut Vec::new());
@@ -62,7 +62,7 @@ impl Later {
         let file = system.open(&caller, self.ino, self.flags).map_err(errno)?;
         Ok(self.file.get_or_init(|| {
             for (owner, fd) in self.locks.lock().drain(..) {
-                let _ = file.adopt_lock_descriptor(owner, fd); // it fails only if the store is closed
+                let _ = file.adopt_lock_descriptor(owner, fd); // fails only if the store is closed
             }
             file
         }))
@@ -75,7 +75,7 @@ impl From<File> for Later {
     }
 }
 
-/// What flags of `open` ask for.
+/// Converts flags of `open`.
 pub fn open_flags(flags: i32) -> OpenFlags {
     let access = flags & libc::O_ACCMODE;
     OpenFlags {
@@ -91,22 +91,22 @@ pub fn open_flags(flags: i32) -> OpenFlags {
 
 /// An open file description.
 pub struct Description {
-    /// What it is of.
+    /// What was opened.
     pub what: What,
-    /// The number of that when it was opened.
+    /// Inode number at the time of opening.
     pub ino: Ino,
     /// The path that it was opened by, without symbolic links.
     pub path: Vec<u8>,
-    /// Access mode and status, as `F_GETFL` tells them.
+    /// Access mode and status flags, as `F_GETFL` returns them.
     pub flags: AtomicI32,
-    /// Opening it made the file (`F_CREATED_QUERY`).
+    /// True if opening it created the file (`F_CREATED_QUERY`).
     pub is_new: bool,
     offset: Mutex<u64>,
-    /// The offset, as soon as it is shared with other processes.
+    /// The offset, once it is shared with other processes.
     shared: AtomicPtr<Shared>,
 }
 
-/// What of `open`'s flags stays with a description.
+/// Flags of `open` that stay with a description.
 const STAYS: i32 = libc::O_ACCMODE
     | libc::O_APPEND
     | libc::O_NONBLOCK
@@ -118,16 +118,16 @@ const STAYS: i32 = libc::O_ACCMODE
     | libc::O_DIRECTORY
     | libc::O_NOFOLLOW
     | O_LARGEFILE;
-/// As the kernel has it, whatever the C library says.
+/// The kernel's value, whatever the C library defines.
 pub const O_LARGEFILE: i32 = 0o100_000;
 
 impl Description {
-    /// Of what was opened with `flags`.
+    /// A description of what was opened with `flags`.
     pub fn new(what: What, ino: Ino, path: Vec<u8>, flags: i32) -> Self {
         let flags = AtomicI32::new((flags & STAYS) | if flags & libc::O_PATH == 0 { O_LARGEFILE } else { 0 });
         Self { what, ino, path, flags, is_new: false, offset: Mutex::new(0), shared: AtomicPtr::default() }
     }
-    /// The open file; `EBADF` if it is none.
+    /// The open file; `EBADF` if it is not a file.
     pub fn file(&self) -> Result<&File, i32> {
         match &self.what {
             What::File(file) => file.get(),
@@ -135,32 +135,32 @@ impl Description {
             What::Path => Err(libc::EBADF),
         }
     }
-    /// The file if it is one, and open in this program.
+    /// The file, if it is one and open in this program.
     pub fn opened(&self) -> Option<&File> {
         match &self.what {
             What::File(file) => file.known(),
             _ => None,
         }
     }
-    /// The same for calls that are wrong on a directory.
+    /// Like [`Description::file`], with the error of calls that do not work on a directory.
     pub fn file_or(&self, errno: i32) -> Result<&File, i32> {
         match &self.what {
             What::Directory(_) => Err(errno),
             _ => self.file(),
         }
     }
-    /// True if what is written goes to the end.
+    /// Returns true if writes go to the end.
     pub fn appends(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & libc::O_APPEND != 0
     }
-    /// The number of what it is of, as it is now.
+    /// The present inode number.
     pub fn ino(&self) -> Ino {
         match &self.what {
             What::File(file) => file.file.get().map_or(self.ino, File::ino),
             _ => self.ino,
         }
     }
-    /// What `fstat` tells.
+    /// The attributes for `fstat`.
     pub fn attr(&self) -> Result<Attr, i32> {
         match &self.what {
             What::File(file) => file.get()?.attr().map_err(errno),
@@ -170,11 +170,11 @@ impl Description {
     /// Runs `with` on the offset, which nobody else changes meanwhile.
     pub fn with_offset<T>(&self, with: impl FnOnce(&mut u64) -> T) -> T {
         let mut own = self.offset.lock();
-        // SAFETY: what it points to is mapped for as long as the process lives.
+        // SAFETY: it points to memory that is mapped for as long as the process lives.
         let Some(shared) = (unsafe { self.shared.load(Ordering::Acquire).as_ref() }) else { return with(&mut own) };
         shared.with(with)
     }
-    /// The offset in memory that other processes share; made if it is not there yet.
+    /// The offset in memory shared with other processes; created if it does not exist.
     pub fn share(&self) -> Option<&'static Shared> {
         let own = self.offset.lock();
         // SAFETY: as above.
@@ -185,11 +185,11 @@ impl Description {
         self.shared.store(std::ptr::from_ref(shared).cast_mut(), Ordering::Release);
         Some(shared)
     }
-    /// Takes up the offset that another process has shared.
+    /// Uses an offset that another process has shared.
     pub fn adopt(&self, shared: &'static Shared) {
         self.shared.store(std::ptr::from_ref(shared).cast_mut(), Ordering::Release);
     }
-    /// A descriptor of it was closed: what went wrong with what was written.
+    /// Handles the closing of one of its descriptors: returns errors of earlier writes.
     pub fn closed(&self, _is_last: bool) -> Result<(), i32> {
         match &self.what {
             What::File(Later { file, .. }) => match file.get() {
@@ -201,7 +201,7 @@ impl Description {
     }
 }
 
-/// The number for the program.
+/// The error number for the program.
 #[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
 pub fn errno(error: FsError) -> i32 {
     error.errno

@@ -1,4 +1,4 @@
-//! Which call is carried out by what.
+//! Dispatches each system call to its implementation.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,7 +13,7 @@ use crate::entry::{self, DESCRIPTOR, LOOK, Registers};
 use crate::inside::{self, Inside};
 use crate::{fork, kernel, limit, pass, place, signals, users};
 
-/// Calls whose first argument is a descriptor and that concern us if that is ours.
+/// Calls that concern this library if the descriptor in their first argument is one of the store's.
 const BY_DESCRIPTOR: [i64; 32] = [
     libc::SYS_read,
     libc::SYS_write,
@@ -49,7 +49,7 @@ const BY_DESCRIPTOR: [i64; 32] = [
     libc::SYS_pwritev2,
 ];
 
-/// Calls that have to be looked at: by path, by several descriptors, or because they change what is remembered.
+/// Calls that must be examined: by path, by several descriptors, or because they change cached state.
 const LOOKED_AT: [i64; 80] = [
     libc::SYS_setrlimit,
     libc::SYS_prlimit64,
@@ -133,7 +133,7 @@ const LOOKED_AT: [i64; 80] = [
     libc::SYS_eventfd2,
 ];
 
-/// Calls that change who the process acts as.
+/// Calls that change the identity of the process.
 const IDENTITY: [i64; 9] = [
     libc::SYS_setuid,
     libc::SYS_setgid,
@@ -146,7 +146,7 @@ const IDENTITY: [i64; 9] = [
     libc::SYS_setfsgid,
 ];
 
-/// Calls that give descriptors: ours are moved out of the way.
+/// Calls that return descriptors: this library's own are moved out of the way.
 const GIVING: [i64; 9] = [
     libc::SYS_socket,
     libc::SYS_accept4,
@@ -159,7 +159,7 @@ const GIVING: [i64; 9] = [
     libc::SYS_inotify_init1,
 ];
 
-/// Says which calls come here.
+/// Selects the calls that are intercepted.
 pub fn choose() {
     let looked_at = LOOKED_AT.iter().chain(&IDENTITY).chain(&GIVING).map(|number| (*number, LOOK));
     for (number, way) in BY_DESCRIPTOR.iter().map(|number| (*number, DESCRIPTOR)).chain(looked_at) {
@@ -168,23 +168,23 @@ pub fn choose() {
     }
 }
 
-/// True for calls that only give descriptors.
+/// Returns true for calls that only return descriptors.
 pub fn gives(number: i64) -> bool {
     GIVING.contains(&number) || matches!(number, libc::SYS_memfd_create | libc::SYS_eventfd2)
 }
 
-/// True for calls about the descriptor in their first argument.
+/// Returns true for calls about the descriptor in their first argument.
 pub fn is_by_descriptor(number: i64) -> bool {
     BY_DESCRIPTOR.contains(&number)
 }
 
-/// Carries out a call; 0: the kernel is to do it.
+/// Carries out a call; 0: the kernel has to do it.
 pub extern "C" fn dispatch(registers: &mut Registers) -> u32 {
     let (number, a) = (registers.rax as i64, registers.args);
     if inside::is_inside() && !matches!(number, libc::SYS_execve | libc::SYS_execveat) {
         return own(registers);
     }
-    // A call that is not certain here is looked at in full; setting signals takes no lock either.
+    // An uncertain call is examined in full; setting signals takes no lock either.
     if pass::is_of_others(number, &a) {
         return 0;
     }
@@ -204,7 +204,7 @@ pub extern "C" fn dispatch(registers: &mut Registers) -> u32 {
             // A signal may come meanwhile: its handler is the program's.
             let opened = kernel::simple(libc::SYS_openat, &[HERE as u64, path.as_ptr() as u64, flags as u64, 0]);
             registers.rax = opened as u64;
-            // Memory of ours is given back where no handler comes between.
+            // Free this library's memory where no handler can intervene.
             let inside = Inside::enter();
             drop(path);
             drop(inside);
@@ -218,7 +218,7 @@ pub extern "C" fn dispatch(registers: &mut Registers) -> u32 {
     }
 }
 
-/// A call of our own code.
+/// A call by this library's own code.
 fn own(registers: &mut Registers) -> u32 {
     let (number, a) = (registers.rax as i64, registers.args);
     let gives = match number {
@@ -234,7 +234,7 @@ fn own(registers: &mut Registers) -> u32 {
     if !gives && number != libc::SYS_recvmsg {
         return 0;
     }
-    // SAFETY: as our own code asked for.
+    // SAFETY: as this library's own code requested.
     let result = unsafe { kernel::call(number, a) };
     registers.rax = if gives && result >= 0 { i64::from(inside::move_away(result as i32)) } else { result } as u64;
     if number == libc::SYS_recvmsg && result >= 0 {
@@ -247,9 +247,9 @@ fn own(registers: &mut Registers) -> u32 {
 /// Moves descriptors that came with a message.
 ///
 /// # Safety
-/// The message was filled by `recvmsg`.
+/// `recvmsg` must have filled the message.
 unsafe fn move_received(message: *const libc::msghdr) {
-    // SAFETY: the kernel has filled it; numbers are changed in place.
+    // SAFETY: the kernel has filled it; the descriptor numbers are changed in place.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while !header.is_null() {
@@ -272,10 +272,10 @@ const NO_FOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 
 fn call(number: i64, a: &[u64; 6]) -> Answer {
     if number == libc::SYS_fcntl && locks_wait(a[1] as i32) || matches!(number, libc::SYS_flock | libc::SYS_splice) {
-        return by_descriptor(number, a); // may wait: not in the way of `fork`
+        return by_descriptor(number, a); // may wait: must not block `fork`
     }
     match number {
-        // None of these waits for `fork`. The child of `vfork` would keep the gate shut for its parent.
+        // None of these waits for `fork`. A child of `vfork` would keep the gate closed for its parent.
         libc::SYS_execve => return process::exec((HERE, a[0], 0), a[1], a[2]),
         libc::SYS_execveat => return process::exec((a[0] as i32, a[1], a[4] as i32), a[2], a[3]),
         libc::SYS_rt_sigaction => return signals::action(a[0] as i32, a[1], a[2], a[3]),
@@ -284,7 +284,7 @@ fn call(number: i64, a: &[u64; 6]) -> Answer {
             return Answer::Kernel;
         }
         libc::SYS_setrlimit | libc::SYS_prlimit64 => {
-            // SAFETY: as the program asked for.
+            // SAFETY: as the program requested.
             let result = unsafe { kernel::call(number, *a) };
             limit::look();
             return Answer::Done(result);
@@ -305,7 +305,7 @@ fn call(number: i64, a: &[u64; 6]) -> Answer {
         libc::SYS_exit_group => process::end(),
         number if IDENTITY.contains(&number) => {
             users::before();
-            // SAFETY: as the program asked for.
+            // SAFETY: as the program requested.
             let result = unsafe { kernel::call(number, *a) };
             place::forget_caller();
             Answer::Done(result)

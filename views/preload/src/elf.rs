@@ -1,20 +1,21 @@
-//! Whether a program can be made to see the store: told by the first bytes of its file.
+//! Whether a program can see the store, from the first bytes of its file.
 //!
-//! Used by the library when a program starts another, and by the command that starts the first (`crates/cli`).
+//! The library uses this when a program executes another, and the command that starts the first program uses
+//! it (`crates/cli`).
 
-/// Bytes that are looked at.
+/// Bytes that are examined.
 pub const HEAD_BYTES: usize = 4096;
 
-/// What a file of a program is.
+/// Kind of a program file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Program {
-    /// It loads the C library, and the one that is preloaded before.
+    /// It loads the C library, and the preloaded library before that.
     Dynamic,
-    /// A script: its interpreter, and one argument for that.
+    /// A script: its interpreter, and one argument for it.
     Script(Vec<u8>, Option<Vec<u8>>),
-    /// It does not: why.
+    /// It loads no preloaded library, for this reason.
     Beyond(&'static str),
-    /// No program that is known here.
+    /// Not a known kind of program.
     Unknown,
 }
 
@@ -28,7 +29,7 @@ const MACHINE: u64 = 62;
 /// The kind of segment that names the dynamic linker.
 const INTERPRETER: u64 = 3;
 
-/// What the file is that begins with `head`.
+/// The kind of the file that begins with `head`.
 pub fn look(head: &[u8]) -> Program {
     if let Some(line) = head.strip_prefix(b"#!") {
         let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();

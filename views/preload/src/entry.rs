@@ -1,29 +1,30 @@
-//! Where a system call of the C library comes in: registers in, registers out.
+//! The entry point of the C library's system calls: registers in, registers out.
 //!
-//! A patched place jumps to a few instructions of its own (`sites`), which leave the way back in r11 and jump here. rcx and r11 are free, since
-//! the kernel changes them too; all else must be as it was. What does not concern us goes back within some ten instructions, and is made there, on the
-//! program's own stack: so `vfork` and the like need no care.
+//! A patched site jumps to a stub of a few instructions (`sites`), which puts the return address into r11 and jumps
+//! here. rcx and r11 are free, since the kernel changes them too; all other registers must be preserved. A call that
+//! does not concern this library returns within some ten instructions and is made there, on the program's own stack: so
+//! `vfork` and the like need no care.
 
 use std::arch::global_asm;
 
-/// Calls are told by number up to this.
+/// Upper bound of the system call numbers that are distinguished.
 pub const NUMBERS: usize = 512;
 
-/// What is done with calls of each number.
+/// The handling of calls of each number.
 pub static mut CENOTE_WAYS: [u8; NUMBERS] = [KERNEL; NUMBERS];
-/// The kernel does it.
+/// The kernel carries it out.
 pub const KERNEL: u8 = 0;
-/// It is ours if the descriptor in the first argument is.
+/// This library handles it if the descriptor in the first argument is one of the store's.
 pub const DESCRIPTOR: u8 = 1;
-/// It has to be looked at.
+/// It must be examined.
 pub const LOOK: u8 = 2;
 
 /// Registers of a system call.
 #[repr(C)]
 pub struct Registers {
-    /// Its arguments.
+    /// Arguments of the call.
     pub args: [u64; 6],
-    /// Its number; the result.
+    /// Number of the call, and later its result.
     pub rax: u64,
     back: u64,
     stack: u64,
@@ -54,7 +55,7 @@ global_asm!(
     "cmp qword ptr [rcx], 0",
     "je 9f",
     "2:",
-    // Below the red zone.
+    // Skip the red zone.
     "mov rcx, rsp",
     "lea rsp, [rsp - 128 - 384]",
     "and rsp, -64",
@@ -114,7 +115,7 @@ global_asm!(
     "mov rsp, [rsp + 64]",
     "test ecx, ecx",
     "jz 9f",
-    // Done: past the `syscall` instruction.
+    // Done: skip the `syscall` instruction.
     "lea r11, [r11 + 2]",
     "9:",
     "jmp r11",
@@ -130,7 +131,7 @@ unsafe extern "C" {
     fn cenote_entry();
 }
 
-/// Where patched places jump to in the end.
+/// The address that stubs jump to.
 pub fn address() -> u64 {
     cenote_entry as *const () as u64
 }

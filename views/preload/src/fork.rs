@@ -1,4 +1,5 @@
-//! Children of `fork`: they share offsets with their parent, and nothing of what its other threads were doing at that moment may stay locked in them.
+//! Children of `fork`: they share offsets with their parent, and must not inherit locks that other threads held at that
+//! moment.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -10,20 +11,20 @@ use posix::{FileSystem, Forking};
 use crate::inside::{self, Inside};
 use crate::{place, table};
 
-/// Held for reading by calls that are at work in the store, for writing by `fork`. The standard library's: who waits for one
-/// of `parking_lot` is in a table of the whole process, whose own locks another thread may hold at the moment of the fork, and
-/// the child that opens the gate needed them.
+/// Read-locked by calls in progress in the store, write-locked by `fork`. The lock of the standard library: a thread
+/// that waits for one of `parking_lot` is in a table of the whole process, whose own locks another thread may hold at
+/// the moment of the fork, and the child needs those locks to open the gate.
 static GATE: RwLock<()> = RwLock::new(());
-/// There is a store that others than the forking thread may be at work in.
+/// True if a store is open in which other threads may have calls in progress.
 static ATTACHED: AtomicBool = AtomicBool::new(false);
 
-/// A call that is at work: `fork` waits until it is dropped.
+/// A call in progress: `fork` waits until it is dropped.
 pub struct AtWork {
     _gate: Option<RwLockReadGuard<'static, ()>>,
     _stays_here: PhantomData<*const ()>,
 }
 
-/// A call is at work from now on. One within another waits for nobody, although somebody may want to fork.
+/// Registers a call in progress. A nested call does not wait, even if a thread wants to fork.
 #[inline]
 pub fn at_work() -> AtWork {
     let depth = DEPTH.get();
@@ -39,14 +40,14 @@ impl Drop for AtWork {
     }
 }
 
-/// Keeps other threads out while this one forks: of the file system, and of all that is at work.
+/// Keeps other threads out of the file system, and waits for calls in progress, while this thread forks.
 type Closed = (Option<Forking>, RwLockWriteGuard<'static, ()>);
 
 thread_local! {
-    /// Calls that are at work within one another.
+    /// Nesting depth of calls in progress.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     static FORKING: Cell<Option<Closed>> = const { Cell::new(None) };
-    /// This thread forks for the program.
+    /// True if this thread forks for the program.
     static FORKS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -60,23 +61,23 @@ extern "C" fn before() {
     if is_own() {
         return;
     }
-    // The C library takes this lock after us, and a thread that flushes streams holds it while it comes to us: so it
-    // is taken before. SAFETY: a lock that one thread may take several times.
+    // The C library takes this lock later, and a thread that flushes streams holds it when it calls this library: so
+    // take it first. SAFETY: a lock that one thread may take several times.
     unsafe { _IO_list_lock() };
     let inside = Inside::enter();
-    // In this order: who is at work may be on the way into the file system, which is closed only then.
+    // The order matters: a call in progress may be about to enter the file system, which is closed afterwards.
     let gate = GATE.write().unwrap_or_else(PoisonError::into_inner);
     for (_, open) in table::all() {
         open.share();
     }
     FORKING.set(Some((place::known_system().map(FileSystem::before_fork), gate)));
     FORKS.set(true);
-    // Until `in_parent` or `last_in_child`.
+    // Stays in effect until `in_parent` or `last_in_child`.
     std::mem::forget(inside);
 }
 
-/// True where our own code makes a process, for a program of its own: nothing of the store goes on in that, and what
-/// is under way may wait for it.
+/// Returns true where this library's own code creates a process, to execute a program: that process does not use the
+/// store, and operations in progress may wait for it.
 fn is_own() -> bool {
     inside::is_inside() && !FORKS.get()
 }
@@ -101,7 +102,7 @@ extern "C" fn first_in_child() {
     if is_own() {
         return;
     }
-    // SAFETY: this is the only thread; the C library has done so itself where there were others.
+    // SAFETY: this is the only thread; the C library has reset the lock itself where there were others.
     unsafe { _IO_list_resetlock() };
     table::own();
     if !ATTACHED.load(Ordering::Relaxed) {
@@ -115,16 +116,17 @@ extern "C" fn last_in_child() {
     }
 }
 
-/// To be called at the beginning.
+/// Registers the handlers; call it at the start.
 pub fn begin() {
-    // SAFETY: the handlers keep to what a handler may do. Our memory's lock is taken last and given back first.
+    // SAFETY: the handlers only do what a handler may do. The memory's lock is taken last and released first.
     unsafe {
         dlmalloc::enable_alloc_after_fork();
         libc::pthread_atfork(Some(before), Some(in_parent), Some(first_in_child));
     }
 }
 
-/// The store is open: its own handlers, which replace descriptors in children, are registered by now, and run before the last of ours.
+/// Registers the last handler once the store is open: the store's own handlers, which replace descriptors in children,
+/// are registered by now and run before it.
 pub fn attached() {
     cenote::fork_generation();
     // SAFETY: as above.

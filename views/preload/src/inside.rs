@@ -1,5 +1,5 @@
-//! What our own code does while it serves a call is not the program's: its calls go to the kernel, its descriptors stay out of the program's way, and its
-//! threads hear no signals.
+//! Separates this library's own code from the program while it serves a call: its calls go to the kernel, its
+//! descriptors stay out of the program's way, and its threads get no signals.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -11,29 +11,30 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// True while this thread carries out something of ours.
+/// Returns true while this thread runs this library's code.
 #[inline]
 pub fn is_inside() -> bool {
     DEPTH.get() > 0
 }
 
-/// True if that was so before the call that is served now.
+/// Returns true if that was so before the present call.
 #[inline]
 pub fn was_inside() -> bool {
     DEPTH.get() > 1
 }
 
-/// From here until it is dropped this thread's calls are ours.
+/// A guard: while it lives, this thread's calls are this library's own.
 pub struct Inside(());
 
 impl Inside {
-    /// Begins.
+    /// Begins a section.
     #[inline]
     pub fn enter() -> Self {
         DEPTH.set(DEPTH.get() + 1);
         Self(())
     }
-    /// Runs what this thread may not come back from, but its parent's in the same memory does (a child of `vfork`): for that nothing of ours is under way.
+    /// Runs a function from which this thread may not return, although its parent does in the same memory (a child of
+    /// `vfork`): outside of all sections.
     pub fn outside<T>(run: impl FnOnce() -> T) -> T {
         let depth = DEPTH.get();
         DEPTH.set(depth - 1);
@@ -41,7 +42,7 @@ impl Inside {
         DEPTH.set(depth);
         result
     }
-    /// Ends one that was forgotten.
+    /// Ends a section whose guard was forgotten.
     pub fn leave() {
         DEPTH.set(DEPTH.get() - 1);
     }
@@ -58,16 +59,16 @@ thread_local! {
     static LOCKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While this lives the thread waits for a lock, by a descriptor of ours, although nothing of ours is under way.
+/// A guard: this thread waits for a lock, by a descriptor of this library, although no section is open.
 pub struct Locking(());
 
 impl Locking {
-    /// Begins.
+    /// Begins the wait.
     pub fn begin() -> Self {
         LOCKING.set(true);
         Self(())
     }
-    /// True in a thread that waits so, and in a signal handler that interrupts it.
+    /// Returns true in a thread that waits so, and in a signal handler that interrupts it.
     pub fn is_under_way() -> bool {
         LOCKING.get()
     }
@@ -83,11 +84,12 @@ thread_local! {
     static STAYING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While this lives, what this thread opens for us stays under the number that it has, where the program may come across it.
+/// A guard: while it lives, descriptors that this thread opens for the library keep their numbers, although the program
+/// may come across them.
 pub struct Staying(());
 
 impl Staying {
-    /// Begins.
+    /// Begins a section.
     pub fn begin() -> Self {
         STAYING.set(true);
         Self(())
@@ -100,12 +102,12 @@ impl Drop for Staying {
     }
 }
 
-/// Descriptors of ours lie from here on, at most so many.
+/// Size of the range for this library's descriptors.
 const ROOM: usize = 4096;
 static FLOOR: AtomicI32 = AtomicI32::new(i32::MAX);
 static OURS: [AtomicBool; ROOM] = [const { AtomicBool::new(false) }; ROOM];
 
-/// Finds out where our own descriptors go: just below the limit, where programs come last.
+/// Chooses the range for this library's descriptors: just below the limit, which programs reach last.
 pub fn begin() {
     real();
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -115,11 +117,12 @@ pub fn begin() {
     FLOOR.store((most - room).min(FLOOR_MOST) as i32, Relaxed);
 }
 
-/// Numbers below `floor` that are taken meanwhile, so that what is opened comes behind: the client enters the kernel by itself for most descriptors.
+/// Occupies numbers below `floor`, so that descriptors opened meanwhile come above: the client enters the kernel by
+/// itself for most descriptors.
 pub struct Occupied(Vec<i32>);
 
 impl Occupied {
-    /// Takes all that are free.
+    /// Takes all free numbers.
     pub fn all() -> Self {
         let mut taken = Vec::new();
         let Ok(placeholder) = crate::table::placeholder() else { return Self(taken) };
@@ -148,7 +151,7 @@ impl Drop for Occupied {
                 }
             }
         }
-        // What came behind is ours.
+        // The descriptors above are ours.
         for (index, slot) in OURS.iter().enumerate() {
             let fd = floor() as u64 + index as u64;
             if kernel::simple(libc::SYS_fcntl, &[fd, libc::F_GETFD as u64]) >= 0 {
@@ -160,12 +163,12 @@ impl Drop for Occupied {
     }
 }
 
-/// The client opens fewer while it attaches.
+/// More than the client opens while it attaches.
 const NEVER_SO_MANY: usize = 64;
-/// The first number of ours where there are many: taking all below is quick.
+/// Upper bound of the first number where many are available: occupying all numbers below is fast.
 const FLOOR_MOST: u64 = 960;
 
-/// The least number that a descriptor of ours has.
+/// Least number of this library's descriptors.
 pub fn floor() -> i32 {
     FLOOR.load(Relaxed)
 }
@@ -174,19 +177,19 @@ fn slot(fd: i32) -> Option<&'static AtomicBool> {
     OURS.get(usize::try_from(fd.checked_sub(floor())?).ok()?)
 }
 
-/// True if the descriptor is one of ours.
+/// Returns true if the descriptor is one of this library's.
 pub fn is_ours(fd: i32) -> bool {
     slot(fd).is_some_and(|slot| slot.load(Relaxed))
 }
 
-/// One of ours is closed.
+/// Records that one of them is closed.
 pub fn forget(fd: i32) {
     if let Some(slot) = slot(fd) {
         slot.store(false, Relaxed);
     }
 }
 
-/// Moves a new descriptor of ours out of the way; where it is then.
+/// Moves a new descriptor out of the program's way; returns its new number.
 pub fn move_away(fd: i32) -> i32 {
     if fd < 0 || fd >= floor() {
         if let Some(slot) = slot(fd) {
@@ -207,7 +210,7 @@ pub fn move_away(fd: i32) -> i32 {
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 type Create = unsafe extern "C" fn(*mut c_void, *const c_void, Start, *mut c_void) -> i32;
 
-/// What a thread of ours does.
+/// The work of a thread of this library.
 struct Work(Start, *mut c_void);
 
 extern "C" fn work(of: *mut c_void) -> *mut c_void {
@@ -219,7 +222,7 @@ extern "C" fn work(of: *mut c_void) -> *mut c_void {
 
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The C library's function, found at the start: looking for it waits for the loader.
+/// The C library's function, looked up at the start: the look-up waits for the loader.
 fn real() -> Create {
     let mut real = REAL.load(Relaxed);
     if real.is_null() {
@@ -230,7 +233,8 @@ fn real() -> Create {
     unsafe { std::mem::transmute(real) }
 }
 
-/// Stands before the C library's: threads that our own code starts are ours for good, and leave signals to the program's.
+/// Intercepts `pthread_create`: threads that this library's code starts are its own for good, and leave signals to the
+/// program's threads.
 ///
 /// # Safety
 /// As `pthread_create`.
@@ -242,12 +246,12 @@ pub unsafe extern "C" fn pthread_create(
     argument: *mut c_void,
 ) -> i32 {
     let real = real();
-    // SAFETY: as our caller promises; the mask is put back.
+    // SAFETY: as the caller promises; the mask is restored.
     unsafe {
         if !is_inside() {
             return real(thread, attributes, start, argument);
         }
-        // All but the two with which the C library reaches every thread.
+        // All but the two signals with which the C library reaches every thread.
         let (all, mut before) = (!(3_u64 << 31), 0_u64);
         let mask = |set: *const u64, old: *mut u64| {
             kernel::simple(libc::SYS_rt_sigprocmask, &[libc::SIG_SETMASK as u64, set as u64, old as u64, 8])

@@ -1,11 +1,11 @@
-//! System calls made directly, past everything that stands before the C library's.
+//! System calls made directly, past all interception.
 
 use std::arch::asm;
 
-/// Makes a system call: its result, or minus the number of the error.
+/// Makes a system call; returns its result, or minus the error number.
 ///
 /// # Safety
-/// What the system call asks for.
+/// As the system call requires.
 #[inline]
 pub unsafe fn call(number: i64, a: [u64; 6]) -> i64 {
     let result;
@@ -17,34 +17,34 @@ pub unsafe fn call(number: i64, a: [u64; 6]) -> i64 {
     result
 }
 
-/// A system call whose arguments are numbers only.
+/// A system call whose arguments are only numbers.
 #[inline]
 pub fn simple(number: i64, a: &[u64]) -> i64 {
     let mut all = [0; 6];
     all[..a.len()].copy_from_slice(a);
-    // SAFETY: used with calls that take no addresses, or with addresses of what lives in the caller.
+    // SAFETY: used with calls that take no addresses, or addresses of what lives in the caller.
     unsafe { call(number, all) }
 }
 
-/// The same as a result.
+/// Like [`simple`], as a result.
 #[inline]
 pub fn simple_or(number: i64, a: &[u64]) -> Result<i64, i32> {
     checked(simple(number, a))
 }
 
-/// What the kernel returned as a result.
+/// Converts a return value of the kernel into a result.
 #[inline]
 pub fn checked(result: i64) -> Result<i64, i32> {
     if (-4095..0).contains(&result) { Err(-result as i32) } else { Ok(result) }
 }
 
-/// This process's number.
+/// Id of this process.
 #[inline]
 pub fn pid() -> i32 {
     simple(libc::SYS_getpid, &[]) as i32
 }
 
-/// Closes a descriptor of our own.
+/// Closes a descriptor of this library.
 pub fn close(fd: i32) {
     simple(libc::SYS_close, &[fd as u64]);
 }
@@ -54,7 +54,7 @@ pub fn open(path: &std::ffi::CStr, flags: i32) -> Result<i32, i32> {
     simple_or(libc::SYS_openat, &[libc::AT_FDCWD as u64, path.as_ptr() as u64, flags as u64, 0]).map(|fd| fd as i32)
 }
 
-/// All that can be read from a path; empty if it cannot be.
+/// All bytes that can be read from a path; empty on an error.
 pub fn read_all(path: &std::ffi::CStr) -> Vec<u8> {
     let Ok(fd) = open(path, libc::O_RDONLY | libc::O_CLOEXEC) else { return Vec::new() };
     let all = read_fd(fd);
@@ -62,7 +62,7 @@ pub fn read_all(path: &std::ffi::CStr) -> Vec<u8> {
     all
 }
 
-/// All that can be read from a descriptor.
+/// All bytes that can be read from a descriptor.
 pub fn read_fd(fd: i32) -> Vec<u8> {
     let (mut all, mut buf) = (Vec::new(), [0_u8; 4096]);
     loop {
@@ -74,7 +74,7 @@ pub fn read_fd(fd: i32) -> Vec<u8> {
     }
 }
 
-/// Says something on standard error, whatever that is.
+/// Writes a message to standard error.
 pub fn say(text: &str) {
     let text = format!("cenote: {text}\n");
     simple(libc::SYS_write, &[2, text.as_ptr() as u64, text.len() as u64]);

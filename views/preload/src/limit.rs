@@ -1,4 +1,4 @@
-//! The longest that this process may make files (`RLIMIT_FSIZE`), which the kernel would look at.
+//! The process's limit on file sizes (`RLIMIT_FSIZE`), which the kernel would enforce.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,14 +6,15 @@ use crate::kernel;
 
 static BYTES: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// Finds out what it is: at the beginning, and when the program may have changed it.
+/// Reads the limit: at the start, and when the program may have changed it.
 pub fn look() {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: 0 };
     kernel::simple(libc::SYS_getrlimit, &[u64::from(libc::RLIMIT_FSIZE), (&raw mut limit) as u64]);
     BYTES.store(limit.rlim_cur, Ordering::Relaxed);
 }
 
-/// How many of `len` bytes may be written at an offset, asked for if there is a limit at all; `EFBIG` and a signal for none.
+/// How many of `len` bytes may be written at an offset, which is computed only if there is a limit; `EFBIG` and a
+/// signal if none.
 #[inline]
 pub fn room(at: impl FnOnce() -> Result<u64, i32>, len: usize) -> Result<usize, i32> {
     let limit = BYTES.load(Ordering::Relaxed);
@@ -26,7 +27,7 @@ pub fn room(at: impl FnOnce() -> Result<u64, i32>, len: usize) -> Result<usize, 
     }
 }
 
-/// The same for a file that gets a size that it had not.
+/// Checks a new size of a file in the same way.
 pub fn size(bytes: u64) -> Result<(), i32> {
     if bytes > BYTES.load(Ordering::Relaxed) { Err(exceeded()) } else { Ok(()) }
 }

@@ -1,7 +1,8 @@
-//! The library's own memory, apart from the program's: a call may come out of a signal handler that interrupted the program's own `malloc`.
+//! The library's own memory, separate from the program's: a call may come from a signal handler that interrupted the
+//! program's own `malloc`.
 //!
-//! Small pieces that a thread gave back are kept for that thread, without a lock. Nobody interrupts a thread in here: signals wait while something of
-//! ours is under way ([`crate::signals`]).
+//! Small blocks that a thread frees are kept for that thread, without a lock. Nothing interrupts a thread here: signals
+//! wait while an operation of this library is in progress ([`crate::signals`]).
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, UnsafeCell};
@@ -14,13 +15,14 @@ use crate::{kernel, table};
 
 /// Sizes are multiples of this.
 const GRAIN: usize = 16;
-/// Sizes that are kept.
+/// Number of sizes that are kept.
 const SIZES: usize = 64;
-/// Bytes of one size that a thread keeps at most: of the smallest ones as many as names are published together have.
+/// Upper bound of the bytes of one size that a thread keeps: of the smallest sizes enough for the names that are
+/// published together.
 const fn kept_bytes(piece: usize) -> usize {
     if piece <= 128 { 64 << 10 } else { 16 << 10 }
 }
-/// How many of each size that is.
+/// Upper bound of the blocks of each size.
 const KEPT: [usize; SIZES] = {
     let mut all = [0; SIZES];
     let mut size = 0;
@@ -31,33 +33,33 @@ const KEPT: [usize; SIZES] = {
     }
     all
 };
-/// Threads that keep something.
+/// Upper bound of the threads that keep blocks.
 const SHELVES: usize = 64;
-/// A thread that has no shelf.
+/// Marks a thread without a shelf.
 const NONE: usize = usize::MAX;
 
-/// See the module.
+/// The allocator; see the module documentation.
 pub struct Memory;
 
-/// Pieces that one thread gave back, by size; each begins with where the next one is.
+/// Blocks that one thread freed, by size; each begins with a pointer to the next one.
 struct Shelf {
-    /// The thread; 0: nobody's.
+    /// The thread; 0: free.
     owner: AtomicI32,
     pieces: UnsafeCell<[(*mut u8, usize); SIZES]>,
 }
 
-// SAFETY: only its owner looks into it.
+// SAFETY: only its owner reads it.
 unsafe impl Sync for Shelf {}
 
 static ALL: [Shelf; SHELVES] =
     [const { Shelf { owner: AtomicI32::new(0), pieces: UnsafeCell::new([(ptr::null_mut(), 0); SIZES]) } }; SHELVES];
 
 thread_local! {
-    /// This thread's shelf, and one more; 0: it has not looked for one.
+    /// Index of this thread's shelf, plus one; 0: not looked up yet.
     static MINE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// This thread's pieces.
+/// This thread's blocks.
 #[inline]
 fn mine() -> Option<*mut [(*mut u8, usize); SIZES]> {
     let shelf = match MINE.get() {
@@ -70,7 +72,7 @@ fn mine() -> Option<*mut [(*mut u8, usize); SIZES]> {
 
 #[cold]
 fn choose() -> Option<usize> {
-    // Not in a child of `vfork`, whose parent would be taken to have what the child has.
+    // Not in a child of `vfork`: its state would be taken for its parent's.
     if !table::is_of_this_process() {
         return None;
     }
@@ -89,7 +91,7 @@ fn choose() -> Option<usize> {
     taken
 }
 
-/// In a forked child: what other threads had is left alone, since they may have been at it just then.
+/// In a forked child, abandons the blocks of other threads, since these may have been changing them just then.
 pub fn own() {
     let mine = MINE.get();
     for (index, shelf) in ALL.iter().enumerate() {
@@ -103,14 +105,14 @@ pub fn own() {
     }
 }
 
-/// Which of the sizes that are kept is asked for.
+/// Index of the requested size among the kept sizes.
 #[inline]
 fn size_of(layout: Layout) -> Option<usize> {
     let size = layout.size().max(1).div_ceil(GRAIN) - 1;
     (size < SIZES && layout.align() <= GRAIN).then_some(size)
 }
 
-/// A piece of that size.
+/// The layout of a block of that size.
 #[inline]
 fn whole(size: usize) -> Layout {
     // SAFETY: a power of two, and small.
@@ -118,11 +120,11 @@ fn whole(size: usize) -> Layout {
 }
 
 #[allow(clippy::cast_ptr_alignment, reason = "pieces that are kept are aligned to a grain")]
-// SAFETY: pieces come from `GlobalDlmalloc`, always by the same layout for what they are used for, and are one user's at a time.
+// SAFETY: blocks come from `GlobalDlmalloc`, always by the same layout for the same use, and have one user at a time.
 unsafe impl GlobalAlloc for Memory {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as our caller promises; a piece that is kept begins with where the next one is.
+        // SAFETY: as the caller promises; a kept block begins with a pointer to the next one.
         unsafe {
             let Some(size) = size_of(layout) else { return GlobalDlmalloc.alloc(layout) };
             if let Some(pieces) = mine() {
@@ -170,7 +172,7 @@ unsafe impl GlobalAlloc for Memory {
     }
     #[inline]
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: as above; the caller says that such a layout can be.
+        // SAFETY: as above; the caller promises that the layout is valid.
         unsafe {
             let new = Layout::from_size_align_unchecked(size, layout.align());
             match (size_of(layout), size_of(new)) {

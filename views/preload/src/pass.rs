@@ -1,15 +1,15 @@
-//! Whether a call is none of ours, told without a lock, memory or message: it may come out of `malloc`, of the loader,
-//! of a stream's flush, or of a program's own lock, while another thread that works for us, or forks, waits for just
-//! that.
+//! Decides without a lock, memory or message that a call does not concern this library. The call may come from
+//! `malloc`, from the loader, from a stream's flush, or under a program's own lock, while another thread that works
+//! for this library, or forks, waits for just that.
 //!
-//! What is not certain here is looked at in full (`dispatch`).
+//! Uncertain calls are examined in full (`dispatch`).
 
 use crate::calls::mapping;
 use crate::{dispatch, inside, paths, place, probe, table};
 
 const HERE: i32 = libc::AT_FDCWD;
 
-/// True if the descriptor is neither one of the program's that leads to us nor one of our own.
+/// Returns true if the descriptor neither leads to the store nor belongs to this library.
 fn is_other(fd: u64) -> bool {
     !table::may_be_ours(fd as i32) && !inside::is_ours(fd as i32)
 }
@@ -18,7 +18,7 @@ fn is_elsewhere(dir: i32, path: u64) -> bool {
     paths::is_elsewhere(dir, path)
 }
 
-/// True for calls that the kernel carries out as they are.
+/// Returns true for calls that the kernel can carry out unchanged.
 pub fn is_of_others(number: i64, a: &[u64; 6]) -> bool {
     let dir = a[0] as i32;
     match number {
@@ -82,14 +82,14 @@ pub fn is_of_others(number: i64, a: &[u64; 6]) -> bool {
 }
 
 fn none_is_waited_for(list: u64, count: u64) -> bool {
-    /// Longer lists are looked at in full.
+    /// Longer lists are examined in full.
     const MOST: u64 = 4096;
     let len = size_of::<libc::pollfd>() as u64;
     if count == 0 || count > MOST || probe::readable_range(list, (count * len) as usize).is_err() {
         return count == 0;
     }
     (0..count).all(|index| {
-        // SAFETY: the list was just looked at, and the program says that it stays as it is.
+        // SAFETY: the list was just checked, and the program declares that it does not change.
         let fd = unsafe { ((list + index * len) as *const i32).read_unaligned() };
         fd < 0 || is_other(fd as u64)
     })

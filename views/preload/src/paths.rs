@@ -1,4 +1,4 @@
-//! Which paths are ours.
+//! Classifies paths: in the store or not.
 
 use std::sync::Arc;
 
@@ -7,59 +7,59 @@ use posix::{Bounds, FileSystem, Follow, Ino, Spot, Start, Walked, within};
 use crate::description::{Description, errno};
 use crate::{kernel, place, probe, table};
 
-/// What a path in a call is.
+/// What a path in a call refers to.
 pub enum Way {
-    /// Nothing of ours.
+    /// Nothing of the store.
     Kernel,
-    /// A path below a directory of ours.
+    /// A path below a directory of the store.
     Ours(Ours),
-    /// Of a descriptor of ours, since the path is empty or stands for a descriptor.
+    /// A descriptor of the store, since the path is empty or stands for a descriptor.
     Descriptor(Arc<Description>),
 }
 
-/// A path that begins in a directory of ours.
+/// A path that begins in a directory of the store.
 pub struct Ours {
     base: Ino,
-    /// Path of that directory; of what was found, behind that.
+    /// Path of that directory; after a search, the path of the result.
     trail: Vec<u8>,
-    /// The former, where it may be needed again.
+    /// The directory's path, where it may be needed again.
     base_trail: Option<Vec<u8>>,
-    /// The path from there.
+    /// The path relative to that directory.
     pub path: Vec<u8>,
 }
 
-/// A path or name of the program's; `ENAMETOOLONG` if it is longer than any path.
+/// A path or name in the program's memory; `ENAMETOOLONG` if it is longer than any path.
 pub fn text<'a>(at: u64) -> Result<&'a [u8], i32> {
     string(at, libc::PATH_MAX as usize)
 }
 
-/// A string of the program's of less than `most` bytes; else `ENAMETOOLONG`.
+/// A string in the program's memory of less than `most` bytes; otherwise `ENAMETOOLONG`.
 pub fn string<'a>(at: u64, most: usize) -> Result<&'a [u8], i32> {
     if bad(at) {
         return Err(libc::EFAULT);
     }
     let len = probe::text_len(at, most)?;
-    // SAFETY: it was just looked at; the program says that it stays as it is.
+    // SAFETY: it was just checked; the program declares that it does not change.
     Ok(unsafe { std::slice::from_raw_parts(at as *const u8, len) })
 }
 
-/// True for what cannot be an address of the program's.
+/// Returns true if this cannot be an address of the program.
 pub fn bad(at: u64) -> bool {
     !(4096..1 << 47).contains(&at)
 }
 
-/// True if the path at `at` may be one of ours, or of a descriptor: told by as few bytes as possible.
+/// Returns true if the path at `at` may lead to the store or to a descriptor; reads as few bytes as possible.
 #[inline]
 fn may_be_ours(at: u64) -> bool {
-    /// More than any of the other beginnings.
+    /// At least the length of the other beginnings.
     const BEGINNING: usize = 8;
     let prefix = &place::place().at;
-    // Where the next page begins within what is looked at here, the next look is at the whole.
+    // If the next page begins within the bytes to be read here, examine the whole path.
     if at as usize % 4096 + prefix.len() + BEGINNING > 4096 {
         return true;
     }
     let byte = |index: usize| {
-        // SAFETY: the bytes before are no NUL, so there is one more.
+        // SAFETY: the previous bytes are not NUL, so there is one more.
         unsafe { *(at as *const u8).add(index) }
     };
     if prefix.iter().enumerate().all(|(index, want)| byte(index) == *want) {
@@ -74,7 +74,7 @@ fn may_be_ours(at: u64) -> bool {
     }
 }
 
-/// What `path` as seen from `dir` is.
+/// Classifies `path` as seen from `dir`.
 #[inline]
 pub fn way(dir: i32, path: u64) -> Result<Way, i32> {
     if bad(path) || probe::readable(path).is_err() {
@@ -105,7 +105,7 @@ pub fn way(dir: i32, path: u64) -> Result<Way, i32> {
     }
 }
 
-/// True if a path certainly is none of ours, told without memory and locks.
+/// Returns true if a path certainly does not concern the store; uses neither memory nor locks.
 pub fn is_elsewhere(dir: i32, path: u64) -> bool {
     let of_directory = || if dir == libc::AT_FDCWD { place::may_have_cwd() } else { table::may_be_ours(dir) };
     if bad(path) || probe::readable(path).is_err() {
@@ -125,14 +125,15 @@ pub fn is_elsewhere(dir: i32, path: u64) -> bool {
     !of_directory() && text(path).is_ok_and(|path| !names_root(path))
 }
 
-/// True if a component is named as the last one of where the root is seen.
+/// Returns true if a component is named like the last component of the path at which the root appears.
 fn names_root(path: &[u8]) -> bool {
     let at = &place::place().at;
     let last = at.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     path.len() >= last.len() && path.split(|byte| *byte == b'/').any(|name| name == last)
 }
 
-/// A path that begins in a directory of the kernel's: it leads in if it names the last component of where the root is seen, and the directory is the right one.
+/// Classifies a path that begins in a directory of the kernel: it leads into the store if it names the last component
+/// of the path at which the root appears, in the right directory.
 fn from_outside(dir: i32, path: &[u8]) -> Result<Way, i32> {
     let at = &place::place().at;
     if !names_root(path) {
@@ -149,7 +150,7 @@ fn from_outside(dir: i32, path: &[u8]) -> Result<Way, i32> {
             }
         }
         if let Some(rest) = within(at, &all) {
-            // From here on links are looked at, so nothing is left out any more.
+            // From here on links are followed, so nothing may be left out.
             let skipped = name.as_ptr() as usize - path.as_ptr() as usize + name.len();
             return Ok(Way::Ours(at_root(&[rest, &path[skipped..]].concat())?));
         }
@@ -157,7 +158,7 @@ fn from_outside(dir: i32, path: &[u8]) -> Result<Way, i32> {
     Ok(Way::Kernel)
 }
 
-/// The path of a directory of the kernel's.
+/// The path of a directory of the kernel.
 fn directory(dir: i32) -> Vec<u8> {
     let name = if dir == libc::AT_FDCWD { "/proc/self/cwd\0".to_owned() } else { format!("/proc/self/fd/{dir}\0") };
     let mut buf = [0_u8; libc::PATH_MAX as usize];
@@ -167,7 +168,7 @@ fn directory(dir: i32) -> Vec<u8> {
     if path == b"/" { Vec::new() } else { path.to_vec() }
 }
 
-/// An absolute path.
+/// Classifies an absolute path.
 pub fn absolute(path: &[u8]) -> Result<Way, i32> {
     let doubled = path.iter().take_while(|byte| **byte == b'/').count().saturating_sub(1);
     let path = &path[doubled..];
@@ -182,12 +183,12 @@ fn at_root(rest: &[u8]) -> Result<Ours, i32> {
     Ok(Ours { base: place::system()?.root(), trail: place::place().at.clone(), base_trail: None, path: path.to_vec() })
 }
 
-/// What `/dev/fd/N` and the like stand for, if that is ours.
+/// The store's description for `/dev/fd/N` and the like, if there is one.
 fn descriptor(path: &[u8]) -> Option<Arc<Description>> {
     table::get(number(path)?).map(|held| Arc::clone(&held))
 }
 
-/// The descriptor that such a path stands for.
+/// The descriptor number in such a path.
 fn number(path: &[u8]) -> Option<i32> {
     Some(match path {
         b"/dev/stdin" => 0,
@@ -200,12 +201,12 @@ fn number(path: &[u8]) -> Option<i32> {
     })
 }
 
-/// A directory where a path begins was removed, and nothing is found there any more.
+/// The error of a walk: a removed starting directory means that nothing is found.
 fn of_walk(error: posix::FsError) -> i32 {
     if error.errno == libc::ESTALE { libc::ENOENT } else { errno(error) }
 }
 
-/// Where a path led, for calls that go to the kernel if it is not ours.
+/// Where a path leads, for calls that go to the kernel if that is outside the store.
 pub enum To<T> {
     /// In the store.
     Ours(T),
@@ -214,11 +215,11 @@ pub enum To<T> {
 }
 
 impl Ours {
-    /// Where the program sees the root.
+    /// The start of a walk.
     fn start(&self) -> Start<'static> {
         Start { at: &place::place().at, base: self.base }
     }
-    /// What it leads to. `self.trail` is its path then.
+    /// Finds the target. Afterwards `self.trail` is its path.
     pub fn find(&mut self, follow: Follow) -> Result<To<Spot<'static>>, i32> {
         let system: &'static FileSystem = place::system()?;
         if self.path.is_empty() {
@@ -233,7 +234,7 @@ impl Ours {
             Walked::Outside(path) => To::Other(path),
         })
     }
-    /// The directory of its last component, that component, and whether a slash follows it.
+    /// The directory of the last component, that component, and whether a slash follows it.
     pub fn find_parent(&mut self) -> Result<To<(Ino, Vec<u8>, bool)>, i32> {
         let system = place::system()?;
         if self.path.is_empty() {
@@ -246,8 +247,8 @@ impl Ours {
             Walked::Outside(path) => To::Other(path),
         })
     }
-    /// Goes to the directory of what its path leads to within bounds; its path is the name there from then on, and no link is left to be
-    /// followed.
+    /// Resolves the path within bounds, up to the directory of its target; afterwards the path is the name there,
+    /// without a link left to follow.
     pub fn narrow(&mut self, bounds: Bounds, follow: Follow) -> Result<To<()>, i32> {
         let system = place::system()?;
         if self.path.is_empty() {
@@ -263,7 +264,7 @@ impl Ours {
             Walked::Outside(path) => To::Other(path),
         })
     }
-    /// Goes on with a link's target, seen from the directory `parent`. The target may be no path of ours.
+    /// Continues with a link's target, seen from the directory `parent`. Returns the target if it is not in the store.
     pub fn follow(&mut self, parent: Ino, target: &[u8]) -> Result<Option<Vec<u8>>, i32> {
         if target.first() != Some(&b'/') {
             self.base = parent;
@@ -278,17 +279,17 @@ impl Ours {
             None => Ok(Some(target.to_vec())),
         }
     }
-    /// The same as `find` after `find_parent` has moved `trail`.
+    /// Like [`Ours::find`], after [`Ours::find_parent`] has moved `trail`.
     pub fn find_again(&mut self, follow: Follow) -> Result<To<Spot<'static>>, i32> {
         self.trail = self.base_trail.take().unwrap_or_else(|| std::mem::take(&mut self.trail));
         self.find(follow)
     }
-    /// A component is added to its path.
+    /// Appends a component to the trail.
     pub fn push(&mut self, name: &[u8]) {
         self.trail.push(b'/');
         self.trail.extend_from_slice(name);
     }
-    /// Its path as it is known by now.
+    /// The trail so far.
     pub fn trail(&self) -> &[u8] {
         &self.trail
     }

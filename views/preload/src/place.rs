@@ -1,4 +1,5 @@
-//! Where the program sees the store, which store that is, and the program's working directory and user as the store needs them.
+//! The path at which the program sees the store, the store, and the program's working directory and user as the store
+//! needs them.
 
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -13,9 +14,9 @@ use posix::{Caller, Consistency, FileSystem, Ino, Options};
 use crate::inside::{self, Inside};
 use crate::{kernel, table};
 
-/// What the environment says.
+/// Settings from the environment.
 pub struct Place {
-    /// Where the root is seen: absolute, without a slash at the end.
+    /// Path at which the root appears: absolute, without a slash at the end.
     pub at: Vec<u8>,
     store: PathBuf,
     options: Options,
@@ -35,10 +36,11 @@ pub const VARIABLES: [&str; 8] = [
     "CENOTE_QUIET",
     "CENOTE_IDLE_EXIT",
 ];
-/// Where the root is seen if nothing else was said.
+/// Default path of the root.
 const AT: &[u8] = b"/cenote";
 
-/// What variables children get, in the form `NAME=value`, as they were at the beginning: programs may clear their environment.
+/// The variables for children, in the form `NAME=value`, as they were at the start: programs may clear their
+/// environment.
 static GIVEN: OnceLock<Vec<(&'static str, Vec<u8>)>> = OnceLock::new();
 
 /// See [`VARIABLES`].
@@ -50,7 +52,7 @@ fn variable(name: &str) -> Option<Vec<u8>> {
     std::env::var_os(name).map(OsStringExt::into_vec).filter(|value| !value.is_empty())
 }
 
-/// Reads the environment. False: nothing is to be shown.
+/// Reads the environment. Returns false if there is no store to show.
 pub fn begin() -> bool {
     let Some(store) = variable("CENOTE_STORE") else { return false };
     let store = PathBuf::from(std::ffi::OsString::from_vec(store));
@@ -77,17 +79,17 @@ pub fn begin() -> bool {
     PLACE.set(Place { at, store, options }).is_ok()
 }
 
-/// What the environment said.
+/// The settings from the environment.
 pub fn place() -> &'static Place {
     PLACE.get().expect("set before any call comes here")
 }
 
-/// The store, if it was needed before.
+/// The store, if it is open already.
 pub fn known_system() -> Option<&'static FileSystem> {
     SYSTEM.get()
 }
 
-/// The store's trees. The store is opened when this is first asked for; a number of an error if that cannot be.
+/// The store's trees. Opens the store on the first call; returns an error number if that fails.
 pub fn system() -> Result<&'static FileSystem, i32> {
     static OPENING: Mutex<()> = Mutex::new(());
     static SAID: AtomicBool = AtomicBool::new(false);
@@ -127,7 +129,7 @@ pub fn system() -> Result<&'static FileSystem, i32> {
 /// A working directory in the store.
 #[derive(Debug)]
 pub struct Cwd {
-    /// Its number.
+    /// Its inode number.
     pub ino: Ino,
     /// Its path.
     pub path: Vec<u8>,
@@ -147,13 +149,13 @@ pub fn cwd() -> Option<Arc<Cwd>> {
     if HAS_CWD.load(Ordering::Relaxed) { CWD.load_full() } else { None }
 }
 
-/// False if the working directory is certainly the kernel's.
+/// Returns false if the working directory is certainly outside the store.
 #[inline]
 pub fn may_have_cwd() -> bool {
     HAS_CWD.load(Ordering::Relaxed) || table::is_changed()
 }
 
-/// The working directory is this now; none: the kernel's.
+/// Sets the working directory; `None`: it is outside the store.
 pub fn set_cwd(cwd: Option<Arc<Cwd>>) {
     if cwd.is_none() && self::cwd().is_none() {
         return;
@@ -188,19 +190,19 @@ fn look_at_caller() -> Arc<Caller> {
     caller
 }
 
-/// The process may act as another user from now on.
+/// Forgets the cached user, since the process may act as another one from now on.
 pub fn forget_caller() {
     CALLER.store(None);
 }
 
-/// One who may do everything: for what was allowed already.
+/// A caller with all rights, for operations that were permitted already.
 pub fn checked_caller() -> Caller {
     Caller { is_checked: true, ..Caller::clone(&caller()) }
 }
 
 static UMASK: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// What is taken off the rights of new files.
+/// The bits that are removed from the mode of new files.
 pub fn umask() -> u32 {
     let known = UMASK.load(Ordering::Relaxed);
     if known != u32::MAX {
@@ -214,12 +216,12 @@ pub fn umask() -> u32 {
     mask
 }
 
-/// The program changed it.
+/// Records a change of the umask.
 pub fn set_umask(mask: u32) {
     UMASK.store(mask & 0o777, Ordering::Relaxed);
 }
 
-/// A device number that the kernel gives to nothing else here: that of the trees.
+/// The device number of the trees, which the kernel uses for nothing else here.
 pub fn device() -> u64 {
     static DEVICE: AtomicI32 = AtomicI32::new(0);
     let known = DEVICE.load(Ordering::Relaxed);
@@ -228,7 +230,7 @@ pub fn device() -> u64 {
     }
     let store = place().store.as_os_str().as_encoded_bytes();
     let hash = store.iter().fold(5381_u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(*byte));
-    // Major numbers from 384 to 511 are given out to character devices only.
+    // Major numbers from 384 to 511 are assigned to character devices only.
     let device = libc::makedev(384 + (hash >> 8) % 127, hash & 0xff) as i32;
     DEVICE.store(device, Ordering::Relaxed);
     device as u64

@@ -1,7 +1,9 @@
-//! Whether memory that a call names is there, told as the kernel tells it (`EFAULT`) and not by the end of the program.
+//! Tests whether memory that a call names is accessible, and reports that like the kernel (`EFAULT`) instead of by a
+//! crash.
 //!
-//! A byte of it is touched by an instruction of its own. If that faults, our handler of `SIGSEGV` and `SIGBUS` (`signals`) goes on behind it. So it costs no
-//! system call. A program that sets one of the two to `SIG_DFL` by itself, or blocks it, ends by it as without this.
+//! A dedicated instruction touches a byte of it. If that faults, this library's handler of `SIGSEGV` and `SIGBUS`
+//! (`signals`) continues behind it. So the test costs no system call. A program that sets one of the two signals to
+//! `SIG_DFL` itself, or blocks it, ends by it as without this library.
 
 use std::arch::global_asm;
 
@@ -18,7 +20,7 @@ global_asm!(
     ".hidden cenote_probe_write",
     ".globl cenote_probe_write",
     ".type cenote_probe_write,@function",
-    // Changes nothing, also if another thread writes there.
+    // Changes nothing, even if another thread writes there.
     "cenote_probe_write:",
     "lock or byte ptr [rdi], 0",
     "xor eax, eax",
@@ -37,26 +39,27 @@ unsafe extern "C" {
     fn cenote_probe_fault() -> i32;
 }
 
-/// Pages of memory are at least so large.
+/// Least size of a memory page.
 const PAGE: u64 = 4096;
-/// Addresses of programs end here.
+/// End of the programs' address space.
 const END: u64 = 1 << 47;
 
-/// Where to go on after a fault at `instruction`, if that was a probe.
+/// Where to continue after a fault at `instruction`, if that was a probe.
 pub fn behind(instruction: u64) -> Option<u64> {
     let is_probe =
         instruction == cenote_probe_read as *const () as u64 || instruction == cenote_probe_write as *const () as u64;
     is_probe.then_some(cenote_probe_fault as *const () as u64)
 }
 
-/// The byte at `at` can be read.
+/// Checks that the byte at `at` can be read.
 #[inline]
 pub fn readable(at: u64) -> Result<(), i32> {
-    // SAFETY: a fault comes back as a result.
+    // SAFETY: a fault is returned as a result.
     if at < END && unsafe { cenote_probe_read(at) } == 0 { Ok(()) } else { Err(libc::EFAULT) }
 }
 
-/// The first and last byte of a range can be read: a range that has neither hole is not looked at in between, which would take all its pages into memory.
+/// Checks that the first and last byte of a range can be read. The bytes in between are not touched, since that would
+/// load all the range's pages.
 #[inline]
 pub fn readable_range(at: u64, len: usize) -> Result<(), i32> {
     let Some(last) = (len as u64).checked_sub(1) else { return Ok(()) };
@@ -64,19 +67,19 @@ pub fn readable_range(at: u64, len: usize) -> Result<(), i32> {
     if at % PAGE + last >= PAGE { readable(at.checked_add(last).ok_or(libc::EFAULT)?) } else { Ok(()) }
 }
 
-/// The same for writing.
+/// Like [`readable_range`], for writing.
 #[inline]
 pub fn writable_range(at: u64, len: usize) -> Result<(), i32> {
     let Some(last) = (len as u64).checked_sub(1) else { return Ok(()) };
     let writable = |at: u64| {
-        // SAFETY: a fault comes back as a result; nothing is changed.
+        // SAFETY: a fault is returned as a result; nothing is changed.
         if at < END && unsafe { cenote_probe_write(at) } == 0 { Ok(()) } else { Err(libc::EFAULT) }
     };
     writable(at)?;
     if at % PAGE + last >= PAGE { writable(at.checked_add(last).ok_or(libc::EFAULT)?) } else { Ok(()) }
 }
 
-/// The length of a string that ends in NUL before `most` bytes, else `ENAMETOOLONG`: it is not looked at behind that.
+/// The length of a string that ends in NUL before `most` bytes, else `ENAMETOOLONG`; reads nothing behind that.
 pub fn text_len(at: u64, most: usize) -> Result<usize, i32> {
     let mut len = 0;
     loop {

@@ -1,21 +1,21 @@
-//! Offsets that processes share: a description that is inherited by `fork` or through `exec` has one.
+//! Offsets shared between processes: for descriptions inherited by `fork` or through `exec`.
 //!
-//! They lie in a file in memory, which children have mapped (`fork`) or get as a descriptor (`exec`).
+//! They lie in a memory file, which children have mapped (`fork`) or get as a descriptor (`exec`).
 
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::{inside, kernel, table};
 
-/// Bytes of the file: pages that are not touched cost nothing.
+/// Bytes of the file: untouched pages cost nothing.
 const LEN: usize = 16 << 20;
-/// So many steps are waited for who holds an offset before it is looked whether that process lives.
+/// Steps to wait for an offset's holder before checking that its process lives.
 const PATIENCE: u32 = 1000;
 
 /// The offset of one description.
 #[repr(C, align(16))]
 pub struct Shared {
     offset: AtomicU64,
-    /// The process that works with it; 0: nobody.
+    /// The process that uses it; 0: nobody.
     holder: AtomicI32,
     _unused: u32,
 }
@@ -23,13 +23,13 @@ pub struct Shared {
 /// The beginning of the file.
 #[repr(C, align(16))]
 struct Head {
-    /// Offsets that were given out.
+    /// Number of assigned offsets.
     used: AtomicU32,
 }
 
 static ARENA: AtomicPtr<Head> = AtomicPtr::new(std::ptr::null_mut());
 static FD: AtomicI32 = AtomicI32::new(-1);
-/// The child of `vfork` that made the file, whose parent has the memory and not the descriptor; 0: none such.
+/// The child of `vfork` that created the file: its parent has the memory but not the descriptor; 0: none.
 static CHILD: AtomicI32 = AtomicI32::new(0);
 
 fn map(fd: i32) -> Option<*mut Head> {
@@ -58,7 +58,7 @@ fn arena() -> Option<&'static Head> {
     unsafe { ARENA.load(Ordering::Acquire).as_ref() }
 }
 
-/// Makes the file, unless it is there: before a child of `vfork` needs it, which would have it for itself.
+/// Creates the file in advance: otherwise a child of `vfork` would create it for itself alone.
 pub fn ready() {
     if ARENA.load(Ordering::Acquire).is_null() {
         arena();
@@ -70,7 +70,7 @@ pub fn fd() -> i32 {
     FD.load(Ordering::Relaxed)
 }
 
-/// Takes up the file of the program that was here before.
+/// Takes over the file of the previous program.
 pub fn adopt(fd: i32) {
     if let Some(at) = map(fd) {
         ARENA.store(at, Ordering::Release);
@@ -79,14 +79,14 @@ pub fn adopt(fd: i32) {
 }
 
 impl Shared {
-    /// A new one; none if there is no memory.
+    /// Assigns a new offset; `None` if there is no memory.
     pub fn new(offset: u64) -> Option<&'static Self> {
         let index = arena()?.used.fetch_add(1, Ordering::Relaxed) + 1;
         let shared = Self::at(index)?;
         shared.offset.store(offset, Ordering::Relaxed);
         Some(shared)
     }
-    /// That with this number.
+    /// The offset with this number.
     pub fn at(index: u32) -> Option<&'static Self> {
         let arena = ARENA.load(Ordering::Acquire);
         if arena.is_null() || index == 0 || index as usize >= LEN / size_of::<Self>() {
@@ -107,7 +107,7 @@ impl Shared {
         while let Err(holder) = self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
             tries += 1;
             if tries % PATIENCE == 0 && kernel::simple(libc::SYS_kill, &[holder as u64, 0]) == -i64::from(libc::ESRCH) {
-                // It died in between; whoever notices first goes on.
+                // The holder died; whoever notices first continues.
                 let _ = self.holder.compare_exchange(holder, 0, Ordering::Relaxed, Ordering::Relaxed);
             }
             kernel::simple(libc::SYS_sched_yield, &[]);

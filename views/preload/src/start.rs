@@ -1,4 +1,4 @@
-//! How it begins, before the program's first instruction.
+//! The start of the library, before the program's first instruction.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,12 +14,12 @@ pub fn library() -> &'static [u8] {
 }
 
 extern "C" fn begin() {
-    // A loader that runs constructors twice (`dlmopen`) has libraries of its own.
+    // A loader that runs constructors twice (`dlmopen`) loads separate libraries.
     static BEGUN: AtomicBool = AtomicBool::new(false);
     if BEGUN.swap(true, Ordering::Relaxed) {
         return;
     }
-    // What stands before functions of the C library does so in any case.
+    // Interception of C library functions applies in any case.
     users::begin();
     if !place::begin() {
         return;

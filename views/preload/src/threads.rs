@@ -1,11 +1,11 @@
-//! Memory of threads, so that it can be used wherever a call comes from.
+//! Thread-local memory that is usable wherever a call comes from.
 //!
-//! A call may come out of the C library while it holds its own locks: `malloc` opens a file and gives memory back with
-//! an arena locked, the loader reads libraries, streams are flushed under a lock. What compilers make of
+//! A call may come from the C library while it holds its own locks: `malloc` opens a file and unmaps memory with an
+//! arena locked, the loader reads libraries, streams are flushed under a lock. The code that compilers generate for
 //! `thread_local!` in a library calls `__tls_get_addr`, which may allocate, and registers destructors with
 //! `__cxa_thread_atexit_impl`, which does allocate. So both, and `dlsym` and `dladdr`, which wait for the loader's
-//! lock, are defined here for this library alone: the memory of threads lies where the loader put it at the start,
-//! beside the program's; destructors are kept in our own memory and called by a key that was made at the start.
+//! lock, are redefined here for this library alone: the thread-local memory lies where the loader put it at the start,
+//! beside the program's; destructors are kept in this library's memory and called by a key created at the start.
 
 use std::arch::global_asm;
 use std::cell::Cell;
@@ -16,7 +16,7 @@ use crate::inside::{self, Inside};
 use crate::signals;
 
 global_asm!(
-    // Some variable of each thread, whose distance from the others is known.
+    // A variable of each thread, whose distance from the others is known.
     ".section .tbss.cenote_anchor,\"awT\",@nobits",
     ".p2align 3",
     ".type cenote_anchor,@object",
@@ -61,10 +61,10 @@ unsafe extern "C" {
     fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void;
 }
 
-/// The function of that name in the libraries behind this one; null if there is none. It waits for the loader: to be
-/// asked for at the start.
+/// The function of that name in the libraries behind this one; null if there is none. Waits for the loader: call it at
+/// the start.
 pub fn next(name: &CStr) -> *mut c_void {
-    // SAFETY: both are strings with their ends. The oldest version is there for good.
+    // SAFETY: both strings end in NUL. The oldest version exists for good.
     unsafe { dlvsym(libc::RTLD_NEXT, name.as_ptr(), c"GLIBC_2.2.5".as_ptr()) }
 }
 
@@ -74,17 +74,17 @@ static LIBRARY: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 /// This library's path, if it is known.
 pub fn library() -> Option<&'static [u8]> {
     let path = LIBRARY.load(Ordering::Relaxed);
-    // SAFETY: a string of the loader's, which stays.
+    // SAFETY: a string of the loader, which stays.
     (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) }.to_bytes())
 }
 
-/// In place of `dladdr`: all that our code asks for is what library it is in.
+/// Replaces `dladdr`: this library's code only asks for the library that it is in.
 unsafe extern "C" fn of_address(_: *const c_void, info: *mut libc::Dl_info) -> i32 {
     let path = LIBRARY.load(Ordering::Relaxed);
     if path.is_null() {
         return 0;
     }
-    // SAFETY: the caller gives room for it.
+    // SAFETY: the caller provides the structure.
     unsafe {
         let none = std::ptr::null_mut();
         info.write(libc::Dl_info { dli_fname: path, dli_fbase: none, dli_sname: none.cast(), dli_saddr: none });
@@ -92,7 +92,7 @@ unsafe extern "C" fn of_address(_: *const c_void, info: *mut libc::Dl_info) -> i
     1
 }
 
-/// What is called when a thread ends.
+/// A destructor to call when a thread ends.
 struct AtEnd {
     run: unsafe extern "C" fn(*mut u8),
     of: *mut u8,
@@ -109,13 +109,13 @@ const NONE: u32 = u32::MAX;
 const KEYS_WITHOUT_MEMORY: u32 = 32;
 static KEY: AtomicU32 = AtomicU32::new(NONE);
 
-/// In place of `__cxa_thread_atexit_impl`.
+/// Replaces `__cxa_thread_atexit_impl`.
 unsafe extern "C" fn at_end(run: unsafe extern "C" fn(*mut u8), of: *mut u8, _library: *mut u8) -> i32 {
     let next = LIST.replace(std::ptr::null_mut());
     LIST.set(Box::into_raw(Box::new(AtEnd { run, of, next })));
     let key = KEY.load(Ordering::Relaxed);
     if next.is_null() && key < KEYS_WITHOUT_MEMORY {
-        // SAFETY: a key that was made; the value only says that there is something.
+        // SAFETY: the key exists; the value only says that there are destructors.
         unsafe { libc::pthread_setspecific(key, std::ptr::dangling()) };
     }
     0
@@ -128,10 +128,10 @@ unsafe extern "C" fn run_all(_: *mut c_void) {
         if first.is_null() {
             break;
         }
-        // SAFETY: made from a box above, and taken off the list by this thread alone.
+        // SAFETY: created from a box above, and taken off the list by this thread alone.
         let AtEnd { run, of, next } = *unsafe { Box::from_raw(first) };
         LIST.set(next);
-        // SAFETY: as was asked for when it was registered.
+        // SAFETY: as requested at the registration.
         unsafe { run(of) };
     }
     drop(inside);
@@ -140,7 +140,7 @@ unsafe extern "C" fn run_all(_: *mut c_void) {
     }
 }
 
-/// Finds out where this library lies, and makes the key.
+/// Finds this library's path, and creates the key.
 pub fn begin() {
     let mut key = 0;
     // SAFETY: before any thread of the program; `begin` is in this library.

@@ -1,5 +1,5 @@
-/* What comes to the preloaded library while the C library, or the program, holds a lock: one program a case, named by the first argument. The second is a
- * directory of the store (or a plain one), which each case has used before. Each says "done" at its end, or hangs. */
+/* Calls that reach the preloaded library while the C library, or the program, holds a lock. The first argument names the case, one for each process. The
+ * second is a directory of the store (or a plain one), which each case has used before. A case prints "done" at its end, or hangs. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -30,7 +30,7 @@ static const char *in(const char *dir, const char *name) {
   return path;
 }
 
-/* A thread gives back most of its arena: `heap_trim` asks /proc for overcommitment with the arena locked, in a thread that has not come to us before. */
+/* A thread frees most of its arena: `heap_trim` reads the overcommit setting from /proc with the arena locked, in a thread new to the library. */
 static void *trim(void *unused) {
   enum { COUNT = 4000, LEN = 60000 };
   static __thread char *all[COUNT];
@@ -139,7 +139,7 @@ int main(int count, char **arguments) {
       for (int i = 0; i < 8; i++) pthread_create(&all[i], 0, trim, 0);
       for (int i = 0; i < 8; i++) pthread_join(all[i], 0);
     }
-  } else if (!strcmp(what, "mapped")) { /* with a file mapped all `munmap` is looked at */
+  } else if (!strcmp(what, "mapped")) { /* while a file is mapped, every `munmap` is examined */
     fprintf(stream, "%4095d", 1);
     fflush(stream);
     int fd = open(in(dir, "before"), O_RDWR);
@@ -162,7 +162,7 @@ int main(int count, char **arguments) {
     stop = 1;
     pthread_join(other, 0);
     pthread_join(another, 0);
-  } else if (!strcmp(what, "gate")) { /* others wait for the fork at any moment of it */
+  } else if (!strcmp(what, "gate")) { /* other threads wait for the fork at any point of it */
     pthread_t all[6];
     log_fd = open(in(dir, "log"), O_WRONLY | O_CREAT | O_APPEND, 0644);
     for (int i = 0; i < 6; i++) pthread_create(&all[i], 0, busy, 0);
@@ -176,7 +176,7 @@ int main(int count, char **arguments) {
     forks(40);
     stop = 1;
     pthread_join(other, 0);
-  } else if (!strcmp(what, "dlopen")) { /* the library lies where `dir` is */
+  } else if (!strcmp(what, "dlopen")) { /* the library is in `dir` */
     log_fd = open(in(dir, "log"), O_WRONLY | O_CREAT | O_APPEND, 0644);
     pthread_create(&other, 0, log_, 0);
     char *library = strdup(in(dir, "library.so"));
@@ -184,7 +184,7 @@ int main(int count, char **arguments) {
     for (int i = 0; i < 5; i++) {
       void *loaded = dlopen(library, RTLD_NOW);
       if (!loaded || !dlsym(loaded, "answer")) return 5;
-      pthread_t third; /* its memory of threads is newer than ours */
+      pthread_t third; /* its thread-local memory was set up after the preloaded library's */
       pthread_create(&third, 0, trim, 0);
       pthread_join(third, 0);
       dlclose(loaded);
@@ -246,7 +246,7 @@ int main(int count, char **arguments) {
     close(fd);
     stop = 1;
     pthread_join(other, 0);
-  } else if (!strcmp(what, "daemon")) { /* which somebody kills again and again: calls wait for the next one */
+  } else if (!strcmp(what, "daemon")) { /* somebody kills it repeatedly: calls wait for the next one */
     time_t end = time(0) + atoi(arguments[3]);
     for (int i = 0; time(0) < end; i++) {
       char *words[] = {"true", 0};

@@ -1,4 +1,4 @@
-"""What advisory locks do, said line by line: run in a plain directory and by `cenote run`, it must say the same."""
+"""Prints the effects of advisory locks: run in a plain directory and by `cenote run`, it must print the same."""
 
 import contextlib
 import fcntl
@@ -26,7 +26,7 @@ except OSError as error:
 
 
 def can(kind: int, how: str, start: int = 0, length: int = 0) -> str:
-    """Whether another process can have such a lock."""
+    """Returns whether another process can take such a lock."""
     words = [sys.executable, "-c", ASK, str(kind), how, str(start), str(length)]
     return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
 
@@ -38,7 +38,7 @@ def lock(kind: int, start: int = 0, length: int = 0, whence: int = 0, pid: int =
 
 @contextlib.contextmanager
 def refused(what: str):
-    """Says the number of the error."""
+    """Prints the error number."""
     try:
         yield
         print(what, "works")
@@ -47,7 +47,7 @@ def refused(what: str):
 
 
 def after_exec(last: int, copy: int) -> None:
-    """The same process as another program."""
+    """Continues as another program in the same process."""
     print(
         "after exec:", can(fcntl.LOCK_EX, "range", 2, 3), can(fcntl.LOCK_EX, "range", 7, 1), can(fcntl.LOCK_SH, "whole")
     )
@@ -57,7 +57,7 @@ def after_exec(last: int, copy: int) -> None:
 
 
 def of_processes(f) -> None:
-    """Ranges that a process has."""
+    """Range locks of a process."""
     fcntl.lockf(f, fcntl.LOCK_EX, 3, 2)
     print(can(fcntl.LOCK_EX, "range", 2, 1), can(fcntl.LOCK_SH, "range", 0, 2), can(fcntl.LOCK_EX, "range", 5, 0))
     for kind, start, length, whence in ((fcntl.F_WRLCK, 0, 0, 0), (fcntl.F_RDLCK, -4, 4, 2), (fcntl.F_UNLCK, 0, 0, 0)):
@@ -77,7 +77,7 @@ def of_processes(f) -> None:
 
 
 def of_open_files(f, g) -> None:
-    """Two open files are strangers; copies and children share."""
+    """Range locks of open files: two open files are separate owners; duplicates and children share."""
     fcntl.flock(f, fcntl.LOCK_EX)
     with refused("two open files:"):
         fcntl.flock(g, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -92,7 +92,7 @@ def of_open_files(f, g) -> None:
 
 
 def wrong(f) -> None:
-    """What no file system takes."""
+    """Requests that every file system refuses."""
     for command, asked in (
         (OFD_SETLK, lock(fcntl.F_WRLCK, pid=1)),
         (fcntl.F_SETLK, lock(9)),
@@ -110,7 +110,7 @@ def wrong(f) -> None:
 
 
 def waits(f, g) -> None:
-    """A signal ends a wait, and its handler can use the store; who waits gets the lock."""
+    """A signal ends a wait, and its handler can use the store; a waiting process gets the lock."""
 
     def heard(*_):
         Path("by handler").mkdir()
@@ -137,7 +137,7 @@ def waits(f, g) -> None:
 
 
 def main() -> None:
-    """Says what is found, then goes on as itself."""
+    """Prints the results, then executes itself."""
     if len(sys.argv) > 1:
         after_exec(int(sys.argv[1]), int(sys.argv[2]))
         return

@@ -1,4 +1,4 @@
-"""Bytes that go through pipes by `splice`, from and to files; run in a store and in a plain directory."""
+"""Bytes moved through pipes by `splice`, from and to files; run in a store and in a plain directory."""
 
 import errno
 import fcntl
@@ -11,7 +11,7 @@ VALUE = bytes(range(256)) * 2000
 
 
 def tell(call: Callable[[], object]) -> object:
-    """What it returns, or the error."""
+    """Returns the call's result, or the error."""
     try:
         return call()
     except OSError as error:
@@ -19,7 +19,7 @@ def tell(call: Callable[[], object]) -> object:
 
 
 def main() -> None:
-    """Says all of it."""
+    """Prints everything."""
     with open("a", "wb") as file:
         file.write(VALUE)
     source, target = os.open("a", os.O_RDONLY), os.open("b", os.O_RDWR | os.O_CREAT)
@@ -55,14 +55,15 @@ def main() -> None:
             pass
         os.close(w)
 
-    # More than there is room for: both wait for each other.
+    # More bytes than fit: both ends wait for each other.
     feeder = threading.Thread(target=feed)
     feeder.start()
     while os.splice(r, target, 1 << 20):
         pass
     feeder.join()
     print(os.pread(target, 1 << 20, 0) == VALUE)
-    # Who opens a file can ask whether that made it, where the kernel knows too (Linux 6.12).
+    # A program that opens a file can ask whether that created it, if the kernel supports it
+    # (Linux 6.12).
     made = [fcntl.fcntl(os.open("n", os.O_RDWR | os.O_CREAT), F_CREATED_QUERY) for _ in range(2)]
     print(made, fcntl.fcntl(source, F_CREATED_QUERY))
 

@@ -1,4 +1,4 @@
-"""Calls that come to the preloaded library while the C library or the program holds a lock (`held.c`): none waits."""
+"""Calls that reach the preloaded library while the C library or the program holds a lock (`held.c`): none hangs."""
 
 import contextlib
 import os
@@ -40,7 +40,7 @@ if shutil.which("cc") is None:
 
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program, and a library with memory of threads beside it."""
+    """The program, and a library with thread-local memory beside it."""
     dir = tmp_path_factory.mktemp("held")
     (dir / "library.c").write_text("static __thread char own[4096]; int answer(void) { return own[0] + 42; }\n")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", dir / "library.so", dir / "library.c"], check=True)
@@ -94,7 +94,7 @@ def daemons(store: Path) -> list[int]:
 
 
 def whereabouts(group: int) -> str:
-    """What each thread of a process group waits for, for whoever has to find out why it hangs."""
+    """What each thread of a process group waits for, to find out why it hangs."""
     lines = []
     for process in Path("/proc").iterdir():
         with contextlib.suppress(OSError):

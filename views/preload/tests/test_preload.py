@@ -1,4 +1,4 @@
-"""Unmodified programs on a store by `cenote run`, and in a plain directory: both must leave and say the same."""
+"""Unmodified programs on a store by `cenote run`, and in a plain directory: effects and output must be equal."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ if not (ROOT / "target/release/libcenote_posix.so").exists():
 
 
 def cenote(*words: str | Path) -> str:
-    """What the command says."""
+    """Returns the command's output."""
     done = subprocess.run([CENOTE, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -38,7 +38,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def both(store: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., tuple[str, str]]:
-    """Runs a script in a directory of the store and in a plain one: what it says in both."""
+    """Runs a script in a directory of the store and in a plain one: returns both outputs."""
     label = f"c{abs(hash(request.node.name)) % 10**9}"
     environment = os.environ | {"LC_ALL": "C", "HOME": str(tmp_path), "GIT_CONFIG_GLOBAL": "/dev/null"}
 
@@ -64,7 +64,7 @@ def both(store: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Callabl
 
 
 def same(both: Callable[..., tuple[str, str]], script: str, *program: str) -> str:
-    """Runs it and compares; what was said."""
+    """Runs a script and compares the outputs; returns the output."""
     ours, plain = both(*(program or ("bash", "-eu")), stdin=script)
     assert ours == plain
     return ours
@@ -168,7 +168,7 @@ def test_long_variables_and_arguments(both):
 
 
 def test_fsync_in_memory(tmp_path):
-    """A store of memory alone is as tmpfs: fsync says done."""
+    """A store in memory alone behaves like tmpfs: fsync succeeds."""
     cenote("init", tmp_path / "store", "--tier", "name=ram,kind=memory,size=64MiB")
     script = (
         "dd if=/dev/zero of=/cenote/a/b bs=1M count=2 conv=fsync status=none; sync /cenote/a; stat -c %s /cenote/a/b"

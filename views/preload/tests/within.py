@@ -1,4 +1,4 @@
-"""What `openat2` opens, and refuses, of directories and links; run in a store and in a plain directory."""
+"""What `openat2` opens and refuses, of directories and links; run in a store and in a plain directory."""
 
 import ctypes
 import errno
@@ -38,7 +38,7 @@ FLAGS = os.O_RDONLY, os.O_NOFOLLOW, os.O_DIRECTORY, os.O_PATH | os.O_NOFOLLOW, M
 
 
 def opened(top: int, path: str, flags: int, resolve: int) -> str:
-    """What is there, or the error."""
+    """Returns the target, or the error."""
     how = struct.pack("QQQ", flags, 0o600 if flags & os.O_CREAT else 0, resolve)
     fd = libc.syscall(437, top, path.encode(), how, len(how))
     if fd < 0:
@@ -54,7 +54,7 @@ def opened(top: int, path: str, flags: int, resolve: int) -> str:
 
 
 def main() -> None:
-    """Says all of it."""
+    """Prints everything."""
     os.makedirs("top/in/deep")
     for path in ("outside", "top/file", "top/in/file", "top/in/deep/file"):
         with open(path, "w") as file:
@@ -63,7 +63,7 @@ def main() -> None:
         os.symlink(target, f"top/{name}")
     top = os.open("top", os.O_RDONLY)
     for resolve, path, flags in itertools.product((*BOUNDS, NEVER_HEARD_OF), PATHS, FLAGS):
-        # Absolute ones lead to the machine's own root.
+        # Absolute targets start at the machine's own root.
         leaves = path.startswith("/") or path in ("root", "nowhere", "../..")
         if (leaves and not resolve & (BENEATH | IN_ROOT)) or (flags & os.O_CREAT and path.endswith((".", "/"))):
             continue

@@ -1,4 +1,4 @@
-//! What is known of files: asked for and changed.
+//! Calls that read and change the attributes of files.
 
 use posix::{Attr, FileSystem, Follow, Ino, Kind, SetAttr, Space};
 
@@ -7,11 +7,11 @@ use crate::description::{Description, What, errno};
 use crate::paths;
 use crate::{kernel, limit, place, table};
 
-/// Bytes that programs do well to read or write at a time.
+/// Preferred size of reads and writes.
 const BLOCK: i64 = 128 << 10;
 const HERE: u64 = libc::AT_FDCWD as u64;
 
-/// The kind as it stands in a mode.
+/// The kind, as the type bits of a mode.
 fn format(kind: Kind) -> u32 {
     match kind {
         Kind::File => libc::S_IFREG,
@@ -50,7 +50,7 @@ impl Target<'_> {
             Self::Open(open) => open.attr(),
         }
     }
-    /// Its number.
+    /// Inode number of the target.
     pub fn ino(&self) -> Ino {
         match self {
             Self::Spot(spot, _) => spot.ino(),
@@ -137,7 +137,7 @@ pub fn statx(dir: i32, path: u64, flags: i32, mask: u32, buf: u64) -> Answer {
     answer(on_path_or_descriptor((dir, path, flags), tell, other))
 }
 
-/// `faccessat2`; `access` asks for the real user, which is the effective one here.
+/// `faccessat2`; `access` tests the real user, which is the effective one here.
 pub fn access(dir: i32, path: u64, mask: i32, flags: i32) -> Answer {
     let check = |target: Target<'_>| {
         only(flags, libc::AT_EACCESS | libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH)?;
@@ -192,7 +192,7 @@ pub fn fchown(fd: i32, uid: u32, gid: u32) -> Answer {
     on_open(fd, |open| set_open(open, &owner(uid, gid)).map(|()| 0))
 }
 
-/// Carries out what needs a descriptor that is not for the place only.
+/// Carries out `ours`, which needs a descriptor that is not `O_PATH`.
 fn on_open(fd: i32, ours: impl FnOnce(&Description) -> Result) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     if matches!(open.what, What::Path) {
@@ -201,7 +201,7 @@ fn on_open(fd: i32, ours: impl FnOnce(&Description) -> Result) -> Answer {
     ours(&open).into()
 }
 
-/// The size that `truncate` sets.
+/// Checks a new size for `truncate`.
 fn new_size(size: i64) -> Result<u64> {
     let size = u64::try_from(size).map_err(|_| libc::EINVAL)?;
     limit::size(size)?;
@@ -230,7 +230,7 @@ pub fn ftruncate(fd: i32, size: i64) -> Answer {
     })
 }
 
-/// Sets times; the numbers are as `utimensat` has them.
+/// Sets times; the arguments are those of `utimensat`.
 pub fn set_times(dir: i32, path: u64, set: &SetAttr, flags: i32, other: impl FnOnce(u64) -> i64) -> Maybe {
     if path == 0 {
         return match table::get(dir) {
@@ -271,7 +271,7 @@ pub fn fstatfs(fd: i32, buf: u64) -> Answer {
     place::system().and_then(|system| space_of(system, open.ino(), buf)).into()
 }
 
-/// Calls on paths that need something that files here do not have.
+/// Refuses calls on paths that need something that files here lack.
 pub fn unsupported(path: u64, errno: i32) -> Answer {
     match paths::way(libc::AT_FDCWD, path) {
         Ok(paths::Way::Kernel) | Err(_) => Answer::Kernel,

@@ -8,21 +8,21 @@ use super::{Answer, Result, input, memory, value};
 use crate::description::{Description, What, errno};
 use crate::{limit, table};
 
-/// As much as one call of the kernel reads or writes.
+/// Upper bound of the bytes in one call, as in the kernel.
 const MOST: usize = 0x7fff_f000;
-/// Pieces of one call.
+/// Upper bound of the pieces in one call.
 const PIECES_MAX: u64 = 1024;
 
-/// Where in the file.
+/// A position in a file.
 #[derive(Clone, Copy)]
 pub enum Place {
-    /// At the description's offset, which moves on.
+    /// The description's offset, which advances.
     Offset,
-    /// There.
+    /// This offset.
     At(i64),
 }
 
-/// Where a call of the `preadv2` kind means: -1 is the description's offset.
+/// The position of a call like `preadv2`: -1 stands for the description's offset.
 fn place_or_offset(at: u64) -> Place {
     if at as i64 == -1 { Place::Offset } else { Place::At(at as i64) }
 }
@@ -61,7 +61,7 @@ impl Description {
         };
         let len = limit::room(begin, bytes.len())?;
         let bytes = &bytes[..len];
-        // As Linux has it, also for calls that say where.
+        // As in Linux, also for calls with an explicit offset.
         if self.appends() {
             return match at {
                 Place::At(_) => file.append(bytes).map_err(errno).map(|_| len),
@@ -87,7 +87,7 @@ impl Description {
 pub fn read(fd: i32, buf: u64, len: u64, at: Place) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     let read = || {
-        // SAFETY: the program says that it is its own.
+        // SAFETY: the program declares the memory its own.
         let buf = unsafe { memory(buf, (len as usize).min(MOST)) }?;
         open.read(buf, at).map(|read| read as i64)
     };
@@ -120,7 +120,7 @@ fn pieces(list: u64, count: u64) -> Result<(Vec<libc::iovec>, usize)> {
     Ok((pieces, sum))
 }
 
-/// The part of a range that one call does.
+/// The position of the bytes after the first `done`.
 fn at_offset(at: Place, done: usize) -> Place {
     match at {
         Place::Offset => Place::Offset,
@@ -128,7 +128,7 @@ fn at_offset(at: Place, done: usize) -> Place {
     }
 }
 
-/// `preadv2`: of its flags all are good for a file in the store that ask for no more than speed.
+/// `preadv2`: accepts the flags that only concern speed for a file in the store.
 pub fn preadv2(fd: i32, list: u64, count: u64, at: u64, flags: i32) -> Answer {
     if flags & !(libc::RWF_HIPRI | libc::RWF_NOWAIT) != 0 && table::get(fd).is_some() {
         return Err(libc::EOPNOTSUPP).into();
@@ -140,7 +140,7 @@ pub fn preadv2(fd: i32, list: u64, count: u64, at: u64, flags: i32) -> Answer {
 pub fn pwritev2(fd: i32, list: u64, count: u64, at: u64, flags: i32) -> Answer {
     const SYNC: i32 = libc::RWF_SYNC | libc::RWF_DSYNC;
     let Some(open) = table::get(fd) else { return Answer::Kernel };
-    // What is appended goes to the end here only where all does.
+    // `RWF_APPEND` is only supported on descriptions that append anyway.
     let appends = if open.appends() { libc::RWF_APPEND } else { 0 };
     if flags & !(libc::RWF_HIPRI | libc::RWF_NOWAIT | SYNC | appends) != 0 {
         return Err(libc::EOPNOTSUPP).into();
@@ -185,7 +185,7 @@ pub fn readv(fd: i32, list: u64, count: u64, at: Place) -> Answer {
     read().into()
 }
 
-/// `writev`, `pwritev`. All pieces are one write: appended ones stay together.
+/// `writev`, `pwritev`. All pieces are one write, so that appended pieces stay together.
 pub fn writev(fd: i32, list: u64, count: u64, at: Place) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     let write = || {
@@ -238,7 +238,7 @@ pub fn lseek(fd: i32, distance: i64, whence: i32) -> Answer {
     seek().into()
 }
 
-/// `sync_file_range`: of all of the file.
+/// `sync_file_range`: syncs the whole file.
 pub fn sync_range(fd: i32, at: i64, len: i64, flags: u64) -> Answer {
     if table::get(fd).is_some() && (at < 0 || len < 0 || at.checked_add(len).is_none() || flags > 7) {
         return Err(libc::EINVAL).into();
@@ -294,7 +294,7 @@ pub fn fallocate(fd: i32, mode: i32, offset: i64, len: i64) -> Answer {
     allocate().into()
 }
 
-/// `posix_fadvise`: advice is not needed.
+/// `posix_fadvise`: ignores the advice.
 pub fn advise(fd: i32, advice: i32) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     let known = (0..=5).contains(&advice) && open.flags.load(Ordering::Relaxed) & libc::O_PATH == 0;

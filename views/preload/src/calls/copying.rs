@@ -7,10 +7,10 @@ use super::{Answer, Maybe, Result, answer, put, value};
 use crate::description::{Description, errno};
 use crate::{fork, inside, kernel, table};
 
-/// Bytes that are moved at a time where the store cannot share them.
+/// Bytes that are copied at a time where the store cannot share them.
 const PIECE: usize = 1 << 20;
 
-/// Runs `with` on the offset that a call means, which is `at` if that is given.
+/// Runs `with` on the offset of a call: the one at address `at`, or the description's.
 fn with_position<T>(at: u64, open: &Description, with: impl FnOnce(&mut u64) -> T) -> Result<T> {
     if at == 0 {
         return Ok(open.with_offset(with));
@@ -27,7 +27,7 @@ pub fn copy_file_range(from: (i32, u64), to: (i32, u64), len: u64, flags: u32) -
         let (source, target) = match (table::get(from.0), table::get(to.0)) {
             (None, None) => return Ok(None),
             (Some(source), Some(target)) => (source, target),
-            _ => return Err(libc::EXDEV), // whoever asks reads and writes then
+            _ => return Err(libc::EXDEV), // the caller then reads and writes
         };
         if flags != 0 {
             return Err(libc::EINVAL);
@@ -115,7 +115,7 @@ fn read_kernel(fd: i32, buf: &mut [u8], at: Option<i64>) -> Result {
     }
 }
 
-/// `tee`: neither is a pipe.
+/// `tee`: fails, since neither descriptor is a pipe.
 pub fn tee(one: i32, other: i32) -> Answer {
     if table::get(one).is_none() && table::get(other).is_none() {
         return Answer::Kernel;
@@ -123,13 +123,13 @@ pub fn tee(one: i32, other: i32) -> Answer {
     Answer::Done(-i64::from(libc::EINVAL))
 }
 
-/// `splice`: what is in a pipe goes into a file, or what is in a file into a pipe. It may wait.
+/// `splice`: from a pipe to a file, or from a file to a pipe. May wait.
 pub fn splice(from: (i32, u64), to: (i32, u64), len: u64, flags: u32) -> Answer {
     let splice = || -> Maybe {
         let [source, target] = [from.0, to.0].map(|fd| table::get(fd).map(|held| Arc::clone(&held)));
         let (pipe, at, events) = match (&source, &target) {
             (None, None) => return Ok(None),
-            (Some(_), Some(_)) => return Err(libc::EINVAL), // one of both is to be a pipe
+            (Some(_), Some(_)) => return Err(libc::EINVAL), // one of the two must be a pipe
             (None, Some(target)) => {
                 if !target.file_or(libc::EBADF)?.flags().write {
                     return Err(libc::EBADF);
@@ -175,7 +175,7 @@ pub fn splice(from: (i32, u64), to: (i32, u64), len: u64, flags: u32) -> Answer 
                 (None, None) => return Ok(None),
             };
             match done {
-                Err(libc::EAGAIN) if waits => {} // another was faster
+                Err(libc::EAGAIN) if waits => {} // another thread was faster
                 done => return done.map(Some),
             }
         }
@@ -184,17 +184,17 @@ pub fn splice(from: (i32, u64), to: (i32, u64), len: u64, flags: u32) -> Answer 
 }
 
 const SPLICE_FLAGS: u32 = libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
-/// So many bytes a pipe takes without waiting if it takes any.
+/// The number of bytes that a pipe takes without waiting if it takes any.
 const PIPE_TAKES: usize = libc::PIPE_BUF;
 
-/// True if a pipe can be read or written to, as `events` say, after so many milliseconds at most (-1: as long as it takes).
+/// Returns whether a pipe is ready for `events`, waiting at most this many milliseconds (-1: any time).
 fn is_ready(pipe: i32, events: i16, within_ms: i32) -> Result<bool> {
     let mut wanted = libc::pollfd { fd: pipe, events, revents: 0 };
     let arguments = [(&raw mut wanted) as u64, 1, within_ms as u64];
     Ok(kernel::simple_or(libc::SYS_poll, &arguments)? > 0)
 }
 
-/// Runs `with` on the place that a call gives, which moves on by as many bytes.
+/// Runs `with` on the position of a call, and advances it by the result.
 fn with_place(at: u64, with: impl FnOnce(Place) -> Result<usize>) -> Result {
     if at == 0 {
         return with(Place::Offset).map(|done| done as i64);
@@ -205,7 +205,7 @@ fn with_place(at: u64, with: impl FnOnce(Place) -> Result<usize>) -> Result {
     Ok(done)
 }
 
-/// As much as there is room for.
+/// Copies as much to the pipe as it has room for.
 fn into_pipe(source: &Description, at: Place, pipe: i32, len: usize) -> Result<usize> {
     let mut buf = [0; PIPE_TAKES];
     let mut done = 0;
@@ -231,7 +231,7 @@ fn into_pipe(source: &Description, at: Place, pipe: i32, len: usize) -> Result<u
     if done == 0 { Err(libc::EAGAIN) } else { Ok(done) }
 }
 
-/// As much as is in the pipe, which loses what was written.
+/// Copies the pipe's content to the file; the pipe loses only what was written.
 fn out_of_pipe(pipe: i32, target: &Description, at: Place, len: usize) -> Result<usize> {
     let aside = Aside::make()?;
     let arguments = [pipe as u64, aside.0[1] as u64, len as u64, u64::from(libc::SPLICE_F_NONBLOCK)];
@@ -243,19 +243,19 @@ fn out_of_pipe(pipe: i32, target: &Description, at: Place, len: usize) -> Result
     Ok(written)
 }
 
-/// Reads all that `buf` has room for, which is there.
+/// Fills `buf`, whose bytes must be in the pipe.
 fn take(pipe: i32, buf: &mut [u8]) -> Result<()> {
     let mut done = 0;
     while done < buf.len() {
         match read_kernel(pipe, &mut buf[done..], None)? {
-            0 => return Err(libc::EIO), // another took it
+            0 => return Err(libc::EIO), // another thread took it
             read => done += read as usize,
         }
     }
     Ok(())
 }
 
-/// A pipe of ours, in which bytes of another are seen before they are taken out of that.
+/// A pipe of this library, to which another pipe's bytes are copied before they are taken out of that one.
 struct Aside([i32; 2]);
 
 impl Aside {

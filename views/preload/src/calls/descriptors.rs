@@ -1,4 +1,4 @@
-//! Descriptors: copies, flags, closing.
+//! Descriptors: duplicates, flags, closing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,9 +7,10 @@ use super::{Answer, Result, locks};
 use crate::description::{Description, O_LARGEFILE};
 use crate::{inside, kernel, table};
 
-/// What `F_SETFL` may change.
+/// Flags that `F_SETFL` can change.
 const SETTABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME;
-/// `F_LINUX_SPECIFIC_BASE + 4` (Linux 6.12), which the C library does not know yet.
+/// `F_LINUX_SPECIFIC_BASE + 4` (Linux 6.12), which the C library does not define
+/// yet.
 const F_CREATED_QUERY: i32 = 1028;
 const EBADF: Answer = Answer::Done(-(libc::EBADF as i64));
 
@@ -50,7 +51,7 @@ pub fn close_range(first: u32, last: u32, flags: i32) -> Answer {
             }
         }
     }
-    // Around those of our own.
+    // Leaves out this library's own descriptors.
     let mut from = first;
     let ours = (inside::floor()..=high).filter(|fd| *fd >= low && inside::is_ours(*fd)).map(|fd| fd as u32);
     for stop in ours.chain([u32::MAX]) {
@@ -77,7 +78,7 @@ fn copy(open: &Arc<Description>, flags: i32, least: i32) -> Answer {
     made.into()
 }
 
-/// `dup2` and `dup3`; the former does nothing if both are the same.
+/// `dup2` and `dup3`; `dup2` does nothing if both numbers are the same.
 pub fn dup3(from: i32, to: i32, flags: Option<i32>) -> Answer {
     if inside::is_ours(to) || inside::is_ours(from) {
         return EBADF;
@@ -104,7 +105,7 @@ pub fn dup3(from: i32, to: i32, flags: Option<i32>) -> Answer {
         None => drop(table::set(to, None)),
     }
     if let Some(new) = new {
-        // Nobody hears of what went wrong.
+        // There is nobody to report an error to.
         let _ = new.closed(Arc::strong_count(&new) == 1);
     }
     Answer::Done(done)
@@ -120,7 +121,7 @@ pub fn fcntl(fd: i32, command: i32, argument: u64) -> Answer {
     match command {
         libc::F_DUPFD => copy(&open, 0, argument as i32),
         libc::F_DUPFD_CLOEXEC => copy(&open, libc::O_CLOEXEC, argument as i32),
-        // Of the descriptor, which is the kernel's.
+        // Flags of the descriptor itself, which the kernel keeps.
         libc::F_GETFD | libc::F_SETFD => Answer::Kernel,
         libc::F_GETFL => Answer::Done(i64::from(open.flags.load(Ordering::Relaxed))),
         libc::F_SETFL => {
@@ -140,7 +141,7 @@ pub fn fcntl(fd: i32, command: i32, argument: u64) -> Answer {
     }
 }
 
-/// `ioctl`: of a file, only close-on-exec and what can be read.
+/// `ioctl`: for a file, only close-on-exec and the number of readable bytes.
 pub fn ioctl(fd: i32, request: u64, argument: u64) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     let answer = || match request {

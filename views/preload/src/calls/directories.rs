@@ -10,9 +10,9 @@ use crate::description::{Description, What, errno};
 use crate::place::{self, Cwd};
 use crate::{kernel, table};
 
-/// Bytes of a record of `getdents64` before its name.
+/// Bytes of a `getdents64` record before its name.
 const HEAD: usize = 19;
-/// The same for `getdents`, whose kind stands in the last byte.
+/// The same for `getdents`, whose records hold the kind in the last byte.
 const OLD_HEAD: usize = 18;
 
 fn kind(kind: Kind) -> u8 {
@@ -34,7 +34,7 @@ pub fn getdents(fd: i32, buf: u64, len: u64, is_old: bool) -> Answer {
         let What::Directory(cursor) = &open.what else {
             return Err(if matches!(open.what, What::Path) { libc::EBADF } else { libc::ENOTDIR });
         };
-        // SAFETY: the program says that it is its own.
+        // SAFETY: the program declares the memory its own.
         let buf = unsafe { memory(buf, len as u32 as usize) }?;
         let mut cursor = cursor.lock();
         let cursor = begun(&mut cursor, &open)?;
@@ -43,7 +43,7 @@ pub fn getdents(fd: i32, buf: u64, len: u64, is_old: bool) -> Answer {
     read().into()
 }
 
-/// The cursor, which another program may have begun.
+/// The cursor, which a program before `exec` may have advanced.
 fn begun<'a>(cursor: &'a mut Option<DirCursor>, open: &Description) -> Result<&'a mut DirCursor> {
     if cursor.is_none() {
         *cursor = Some(place::system()?.read_dir(&place::checked_caller(), open.ino).map_err(errno)?);
@@ -72,7 +72,7 @@ fn entries(cursor: &mut DirCursor, position: &mut u64, buf: &mut [u8], is_old: b
     Ok(filled)
 }
 
-/// `lseek` on a directory: positions are those that `getdents` told.
+/// `lseek` on a directory: positions are those that `getdents` returned.
 pub fn seek(cursor: &Mutex<Option<DirCursor>>, open: &Description, to: i64, whence: i32) -> Result {
     let mut cursor = cursor.lock();
     open.with_offset(|position| {
@@ -84,7 +84,7 @@ pub fn seek(cursor: &Mutex<Option<DirCursor>>, open: &Description, to: i64, when
         *position = u64::try_from(to).map_err(|_| libc::EINVAL)?;
         if let Some(cursor) = cursor.as_mut() {
             if to == 0 {
-                // From the beginning means anew.
+                // The beginning means a fresh start.
                 cursor.seek(u64::MAX);
             }
             cursor.seek(*position);
@@ -149,7 +149,7 @@ pub fn fchdir(fd: i32) -> Answer {
 pub fn getcwd(buf: u64, len: u64) -> Answer {
     let Some(cwd) = place::cwd() else { return Answer::Kernel };
     let tell = || -> Maybe {
-        // Gone meanwhile: as the kernel has it.
+        // A removed directory gives the kernel's error.
         let there = place::system()?.attr(cwd.ino).map_err(|_| libc::ENOENT)?;
         if there.links == 0 {
             return Err(libc::ENOENT);
@@ -158,7 +158,7 @@ pub fn getcwd(buf: u64, len: u64) -> Answer {
         if (len as usize) < room {
             return Err(libc::ERANGE);
         }
-        // SAFETY: the program says that it is its own.
+        // SAFETY: the program declares the memory its own.
         let buf = unsafe { memory(buf, room) }?;
         buf[..room - 1].copy_from_slice(&cwd.path);
         buf[room - 1] = 0;

@@ -1,5 +1,5 @@
-//! Advisory locks: those of `cenote-posix`, which hold between all preloaded programs, mounts and others on this machine, and which the kernel keeps. So they
-//! end with their process, and know of deadlocks.
+//! Advisory locks: those of `cenote-posix`, which hold between all preloaded programs, mounts and others on this
+//! machine, and which the kernel keeps. So they end with their process, and deadlocks are detected.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,24 +9,26 @@ use super::{Answer, Result, put, value};
 use crate::description::{Description, errno};
 use crate::{inside, table};
 
-/// This process took locks of its own, which go when it closes any descriptor of what they are on.
+/// This process took POSIX locks of its own, which it loses when it closes any descriptor of the locked file.
 static HAS_OWN: AtomicBool = AtomicBool::new(false);
 
-/// The program before left such.
+/// The program before `exec` left such locks.
 pub fn note_own() {
     HAS_OWN.store(true, Ordering::Relaxed);
 }
 
-/// What is opened for the first lock of an open file keeps its number: to move it away from there would be to close it.
+/// Keeps the number of the descriptor that is opened for an open file's first lock: moving it would close it, and lose
+/// the locks.
 fn without_moving(file: &File) -> Option<inside::Staying> {
     let mut is_there = !HAS_OWN.load(Ordering::Relaxed);
     file.lock_descriptor(LockOwner::File, &mut |_| is_there = true);
     (!is_there).then(inside::Staying::begin)
 }
 
-/// A call that may wait in the kernel: signal handlers that run meanwhile are the program's, so nothing of ours is under way then.
+/// Runs a lock call that may wait in the kernel. Signal handlers that run meanwhile are the program's, so no operation
+/// of this library is in progress then.
 fn wait(lock: impl Fn(LockWait<'_>) -> posix::FsResult<()>, waits: bool) -> Result {
-    // Without waiting first: with this all is open that is needed.
+    // Without waiting first: that opens everything that is needed.
     match lock(LockWait::No) {
         Err(error) if error.errno == libc::EAGAIN && waits => {}
         done => return done.map(|()| 0).map_err(errno),
@@ -80,7 +82,7 @@ pub fn fcntl(open: &Description, command: i32, argument: u64) -> Answer {
     lock().into()
 }
 
-/// `F_GETLK`: what is in the way, or that nothing is.
+/// `F_GETLK`: returns the conflicting lock, or that there is none.
 fn tell(file: &File, owner: LockOwner, kind: LockKind, range: LockRange, (at, mut told): (u64, libc::flock)) -> Result {
     match file.lock_in_the_way(owner, kind, range).map_err(errno)? {
         None => told.l_type = libc::F_UNLCK as i16,
@@ -95,7 +97,7 @@ fn tell(file: &File, owner: LockOwner, kind: LockKind, range: LockRange, (at, mu
     Ok(0)
 }
 
-/// The bytes that a program means.
+/// The byte range of a lock request.
 fn range(open: &Description, asked: &libc::flock) -> Result<LockRange> {
     let from = match i32::from(asked.l_whence) {
         libc::SEEK_SET => 0,
@@ -104,13 +106,13 @@ fn range(open: &Description, asked: &libc::flock) -> Result<LockRange> {
         _ => return Err(libc::EINVAL),
     };
     let first = from.checked_add(asked.l_start).ok_or(libc::EOVERFLOW)?;
-    // A negative length is of the bytes before.
+    // A negative length means the bytes before.
     let first = if asked.l_len < 0 { first.checked_add(asked.l_len).ok_or(libc::EINVAL)? } else { first };
     let start = u64::try_from(first).map_err(|_| libc::EINVAL)?;
     Ok(LockRange { start, len: asked.l_len.unsigned_abs() })
 }
 
-/// A descriptor is about to be closed: the process's locks of ranges in that file go, as POSIX has it.
+/// Handles a descriptor that is about to be closed: releases the process's range locks in that file, as POSIX requires.
 pub fn closing(open: &Description) {
     // A child of `vfork` has its parent's memory, but none of its locks.
     if HAS_OWN.load(Ordering::Relaxed)

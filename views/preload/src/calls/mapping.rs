@@ -1,4 +1,4 @@
-//! Files in the program's memory.
+//! Mappings of the store's files in the program's memory.
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -11,43 +11,43 @@ use super::{Answer, Maybe, answer};
 use crate::description::{Description, errno};
 use crate::{kernel, table};
 
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 const PIECE: usize = 8 << 20;
 const PAGE: u64 = 4096;
 
-/// A shared mapping of a file's window. The description stays open for as long.
+/// A shared mapping of a file's window. It keeps the description open.
 struct Mapped {
     at: u64,
     end: u64,
     open: Arc<Description>,
-    /// Where it is noted.
+    /// Index in `PLACES`.
     place: usize,
 }
 
 impl Mapped {
-    /// Noted from here on. Who calls holds the lock.
+    /// Registers the range. The caller holds the lock.
     fn new(at: u64, end: u64, open: Arc<Description>) -> Self {
         Self { at, end, open, place: note(at, end) }
     }
 }
 
 static MAPPED: Mutex<Vec<Mapped>> = Mutex::new(Vec::new());
-/// How many there are, so that programs without any do not wait for one another.
+/// Number of mappings, so that programs without any do not wait for one another.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Where files of ours are mapped (from, to), to be looked at without the lock: `malloc` gives memory back while it
-/// holds its own. The last place has all that the others have no room for, as one range.
+/// Ranges (from, to) of mapped files, readable without the lock: `malloc` unmaps memory while it holds its own
+/// lock. The last entry is the hull of all ranges for which the others have no room.
 static PLACES: [(AtomicU64, AtomicU64); PLACES_MAX] = [const { (AtomicU64::new(0), AtomicU64::new(0)) }; PLACES_MAX];
 const PLACES_MAX: usize = 256;
 const HULL: usize = PLACES_MAX - 1;
 
-/// True if files of ours are mapped so that calls about memory have to be looked at.
+/// Returns true if files of the store are mapped, so that calls about memory must be examined.
 #[inline]
 fn any() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
 
-/// True if a file of ours may be mapped in that range.
+/// Returns true if a file of the store may be mapped in that range.
 #[inline]
 pub fn touches(at: u64, len: u64) -> bool {
     let end = at.saturating_add(pages(len));
@@ -58,13 +58,13 @@ pub fn touches(at: u64, len: u64) -> bool {
         })
 }
 
-/// True if `mmap` replaces what may be a mapping of ours.
+/// Returns true if `mmap` replaces a possible mapping of the store.
 #[inline]
 pub fn concerns(a: &[u64; 6]) -> bool {
     a[3] as i32 & libc::MAP_FIXED != 0 && touches(a[0], a[1])
 }
 
-/// Notes a range; its place. Who calls holds the lock.
+/// Registers a range; returns its index. The caller holds the lock.
 fn note(at: u64, end: u64) -> usize {
     let free = PLACES[..HULL].iter().position(|(_, to)| to.load(Ordering::Relaxed) == 0).unwrap_or(HULL);
     let (from, to) = &PLACES[free];
@@ -74,14 +74,14 @@ fn note(at: u64, end: u64) -> usize {
     free
 }
 
-/// The range at that place is not mapped any more.
+/// Frees the entry of a range that is no longer mapped.
 fn forget(place: usize) {
     if place != HULL {
         PLACES[place].1.store(0, Ordering::Release);
     }
 }
 
-/// Flags of `mmap` that mean something here, or nothing.
+/// Flags of `mmap` that are supported or have no effect.
 const KNOWN: i32 = libc::MAP_TYPE
     | libc::MAP_FIXED
     | libc::MAP_FIXED_NOREPLACE
@@ -100,7 +100,7 @@ const KNOWN: i32 = libc::MAP_TYPE
 pub fn mmap(a: &[u64; 6]) -> Answer {
     let [at, len, _, flags, fd, _] = *a;
     if concerns(a) {
-        take_out(at, len); // what was there is gone, or the call fails and it is closed late
+        take_out(at, len); // the old mapping is gone; if the call fails, it is only closed late
     }
     if flags as i32 & libc::MAP_ANONYMOUS != 0 {
         return Answer::Kernel;
@@ -133,14 +133,15 @@ fn map(open: &Arc<Description>, a: &[u64; 6]) -> Maybe {
         return Err(libc::EACCES);
     }
     match shared(open, file, a) {
-        // Nobody may have a window, or there is no room for one: what only reads gets what the file holds now.
+        // No window is permitted, or there is no room for one: a mapping that only reads gets a copy of the present
+        // content.
         Err(libc::EOPNOTSUPP | libc::EROFS | libc::ENOSPC) if !writes => copied(file, a),
         Err(libc::EOPNOTSUPP) => Err(libc::ENODEV),
         other => other,
     }
 }
 
-/// Maps the file's window, which all processes of this machine see.
+/// Maps the file's window, which all processes of this machine share.
 fn shared(open: &Arc<Description>, file: &posix::File, a: &[u64; 6]) -> Maybe {
     let [at, len, protection, flags, _, offset] = *a;
     if !file.flags().write && file.attr().map_err(errno)?.consistency == Consistency::Laminated {
@@ -153,7 +154,7 @@ fn shared(open: &Arc<Description>, file: &posix::File, a: &[u64; 6]) -> Maybe {
     Ok(Some(got))
 }
 
-/// Maps a copy of what the file holds now.
+/// Maps a copy of the file's present content.
 fn copied(file: &posix::File, a: &[u64; 6]) -> Maybe {
     let [at, len, protection, flags, _, offset] = *a;
     let flags = (flags as i32 & !libc::MAP_TYPE) | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -170,7 +171,7 @@ fn copied(file: &posix::File, a: &[u64; 6]) -> Maybe {
     }
 }
 
-/// `munmap`, as long as there are mappings.
+/// `munmap`, while there are mappings.
 pub fn munmap(a: &[u64; 6]) -> Answer {
     let result = kernel::simple(libc::SYS_munmap, &a[..2]);
     if result == 0 {
@@ -179,7 +180,7 @@ pub fn munmap(a: &[u64; 6]) -> Answer {
     Answer::Done(result)
 }
 
-/// `mremap`, as long as there are mappings.
+/// `mremap`, while there are mappings.
 pub fn mremap(a: &[u64; 6]) -> Answer {
     let [old, old_len, new_len, ..] = *a;
     let open = MAPPED.lock().iter().find(|one| (one.at..one.end).contains(&old)).map(|one| one.open.clone());
@@ -193,7 +194,7 @@ pub fn mremap(a: &[u64; 6]) -> Answer {
     Answer::Done(result)
 }
 
-/// `msync`, as long as there are mappings: what was stored is on media.
+/// `msync`, while there are mappings: makes stores durable.
 pub fn msync(a: &[u64; 6]) -> Answer {
     let [at, len, flags, ..] = *a;
     let result = kernel::simple(libc::SYS_msync, &a[..3]);
@@ -209,7 +210,7 @@ pub fn msync(a: &[u64; 6]) -> Answer {
     Answer::from(synced.map(|()| 0))
 }
 
-/// The process ends, or becomes another program: what was stored in mappings goes to the store.
+/// Stores mapped bytes in the store, because the process ends or executes another program.
 pub fn settle() {
     let opens: Vec<_> = MAPPED.lock().iter().map(|one| one.open.clone()).collect();
     for open in opens {
@@ -217,7 +218,7 @@ pub fn settle() {
     }
 }
 
-/// Bytes of whole pages.
+/// Rounds up to whole pages.
 fn pages(len: u64) -> u64 {
     len.checked_next_multiple_of(PAGE).unwrap_or(len)
 }
@@ -228,7 +229,7 @@ fn put_in(at: u64, end: u64, open: Arc<Description>) {
     COUNT.store(mapped.len(), Ordering::Relaxed);
 }
 
-/// That range is not mapped any more. Files that are open nowhere else are closed.
+/// Handles a range that is no longer mapped: closes files that are open nowhere else.
 fn take_out(at: u64, len: u64) {
     let end = at.saturating_add(pages(len));
     let mut gone = Vec::new();
@@ -248,7 +249,7 @@ fn take_out(at: u64, len: u64) {
         gone.push(one.open);
     }
     COUNT.store(mapped.len(), Ordering::Relaxed);
-    drop(mapped); // closing takes messages
+    drop(mapped); // closing sends messages
 }
 
 /// Reads the file into new memory.
@@ -256,7 +257,7 @@ fn fill(file: &posix::File, at: u64, len: u64, offset: u64) -> Result<i64, i32> 
     let mut done = 0;
     while done < len {
         let piece = PIECE.min((len - done) as usize);
-        // SAFETY: the kernel has just given this memory.
+        // SAFETY: the kernel has just returned this memory.
         let buf = unsafe { std::slice::from_raw_parts_mut((at + done) as *mut u8, piece) };
         let read = file.read_at(buf, offset + done).map_err(errno)?;
         if read == 0 {

@@ -1,4 +1,5 @@
-//! What calls of the program do where they are ours: arguments out of registers, a call of `cenote-posix`, the answer as the kernel would give it.
+//! The program's system calls on files of the store: arguments from registers, a call of `cenote-posix`, and the result
+//! in the kernel's form.
 
 pub mod attributes;
 pub mod bytes;
@@ -22,17 +23,18 @@ use crate::description::Description;
 use crate::paths::{self, To, Way};
 use crate::{kernel, probe};
 
-/// What becomes of a call.
+/// How a call continues.
 pub enum Answer {
-    /// The kernel carries it out, as it is.
+    /// The kernel carries it out unchanged.
     Kernel,
-    /// It was carried out; the result as the kernel gives it.
+    /// It was carried out, with this result in the kernel's form.
     Done(i64),
-    /// The kernel opens this in place of what was asked for, with these flags, when nothing of ours is under way any more: it may wait.
+    /// The kernel opens this path instead, with these flags, once no operation of this library is in progress: it may
+    /// wait.
     Open(CString, i32),
 }
 
-/// A result or the number of an error.
+/// A result, or an error number.
 pub type Result<T = i64> = std::result::Result<T, i32>;
 
 impl From<Result> for Answer {
@@ -41,10 +43,10 @@ impl From<Result> for Answer {
     }
 }
 
-/// A result of a call, or that it is the kernel's.
+/// A result of a call; `None` if the kernel is to carry it out.
 pub type Maybe = Result<Option<i64>>;
 
-/// As an answer.
+/// Converts a result into an answer.
 pub fn answer(result: Maybe) -> Answer {
     match result {
         Ok(None) => Answer::Kernel,
@@ -53,16 +55,16 @@ pub fn answer(result: Maybe) -> Answer {
     }
 }
 
-/// What a path or descriptor leads to.
+/// The target of a path or descriptor.
 #[expect(clippy::large_enum_variant, reason = "it lives for one call")]
 pub enum Target<'a> {
-    /// Something by name.
+    /// A target found by name.
     Spot(Spot<'static>, &'a [u8]),
-    /// What a descriptor leads to.
+    /// The target of a descriptor.
     Open(&'a Description),
 }
 
-/// Carries out `ours` on what a path leads to, or `other` on the path that it leads out to.
+/// Carries out `ours` on the target of a path, or `other` on the path outside the store that it leads to.
 pub fn on_path(
     dir: i32,
     path: u64,
@@ -91,7 +93,7 @@ pub fn outside(path: Vec<u8>, other: impl FnOnce(u64) -> i64) -> Result {
     kernel::checked(other(path.as_ptr() as u64))
 }
 
-/// The same for calls that take a descriptor in place of a path that is empty (`AT_EMPTY_PATH`) or none.
+/// Like [`on_path`], for calls that accept a descriptor with an empty path (`AT_EMPTY_PATH`) or none.
 pub fn on_path_or_descriptor(
     (dir, path, flags): (i32, u64, i32),
     ours: impl FnOnce(Target<'_>) -> Result,
@@ -109,15 +111,15 @@ pub fn on_path_or_descriptor(
     on_path(dir, path, follow(flags), ours, other)
 }
 
-/// What `AT_SYMLINK_NOFOLLOW` says.
+/// The meaning of `AT_SYMLINK_NOFOLLOW`.
 pub fn follow(flags: i32) -> Follow {
     if flags & libc::AT_SYMLINK_NOFOLLOW == 0 { Follow::Yes } else { Follow::No }
 }
 
-/// Memory of the program's that is written to; `EFAULT` where there is none.
+/// Memory of the program for writing; `EFAULT` if it is not accessible.
 ///
 /// # Safety
-/// The program says that `len` bytes there are its own, and that nobody else looks at them.
+/// The program declares that `len` bytes there are its own, and that nobody else reads them.
 pub unsafe fn memory<'a>(at: u64, len: usize) -> Result<&'a mut [u8]> {
     if len == 0 {
         return Ok(&mut []);
@@ -127,10 +129,10 @@ pub unsafe fn memory<'a>(at: u64, len: usize) -> Result<&'a mut [u8]> {
     Ok(unsafe { std::slice::from_raw_parts_mut(at as *mut u8, len) })
 }
 
-/// Memory of the program's that is read; `EFAULT` where there is none.
+/// Memory of the program for reading; `EFAULT` if it is not accessible.
 ///
 /// # Safety
-/// The program says that `len` bytes there are its own, and that nobody writes to them meanwhile.
+/// The program declares that `len` bytes there are its own, and that nobody writes to them meanwhile.
 pub unsafe fn input<'a>(at: u64, len: usize) -> Result<&'a [u8]> {
     if len == 0 {
         return Ok(&[]);
@@ -140,17 +142,17 @@ pub unsafe fn input<'a>(at: u64, len: usize) -> Result<&'a [u8]> {
     Ok(unsafe { std::slice::from_raw_parts(at as *const u8, len) })
 }
 
-/// A value of the program's; `EFAULT` where none can be.
+/// Reads a value from the program's memory; `EFAULT` if it is not accessible.
 pub fn value<T: Copy>(at: u64) -> Result<T> {
     probe::readable_range(at, size_of::<T>())?;
-    // SAFETY: the program says that there is one.
+    // SAFETY: the program declares that there is a value.
     Ok(unsafe { (at as *const T).read_unaligned() })
 }
 
-/// Gives the program a value.
+/// Writes a value to the program's memory.
 pub fn put<T: Copy>(at: u64, value: T) -> Result<()> {
     probe::writable_range(at, size_of::<T>())?;
-    // SAFETY: the program says that there is room.
+    // SAFETY: the program declares that there is room.
     unsafe { (at as *mut T).write_unaligned(value) };
     Ok(())
 }

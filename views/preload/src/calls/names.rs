@@ -1,4 +1,4 @@
-//! Calls that make, take away and change names.
+//! Calls that create, remove and change names.
 
 use posix::{Caller, FileSystem, Follow, Ino, Kind, Make, Over, Rename};
 
@@ -11,11 +11,12 @@ use crate::{kernel, place, probe, table};
 struct Entry {
     dir: Ino,
     name: Vec<u8>,
-    /// It is written with a slash at the end: what it leads to is a directory.
+    /// The path ends in a slash, so the name must be a directory.
     is_directory: bool,
 }
 
-/// Carries out `ours` on the directory and name that a path means, or `other` on the path that it leads out to.
+/// Carries out `ours` on the directory and name of a path, or `other` on the path outside the store that it
+/// leads to.
 fn on_entry(
     dir: i32,
     path: u64,
@@ -57,7 +58,7 @@ fn make(system: &FileSystem, caller: &Caller, at: &Entry, what: &Make) -> Result
     system.make(caller, at.dir, &at.name, what).map_err(errno).map(|_| 0)
 }
 
-/// `mknodat`. Sockets and devices are names only, since the kernel gives them no meaning there.
+/// `mknodat`. Sockets and devices are only names, since the kernel gives them no meaning here.
 pub fn mknod(dir: i32, path: u64, mode: u32, device: u64) -> Answer {
     let make = |system: &FileSystem, caller: &Caller, at: &Entry| {
         let kind = match mode & libc::S_IFMT {
@@ -117,7 +118,7 @@ pub fn unlink(dir: i32, path: u64, flags: i32) -> Answer {
     answer(on_entry(dir, path, unlink, |path| kernel::simple(libc::SYS_unlinkat, &[HERE, path, flags as u64])))
 }
 
-/// Both ends of a call with two paths.
+/// One end of a call with two paths.
 enum End {
     Ours(Entry),
     Kernel(i32, u64),
@@ -136,7 +137,7 @@ impl End {
             To::Other(path) => Self::Outside(std::ffi::CString::new(path).map_err(|_| libc::EINVAL)?),
         })
     }
-    /// As arguments of the kernel.
+    /// The directory and path, as arguments for the kernel.
     fn arguments(&self) -> Option<(u64, u64)> {
         match self {
             Self::Ours(_) => None,
@@ -208,7 +209,7 @@ pub fn link(from: (i32, u64), to: (i32, u64), flags: i32) -> Answer {
         let follow = if flags & libc::AT_SYMLINK_FOLLOW == 0 { Follow::No } else { Follow::Yes };
         let ino = match source {
             Way::Kernel => {
-                // What is wrong with it by itself goes first.
+                // Errors of the path itself come first.
                 kernel::simple_or(libc::SYS_faccessat, &[from.0 as u64, from.1, libc::F_OK as u64])?;
                 return Err(libc::EXDEV);
             }
@@ -241,7 +242,7 @@ pub fn readlink(dir: i32, path: u64, buf: u64, len: i64) -> Answer {
     }
     let tell = |text: &[u8]| {
         let len = text.len().min(len as usize);
-        // SAFETY: the program says that it is its own.
+        // SAFETY: the program declares the memory its own.
         unsafe { memory(buf, len) }?.copy_from_slice(&text[..len]);
         Ok(len as i64)
     };

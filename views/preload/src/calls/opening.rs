@@ -12,12 +12,12 @@ use crate::description::{Description, What, errno, open_flags};
 use crate::paths::{self, Ours, To, Way};
 use crate::{kernel, place, table};
 
-/// Links that are followed at the end of a path.
+/// Upper bound of the links followed at the end of a path.
 const LINKS_MAX: u32 = 40;
 
-/// Bytes of `struct open_how`, as it was first.
+/// Bytes of the first version of `struct open_how`.
 const HOW_BYTES: u64 = 24;
-/// Flags of `open` that there are.
+/// Known flags of `open`.
 const OPEN_FLAGS: u64 = (libc::O_ACCMODE
     | libc::O_CREAT
     | libc::O_EXCL
@@ -35,9 +35,9 @@ const OPEN_FLAGS: u64 = (libc::O_ACCMODE
     | libc::O_CLOEXEC
     | libc::O_PATH
     | libc::O_TMPFILE) as u64;
-/// `O_LARGEFILE` of the kernel, which is 0 in the C library.
+/// `O_LARGEFILE` of the kernel; the C library defines it as 0.
 const LARGE_FILE: i32 = 0o100_000;
-/// What ways can be restricted by.
+/// Known flags of `resolve`.
 const RESOLVE: u64 = 0x3f;
 
 /// `openat`.
@@ -48,7 +48,7 @@ pub fn openat(dir: i32, path: u64, flags: i32, mode: u32) -> Answer {
     }
 }
 
-/// A pipe with a name is opened by the kernel, and is its own from then on. `ENXIO` of what is no pipe.
+/// Lets the kernel open a named pipe, which is the kernel's from then on. `ENXIO` if it is not a pipe.
 fn pipe(dir: i32, path: u64, flags: i32) -> Result<Answer> {
     let Way::Ours(mut at) = paths::way(dir, path)? else { return Err(libc::ENXIO) };
     let follow = if flags & libc::O_NOFOLLOW == 0 { Follow::Yes } else { Follow::No };
@@ -63,7 +63,7 @@ pub fn openat2(dir: i32, path: u64, how: u64, size: u64) -> Answer {
     answer((|| {
         let known = if size < HOW_BYTES { None } else { super::value::<[u64; 3]>(how).ok() };
         let resolve = known.map_or(0, |how| how[2]);
-        // To whom the directory where a path begins is the root, slashes at its beginning say nothing.
+        // With the starting directory as the root, slashes at the beginning of a path mean nothing.
         let begins = if resolve & libc::RESOLVE_IN_ROOT == 0 { path } else { behind_slashes(path)? };
         let way = paths::way(dir, begins)?;
         if matches!(way, Way::Kernel) {
@@ -73,7 +73,7 @@ pub fn openat2(dir: i32, path: u64, how: u64, size: u64) -> Answer {
             return Err(libc::EINVAL);
         }
         let [flags, mode, _] = super::value::<[u64; 3]>(how)?;
-        // SAFETY: the program says that it is its own.
+        // SAFETY: the program declares the memory its own.
         let more = unsafe { super::input(how + HOW_BYTES, (size - HOW_BYTES).min(4096) as usize) }?;
         if more.iter().any(|byte| *byte != 0) {
             return Err(libc::E2BIG);
@@ -88,7 +88,7 @@ pub fn openat2(dir: i32, path: u64, how: u64, size: u64) -> Answer {
         }
         match (way, resolve) {
             (_, 0) => open(dir, path, flags as i32, mode as u32),
-            // What is known without asking is not told apart.
+            // This library does not know which names are cached.
             (_, resolve) if resolve & libc::RESOLVE_CACHED != 0 => Err(libc::EAGAIN),
             (Way::Ours(at), resolve) => {
                 let is_absolute = begins == path && paths::text(path)?.first() == Some(&b'/');
@@ -97,20 +97,20 @@ pub fn openat2(dir: i32, path: u64, how: u64, size: u64) -> Answer {
                 }
                 open_within(at, flags as i32, mode as u32, (how, size), resolve)
             }
-            // `/dev/fd/N` is a link of another kind.
+            // `/dev/fd/N` is a magic link.
             _ => Err(libc::ELOOP),
         }
     })())
 }
 
-/// Where a path goes on behind the slashes that it begins with.
+/// Address of the path behind its leading slashes.
 fn behind_slashes(path: u64) -> Result<u64> {
     let slashes = paths::text(path)?.iter().take_while(|byte| **byte == b'/').count() as u64;
     let is_all = paths::text(path + slashes)?.is_empty() && slashes > 0;
     Ok(if is_all { c".".as_ptr() as u64 } else { path + slashes })
 }
 
-/// Opens what a path leads to within bounds.
+/// Opens the target of a path within the bounds of `resolve`.
 fn open_within(mut at: Ours, flags: i32, mode: u32, (how, size): (u64, u64), resolve: u64) -> Maybe {
     let has = |flag: u64| resolve & flag != 0;
     let bounds = Bounds {
@@ -125,7 +125,7 @@ fn open_within(mut at: Ours, flags: i32, mode: u32, (how, size): (u64, u64), res
         To::Other(path) => {
             outside(path, |path| kernel::simple(libc::SYS_openat2, &[libc::AT_FDCWD as u64, path, how, size])).map(Some)
         }
-        // No link is left that is to be followed.
+        // No link is left to follow.
         To::Ours(()) => open_at(at, (flags, libc::O_NOFOLLOW), mode),
     }
 }
@@ -138,7 +138,7 @@ fn open(dir: i32, path: u64, flags: i32, mode: u32) -> Maybe {
     }
 }
 
-/// `more`: flags that count now, and are not told later.
+/// `more`: flags that apply now, and that `F_GETFL` does not report later.
 fn open_at(mut at: Ours, (flags, more): (i32, i32), mode: u32) -> Maybe {
     let other = |path: Vec<u8>| {
         outside(path, |path| {
@@ -159,7 +159,7 @@ fn open_at(mut at: Ours, (flags, more): (i32, i32), mode: u32) -> Maybe {
     }
 }
 
-/// What a path leads to, opened, and whether this made it. `at.trail` is its path then.
+/// Opens the target of a path; also returns whether this created it. Afterwards `at.trail` is its path.
 fn find(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino, bool)>> {
     let wants_directory = flags & libc::O_DIRECTORY != 0;
     if flags & libc::O_TMPFILE == libc::O_TMPFILE {
@@ -251,7 +251,7 @@ fn unnamed(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino, bool)>
     Ok(To::Ours((What::File(file.into()), ino, false)))
 }
 
-/// Opens anew what a descriptor leads to (`/dev/fd/N`).
+/// Reopens the target of a descriptor (`/dev/fd/N`).
 fn again(open: &Description, flags: i32) -> Result {
     let (system, caller) = (place::system()?, place::caller());
     let what = match &open.what {

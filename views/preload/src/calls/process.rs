@@ -1,4 +1,4 @@
-//! Starting another program in this process, and ending it.
+//! Executing another program in this process, and ending it.
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -13,10 +13,10 @@ use crate::handoff::{self, Handoff};
 use crate::paths::{self, To, Way};
 use crate::{inside, kernel, place, start, table};
 
-/// Scripts that are the interpreters of scripts, at most (as the kernel has it).
+/// Upper bound of nested script interpreters (as in the kernel).
 const SCRIPTS_MAX: u32 = 4;
 
-/// What is made for a program that is to be started. After `vfork` it lies in the parent's memory and outlives the child.
+/// Memory prepared for a program to be executed. After `vfork` it lies in the parent's memory and outlives the child.
 #[derive(Default)]
 struct Pending {
     strings: Vec<CString>,
@@ -31,15 +31,16 @@ thread_local! {
 fn discard() {
     let old = PENDING.replace(std::ptr::null_mut());
     if !old.is_null() {
-        // SAFETY: it was made from a box by this thread, or by its child, which is another program now.
+        // SAFETY: created from a box by this thread, or by its child, which has executed another program since.
         drop(unsafe { Box::from_raw(old) });
     }
 }
 
-/// The strings of a list that ends in NULL.
-/// Bytes of an argument or variable, at most (the kernel: 32 pages; it says so itself).
+/// Upper bound of the bytes in an argument or variable (the kernel's own bound is 32 pages, and it reports that
+/// itself).
 const STRING_MAX: usize = 1 << 30;
 
+/// The strings of a list that ends in NULL.
 fn list(at: u64) -> Result<Vec<u64>> {
     let mut all = Vec::new();
     if at == 0 {
@@ -61,7 +62,8 @@ fn add(pending: &mut Pending, text: Vec<u8>) -> Result<u64> {
     Ok(at)
 }
 
-/// The environment of the next program: this library and its variables, also if the program would start it without.
+/// The environment of the next program: adds this library and its variables, even if the program would be executed
+/// without.
 fn environment(pending: &mut Pending, given: u64, handoff: Option<&Handoff>) -> Result<()> {
     let mut all = Vec::new();
     let (mut has_library, mut known) = (false, Vec::new());
@@ -95,7 +97,7 @@ fn environment(pending: &mut Pending, given: u64, handoff: Option<&Handoff>) -> 
     Ok(())
 }
 
-/// `LD_PRELOAD` with this library in it, or without it if the program is one of our own.
+/// `LD_PRELOAD` with this library in it; without it if this library's own code executes the program.
 fn preload(pending: &mut Pending, value: &[u8], given: u64) -> Result<u64> {
     let library = start::library();
     let parts = value.split(|byte| matches!(byte, b':' | b' ')).filter(|part| !part.is_empty());
@@ -112,17 +114,17 @@ fn preload(pending: &mut Pending, value: &[u8], given: u64) -> Result<u64> {
     add(pending, [b"LD_PRELOAD=", &all.join(&b':')[..]].concat())
 }
 
-/// What is to be started.
+/// The program file to execute.
 enum File {
-    /// The kernel's, by path.
+    /// A file of the kernel, by path.
     Path(u64),
-    /// The kernel's, by descriptor or by a path that is relative to one.
+    /// A file of the kernel, by descriptor or by a path relative to one.
     At(i32, u64, i32),
-    /// Bytes from the store, in a file in memory.
+    /// Bytes from the store, in a memory file.
     Memory(i32),
 }
 
-/// Puts a program from the store into a file in memory; also what it is.
+/// Copies a program from the store to a memory file; also returns its kind.
 fn load(target: &Target<'_>) -> Result<(i32, Program)> {
     let (system, caller) = (place::system()?, place::caller());
     let ino = target.ino();
@@ -152,7 +154,7 @@ fn load(target: &Target<'_>) -> Result<(i32, Program)> {
     Ok((fd, elf::look(&head)))
 }
 
-/// What the kernel would start by that path.
+/// Inspects the program that the kernel would execute for that path.
 fn look(dir: i32, path: u64, flags: i32) -> Program {
     let fd = if flags & libc::AT_EMPTY_PATH == 0 {
         let read = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
@@ -182,7 +184,7 @@ fn look(dir: i32, path: u64, flags: i32) -> Program {
     }
 }
 
-/// Says, once, that a program will not see the store.
+/// Reports, once, that a program will not see the store.
 fn warn(path: &[u8], program: &Program) {
     static SAID: AtomicBool = AtomicBool::new(false);
     let Program::Beyond(why) = program else { return };
@@ -213,7 +215,8 @@ fn start_program(dir: i32, path: u64, flags: i32, arguments: u64, given: u64) ->
             File::Memory(fd) => warn_of(*fd, path, libc::AT_EMPTY_PATH, &name, 0),
         }
     }
-    // A program that our own code starts (the daemon) waits for nothing: it may be what calls in this process wait for.
+    // A program started by this library's own code (the daemon) waits for nothing: calls in this process may wait for
+    // it.
     if let Some(system) = place::known_system().filter(|_| !inside::was_inside()) {
         drop(system.before_fork());
         for (_, open) in table::all() {
@@ -237,7 +240,7 @@ fn start_program(dir: i32, path: u64, flags: i32, arguments: u64, given: u64) ->
             result
         }
     });
-    // It did not start: all is as it was.
+    // The program was not executed: restore the state.
     discard();
     drop(handoff);
     kernel::checked(result)
@@ -254,7 +257,7 @@ fn warn_of(dir: i32, path: u64, flags: i32, name: &[u8], depth: u32) {
     }
 }
 
-/// What is to be started, if it lies in the store.
+/// The program to execute, if it is in the store.
 fn ours(dir: i32, path: u64, flags: i32) -> Result<Option<Way>> {
     if flags & libc::AT_EMPTY_PATH != 0 && paths::text(path)?.is_empty() {
         return Ok(table::get(dir).map(|open| Way::Descriptor(std::sync::Arc::clone(&open))));
@@ -265,7 +268,7 @@ fn ours(dir: i32, path: u64, flags: i32) -> Result<Option<Way>> {
     })
 }
 
-/// Makes a program of the store, or the interpreter that it names, one that the kernel can start.
+/// Prepares a program of the store, or the interpreter that it names, for execution by the kernel.
 fn from_store(way: Way, pending: &mut Pending, name: &mut Vec<u8>, depth: u32) -> Result<File> {
     if depth > SCRIPTS_MAX {
         return Err(libc::ELOOP);
@@ -282,7 +285,7 @@ fn from_store(way: Way, pending: &mut Pending, name: &mut Vec<u8>, depth: u32) -
                 return add(pending, path).map(File::Path);
             }
             To::Ours(spot) => {
-                // A script is told the path that it was started by.
+                // A script gets the path that it was executed by.
                 if name.is_empty() || depth > 0 {
                     *name = at.trail().to_vec();
                 }
@@ -306,7 +309,7 @@ fn from_store(way: Way, pending: &mut Pending, name: &mut Vec<u8>, depth: u32) -
     }
 }
 
-/// The process ends: what only it knows goes to the store.
+/// Handles the end of the process: stores what only the process has.
 pub fn end() -> Answer {
     if let Some(system) = place::known_system() {
         for (_, open) in table::all() {

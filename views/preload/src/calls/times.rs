@@ -1,4 +1,5 @@
-//! The five ways to set times.
+//! The five calls that set
+//! times.
 
 use posix::{SetAttr, SetTime, Time};
 

@@ -1,4 +1,5 @@
-//! Extended attributes, each by path, by path without following a link, and by descriptor.
+//! Extended attributes: each call by path, by path without following a link, and by
+//! descriptor.
 
 use posix::{Follow, Ino, SetXattr};
 
@@ -7,10 +8,10 @@ use crate::description::{What, errno};
 use crate::paths;
 use crate::{kernel, place, table};
 
-/// Bytes of an attribute, at most (as the kernel has it).
+/// Upper bound of an attribute's bytes (as in the kernel).
 const VALUE_MAX: u64 = 64 << 10;
 
-/// Of what.
+/// The target of a call.
 #[derive(Clone, Copy)]
 pub enum Of {
     /// A path.
@@ -34,18 +35,18 @@ fn give(value: &[u8], buf: u64, len: u64) -> Result {
         if value.len() as u64 > len {
             return Err(libc::ERANGE);
         }
-        // SAFETY: the program says that it is its own.
+        // SAFETY: the program declares the memory its own.
         unsafe { memory(buf, value.len()) }?.copy_from_slice(value);
     }
     Ok(value.len() as i64)
 }
 
-/// The number of a call for paths that lead out: the plain one or the one for links.
+/// Number of the system call for paths outside: the plain one, or the one for links.
 fn number(of: Of, plain: i64, link: i64) -> i64 {
     if matches!(of, Of::Path(_, Follow::No)) { link } else { plain }
 }
 
-/// `getxattr` and its like.
+/// `getxattr` and its variants.
 pub fn get(of: Of, name: u64, buf: u64, len: u64) -> Answer {
     let get = |ino| {
         let value = place::system()?.xattr(&place::caller(), ino, paths::text(name)?).map_err(errno)?;
@@ -55,7 +56,7 @@ pub fn get(of: Of, name: u64, buf: u64, len: u64) -> Answer {
     answer(on(of, get, |path| kernel::simple(number, &[path, name, buf, len])))
 }
 
-/// `setxattr` and its like.
+/// `setxattr` and its variants.
 pub fn set(of: Of, name: u64, buf: u64, len: u64, flags: i32) -> Answer {
     let set = |ino| {
         let how = match flags {
@@ -67,7 +68,7 @@ pub fn set(of: Of, name: u64, buf: u64, len: u64, flags: i32) -> Answer {
         if len > VALUE_MAX {
             return Err(libc::E2BIG);
         }
-        // SAFETY: the program says that it is its own.
+        // SAFETY: the program declares the memory its own.
         let value = unsafe { input(buf, len as usize) }?;
         place::system()?.set_xattr(&place::caller(), ino, paths::text(name)?, value, how).map_err(errno)?;
         Ok(0)
@@ -76,7 +77,7 @@ pub fn set(of: Of, name: u64, buf: u64, len: u64, flags: i32) -> Answer {
     answer(on(of, set, |path| kernel::simple(number, &[path, name, buf, len, flags as u64])))
 }
 
-/// `listxattr` and its like.
+/// `listxattr` and its variants.
 pub fn list(of: Of, buf: u64, len: u64) -> Answer {
     let list = |ino| {
         let names = place::system()?.xattrs(&place::caller(), ino).map_err(errno)?;
@@ -87,7 +88,7 @@ pub fn list(of: Of, buf: u64, len: u64) -> Answer {
     answer(on(of, list, |path| kernel::simple(number, &[path, buf, len])))
 }
 
-/// `removexattr` and its like.
+/// `removexattr` and its variants.
 pub fn remove(of: Of, name: u64) -> Answer {
     let remove =
         |ino| place::system()?.remove_xattr(&place::caller(), ino, paths::text(name)?).map_err(errno).map(|()| 0);
