@@ -1,9 +1,9 @@
 """Two processes write and then read 1 MiB pieces with h5py: `hdf5_pair.py shared FILE MIB` (one dataset of one file,
 each process its half) or `hdf5_pair.py own DIR MIB` (a file for each). Prints MiB/s of writing and of reading.
 
-Plain h5py: what the file is made of is decided by HDF5's own environment variables. Measured from the first process's
-begin to the last one's end. Nobody flushes: when a write has returned, other processes see it and it survives this
-process, in both cases. All waiting is bounded: a process that fails or hangs is an error within PATIENCE_S."""
+Plain h5py: HDF5's own environment variables select what the file is made of. Measured from the first process's start to
+the last one's end. Nobody flushes: when a write has returned, other processes see it and it survives this process, in
+both cases. All waiting is bounded: a process that fails or hangs is an error within PATIENCE_S."""
 
 import multiprocessing
 import queue
@@ -41,7 +41,8 @@ def work(kind, path, pieces, rank, gate):
     data = numpy.full(PIECE, rank + 1, dtype="u1")
     found = numpy.zeros(PIECE, dtype="u1")
     times = {}
-    # Who writes one file together asks for it.
+    # Processes that write one file together must disable
+    # locking.
     with h5py.File(target(kind, path, rank), "r+", locking=False) as file:
         dataset = file["data"]
         gate.wait(PATIENCE_S)
@@ -63,7 +64,7 @@ def work(kind, path, pieces, rank, gate):
 
 
 def tell(answers, body, *arguments):
-    """Runs in a process of its own; its outcome goes to `answers`."""
+    """Runs `body` in a process of its own; puts its result into `answers`."""
     try:
         answers.put(body(*arguments))
     except BaseException:
@@ -71,7 +72,7 @@ def tell(answers, body, *arguments):
 
 
 def run(context, body, count, *arguments):
-    """The outcomes of `count` processes."""
+    """Returns the results of `count` processes."""
     gate, answers = context.Barrier(count), context.Queue()
     ranks = [
         context.Process(target=tell, args=(answers, body, *arguments, rank, gate), daemon=True) for rank in range(count)

@@ -1,10 +1,10 @@
-"""What a directory costs: creations, stats, removals, and bytes in pieces of 1 MiB and 4 KiB.
+"""The cost of operations in a directory: creations, stats, removals, and transfers in pieces of 1 MiB and 4 KiB.
 
     python3 benches/mount.py /mnt/runs /dev/shm /other/fuse/mount
 
-Directories take turns, three times (`--repeats`); the median of each is printed as a row of a table, and below it each
-row as a part of the first (`--over`: of another). `--processes` work at the same time, each in a directory and a file
-of its own; what is printed is what all of them did in a second.
+Directories take turns, three times (`--repeats`). The median of each is a row of a table; below it each row is printed
+as a part of the first (`--over`: of another). `--processes` work at the same time, each in its own directory and file;
+the figures are the sums of all processes per second.
 """
 
 import argparse
@@ -28,7 +28,7 @@ Step = tuple[str, float, Callable[[], object]]
 
 
 def names(at: Path) -> Iterator[Step]:
-    """Thousand files a second."""
+    """Thousand files per second."""
     files = [os.fspath(at / f"file-{number:06}") for number in range(FILES)]
 
     def create() -> None:
@@ -38,12 +38,12 @@ def names(at: Path) -> Iterator[Step]:
     yield "create k/s", FILES / 1000, create
     yield "stat k/s", FILES / 1000, lambda: [os.lstat(file) for file in files]
     yield "list k/s", FILES / 1000, lambda: [entry.stat() for entry in os.scandir(at)]
-    # Path.unlink would cost a good part of the call.
+    # Path.unlink would add much to the call's cost.
     yield "remove k/s", FILES / 1000, lambda: [os.remove(file) for file in files]  # noqa: PTH107
 
 
 def transfers(at: Path, seed: int) -> Iterator[Step]:
-    """MiB a second."""
+    """MiB per second."""
     fd = os.open(at / "big", os.O_CREAT | os.O_RDWR)
     block = os.urandom(MIB)
     places = list(range(0, BYTES, PAGE))
@@ -62,7 +62,7 @@ def transfers(at: Path, seed: int) -> Iterator[Step]:
 def work(
     base: Path, seed: int, number: int, barrier: Barrier, times: "multiprocessing.Queue[dict[str, float]]"
 ) -> None:
-    """One process: each step is begun by all at once, and takes until the last has done it."""
+    """Runs one process: all processes begin each step at once, and a step lasts until the last has done it."""
     at = base / f"process-{number}"
     at.mkdir()
     took = {}

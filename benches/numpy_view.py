@@ -1,8 +1,8 @@
-"""How long NumPy takes to have an array of the memory tier: `numpy_view.py [MIB]`, 1,024 if not said.
+"""The time that NumPy takes to get an array from the memory tier: `numpy_view.py [MIB]`, 1,024 by default.
 
-By reference (`object.view`, `file.view`: no byte is moved), beside a copy of the same bytes (`object.read`). Prints
-milliseconds, the median of some, with the least and the most; the first look is told apart, since it asks the engine
-where the bytes are."""
+By reference (`object.view`, `file.view`: no byte is copied), beside a copy of the same bytes (`object.read`). Prints
+milliseconds: the median of some rounds, with minimum and maximum. The first view is reported separately, since it asks
+the engine where the bytes are."""
 
 import statistics
 import sys
@@ -18,7 +18,7 @@ PIECE = 64 << 20
 
 
 def took(act: object, rounds: int) -> list[float]:
-    """Milliseconds of each round."""
+    """Returns milliseconds of each round."""
     times = []
     for _ in range(rounds):
         begin = time.perf_counter()

@@ -1,1 +1,1 @@
-"""What it costs a program to be watched by `cenote advise`."""
+"""The overhead of `cenote advise` on watched programs."""

@@ -1,10 +1,9 @@
 """Programs with and without `cenote advise`, in turns: `python -m benches.advise.run [--pairs N] [--only NAME,NAME]`.
 
-Each line is one program: what it took alone and watched (medians), the ratio, its spread, and whether the bar is met.
-Loops call the tracer's function and the C library's own in turns, 2,001 batches of each in one process: on a machine
-with other users no two processes can be compared so finely. Of whole programs processor time is compared, theirs and
-the kernel's for them, with their children. Everything is in the kernel's memory, where watching costs most beside what
-is watched.
+Each line is one program: its time alone and watched (medians), the ratio, its spread, and whether the bar is met. Loops
+call the tracer's function and the C library's own in turns, 2,001 batches of each in one process: on a machine with
+other users, measurements in two processes cannot be compared so finely. For whole programs the figure is processor
+time, in user and kernel mode, including children. All files are in memory, where the relative overhead is largest.
 """
 
 import argparse
@@ -129,7 +128,7 @@ for turn in range(2):
 
 
 def programs(work: Path) -> dict[str, tuple[list[str], bool]]:
-    """Command lines by name, and whether they measure themselves."""
+    """Returns command lines by name, and whether each program measures itself."""
     (work / "loop.c").write_text(LOOP_C)
     subprocess.run(["cc", "-O2", "-o", work / "loop", work / "loop.c", "-ldl"], check=True)
     loop, data = str(work / "loop"), str(work / "blocks")
@@ -152,7 +151,7 @@ def programs(work: Path) -> dict[str, tuple[list[str], bool]]:
 
 
 def run(command: list[str], work: Path, watched: Path | None) -> str:
-    """What a program prints, watched or not."""
+    """Returns a program's output, watched or not."""
     if watched:
         command = [str(watched), "advise", "--output", "/dev/null", "--", *command]
     environment = os.environ | {"XDG_DATA_HOME": str(work / "data"), "CENOTE_STORE": str(work / "store")}
@@ -163,14 +162,14 @@ def run(command: list[str], work: Path, watched: Path | None) -> str:
 
 
 def loop_seconds(command: list[str], work: Path, cenote: Path, times: int) -> tuple[list[float], list[float]]:
-    """Seconds of an operation without and with the tracer, of each of several processes."""
+    """Returns seconds per operation without and with the tracer, from several processes."""
     lines = [run(command, work, cenote).split() for _ in range(times)]
     return [float(line[0]) for line in lines], [float(line[1]) for line in lines]
 
 
 def program_seconds(command: list[str], work: Path, cenote: Path, pairs: int) -> tuple[list[float], list[float]]:
-    """Seconds of processor time of a program alone and watched, in turns. It is timed by a small one that is watched
-    with it: what the command itself takes is not the program's."""
+    """Returns processor seconds of a program alone and watched, in turns. A small program that is watched with it
+    measures the time, to exclude the command's own time."""
     timed = [sys.executable, "-c", CLOCK, *command]
     alone, watched = [], []
     run(timed, work, cenote)

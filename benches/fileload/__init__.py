@@ -1,1 +1,1 @@
-"""What parallel programs do to files (`load.c`), in several places in one run."""
+"""File access patterns of parallel programs (`load.c`), in several places in one run."""

@@ -1,12 +1,12 @@
 /*
- * What parallel programs do to files, as IOR and mdtest do it, by plain calls: any directory will do, a mount's or a
+ * File access patterns of parallel programs, like those of IOR and mdtest, by plain calls: in any directory, a mount's or a
  * preloaded one's.
  *
- *     load DIR PROCESSES MIB FILES [NAME...]      one line "NAME FIGURE UNIT" for each that is measured
+ *     load DIR PROCESSES MIB FILES [NAME...]      one line "NAME FIGURE UNIT" for each measurement
  *
  * MIB: bytes of each process; FILES: files of each process. Processes are forked before anything is opened, and wait for each
- * other before and after each phase; a phase lasts from the first that begins to the last that is done. What one process wrote,
- * its neighbour reads, and compares. Files are made anew for each.
+ * other before and after each phase; a phase lasts from the first start to the last end. Each process reads and compares what
+ * its neighbour wrote. Files are created anew for each measurement.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -57,7 +57,7 @@ static void begin(void)
     together->begin[rank] = now_s();
 }
 
-/* Ends a phase; rank 0 says how much was done in a second. */
+/* Ends a phase; rank 0 prints the rate per second. */
 static void end(const char *name, const char *phase, double amount, const char *unit)
 {
     together->end[rank] = now_s();
@@ -101,7 +101,7 @@ static void check(const char *buffer, long size, long at, int owner)
     }
 }
 
-/* Where the n-th transfer of a rank is: in its own file, or in turns with the others' in a shared one. */
+/* Offset of a rank's n-th transfer: in its own file, or interleaved with the other ranks' in a shared one. */
 static long place_of(long n, long size, int is_shared, int whose)
 {
     return is_shared ? (n * ranks + whose) * size : n * size;
@@ -117,7 +117,7 @@ static void bytes(const char *name, long size, int is_shared)
     int neighbour = (rank + 1) % ranks;
     snprintf(path, sizeof path, "%s/%s.%d", dir, name, is_shared ? 0 : rank);
     for (int pass = 0; pass < 2; pass++) {
-        /* The first pass writes new files, the second over what is there. */
+        /* The first pass writes new files, the second overwrites them. */
         begin();
         int fd = open(path, O_CREAT | O_WRONLY, 0644);
         if (fd < 0) fail(path);
@@ -150,7 +150,7 @@ static void bytes(const char *name, long size, int is_shared)
     free(buffer);
 }
 
-/* 4 KiB at random places of a file that is there. */
+/* 4 KiB at random offsets of an existing file. */
 static void pages(const char *name)
 {
     char path[PATH_BYTES], page[4096];
@@ -178,7 +178,7 @@ static void pages(const char *name)
     meet();
 }
 
-/* Random 8-byte loads through a mapping of a file that has been written. */
+/* Random 8-byte loads through a mapping of a written file. */
 static void loads(const char *name)
 {
     char path[PATH_BYTES];
@@ -219,7 +219,7 @@ static void loads(const char *name)
     meet();
 }
 
-/* Others know of a directory's names: where they do so at `fsync` only, and the figures are to be of names that others know. */
+/* Publishes a directory's names, where only `fsync` does so and the figures are to include that. */
 static void publish(const char *at)
 {
     if (getenv("LOAD_FSYNC_NAMES") == NULL) return;
@@ -228,7 +228,7 @@ static void publish(const char *at)
     close(fd);
 }
 
-/* As mdtest makes files, which does not say O_EXCL unless it is told to. */
+/* Creates files as mdtest does, which does not set O_EXCL by default. */
 static void names(const char *name, int is_shared, int with_bytes, int flags)
 {
     char at[PATH_BYTES - 64], path[PATH_BYTES];
@@ -319,7 +319,7 @@ int main(int count, char **words)
             exit(0);
         }
     }
-    /* Who fails leaves the others at a barrier: then they are ended. */
+    /* A failing process leaves the others at a barrier: then they are killed. */
     int failed = 0;
     for (int left = ranks; left > 0; left--) {
         int status = 0;

@@ -2,8 +2,8 @@
 
     make bench-files ARGS="--repeats 5 --only own_1m,shared_47008"
 
-Two processes (`--processes`), each with its own file or all with one; what one wrote its neighbour reads. Medians, and
-what part of tmpfs each is. `load.c` is the program that is measured: it runs by itself on any directory, too.
+Two processes (`--processes`), each with its own file or all with one; each reads what its neighbour wrote. Prints
+medians, and each as a part of tmpfs. The measured program is `load.c`, which also runs by itself on any directory.
 """
 
 import argparse
@@ -24,7 +24,7 @@ PATIENCE_S = 600
 
 
 def options() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--mib", type=int, default=128, help="of each process (%(default)s)")
@@ -45,14 +45,14 @@ def options() -> argparse.Namespace:
 
 
 def build() -> None:
-    """Compiles the program that is measured."""
+    """Compiles the measured program."""
     LOAD.parent.mkdir(exist_ok=True)
     if not LOAD.exists() or LOAD.stat().st_mtime < SOURCE.stat().st_mtime:
         subprocess.run(["cc", "-O2", "-pthread", "-o", LOAD, SOURCE], check=True)
 
 
 def measured(place: Place, args: argparse.Namespace) -> dict[str, tuple[float, str]]:
-    """One round in one place."""
+    """Runs one round in one place."""
     at = f"{place.dir}/load"
     words = [str(LOAD), at, str(args.processes), str(args.mib), str(args.files), *filter(None, args.only.split(","))]
     begin = [*place.prefix, "sh", "-c", 'mkdir -p "$1" && shift && exec "$@"', "sh", at, *words]
@@ -65,7 +65,7 @@ def measured(place: Place, args: argparse.Namespace) -> dict[str, tuple[float, s
 
 
 def by_preload(store: Store) -> Place | None:
-    """The same store through `cenote run`, if there is such a command."""
+    """Returns the same store through `cenote run`, if that command exists."""
     said = subprocess.run([command(), "run", "--help"], capture_output=True, text=True, check=False)
     if said.returncode != 0:
         return None
@@ -76,7 +76,7 @@ def by_preload(store: Store) -> Place | None:
 def main() -> int:
     """Measures, and prints a table."""
     args = options()
-    # Whoever stops it has everything taken down.
+    # A termination must clean everything up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     build()
     if args.consistency == "commit":
@@ -109,7 +109,7 @@ def main() -> int:
 
 
 def show(rounds: dict[str, list[dict[str, tuple[float, str]]]]) -> None:
-    """The table: figures, and beside those of others than tmpfs what part of tmpfs they are."""
+    """Prints the table: figures, and, except for tmpfs, each as a part of tmpfs."""
     first = next(iter(rounds))
     print("| what | unit | " + " | ".join(rounds) + " |")
     print("|---" * (2 + len(rounds)) + "|")

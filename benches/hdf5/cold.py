@@ -1,8 +1,8 @@
-"""The first open of an HDF5 file whose store nobody serves, by how many the store has: `python -m benches.hdf5.cold`.
+"""The first open of an HDF5 file in an unserved store, by the store's number of files: `python -m benches.hdf5.cold`.
 
-A store with a tier in memory and one in a file, all on tmpfs, has so many small files; its daemon is stopped, or
-killed. A new process opens one file with h5py and reads a dataset: milliseconds from `H5Fopen` to the data, the start
-of the daemon included, beside the same on a native file; median, least and most of the rounds.
+A store with a tier in memory and one in a file, all on tmpfs, holds a number of small files; its daemon is stopped, or
+killed. A new process opens one file with h5py and reads a dataset. Prints milliseconds from `H5Fopen` to the data,
+including the start of the daemon, beside the same for a native file: median, minimum and maximum of the rounds.
 """
 
 import argparse
@@ -31,7 +31,7 @@ for number in range(int(sys.argv[2]), int(sys.argv[3])):
 
 
 def run(side, code, *words):
-    """Runs a program; what it says."""
+    """Runs a program; returns its output."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("HDF5_", "CENOTE_"))}
     command = [sys.executable, "-c", code, *map(str, words)]
     environment |= side.environment
@@ -39,7 +39,7 @@ def run(side, code, *words):
 
 
 def opened_ms(side, command, how, rounds):
-    """Milliseconds of each first open, after the daemon was ended in this way."""
+    """Returns milliseconds of each first open, after the daemon was ended in this way."""
     found = []
     for _ in range(rounds):
         if how == "killed":

@@ -1,4 +1,4 @@
-"""Draws target/bench-hdf5.jsonl, if it has several numbers of ranks, as docs/hdf5-kernels.svg: a panel a figure."""
+"""Plots target/bench-hdf5.jsonl, if it has several numbers of ranks, as docs/hdf5-kernels.svg: a panel a figure."""
 
 import json
 import pathlib
@@ -25,7 +25,7 @@ NAMES = {
 
 
 def panels(rows):
-    """Rows by the figure that they belong to, in the order of `NAMES`, if there are several numbers of ranks."""
+    """Groups rows by figure, in the order of `NAMES`, if there are several numbers of ranks."""
     found = {name: [] for name in NAMES}
     for row in rows:
         name = row["kernel"] if row["figure"] == "boss" else row["figure"]
@@ -35,7 +35,7 @@ def panels(rows):
 
 
 def draw(rows, tier):
-    """The figure of one tier."""
+    """Plots one tier."""
     shown = panels([row for row in rows if row["tier"] == tier])
     figure, axes = plt.subplots(2, 4, figsize=(13, 5.6), squeeze=False, layout="constrained")
     for axis, (name, of) in zip(axes.flat, shown.items(), strict=False):

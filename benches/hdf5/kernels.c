@@ -1,16 +1,16 @@
-/* The I/O of three well-known parallel codes, and three questions to HDF5 itself: `kernels KERNEL FILE [SIZE] [--independent]`.
+/* The I/O of three well-known parallel codes, and three tests of HDF5 itself: `kernels KERNEL FILE [SIZE] [--independent]`.
  *
- * The program is one and the same for native HDF5 and for Cenote: which it uses is the environment's business. Rank 0 prints one
- * line: what was measured, figure, unit. All times are from the first rank's begin to the last one's end, with the file's opening
- * and closing where a program would have them. Every byte that is read is checked.
+ * The program is the same for native HDF5 and for Cenote: the environment selects one. Rank 0 prints one line: name, figure,
+ * unit. All times are from the first rank's start to the last one's end, including the opening and closing of the file where
+ * a program would have them. Samples of what is read are checked.
  *
  *   vpic      writing 8 one-dimensional variables, one shared file, SIZE MiB a rank and variable (VPIC-IO)
  *   bdcats    reading them, each rank its part (BD-CATS-IO)
  *   boss      SIZE small datasets picked from 64 files, written to one (H5Boss); --independent: a rank creates only its own
- *   rows      rows of 47,008 bytes of one dataset, by turns
- *   columns   columns of 4-byte elements of one dataset, by turns
+ *   rows      rows of 47,008 bytes of one dataset, in turns
+ *   columns   columns of 4-byte elements of one dataset, in turns
  *   visit     opening a file of SIZE objects and visiting all (one rank)
- *   overhead  reading the same 4 KiB of one dataset again and again (one rank)
+ *   overhead  reading the same 4 KiB of one dataset repeatedly (one rank)
  */
 #include <hdf5.h>
 #include <mpi.h>
@@ -66,7 +66,7 @@ static void vpic(const char *name, hsize_t mib) {
     }
     TRY(H5Fclose(file));
     say("vpic", (double)mib * VARIABLES * ranks / stop(began), "MiB/s");
-    /* The limit: the same bytes copied within memory by all ranks. */
+    /* The upper bound: the same bytes copied within memory by all ranks. */
     float *copy = malloc(mine * 4);
     memset(copy, 1, mine * 4);
     began = start();
@@ -98,7 +98,7 @@ static void boss(const char *name, int sets) {
     enum { MOST = 2048 };
     float *data = calloc(MOST, 4);
     char path[4096], set_name[32];
-    /* Not measured: the files to pick from. */
+    /* Not measured: creates the source files. */
     for (int s = rank; s < SOURCES; s += ranks) {
         snprintf(path, sizeof path, "%s.%d", name, s);
         hid_t file = ID(H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT));
@@ -112,7 +112,7 @@ static void boss(const char *name, int sets) {
         }
         TRY(H5Fclose(file));
     }
-    /* Picked: in memory before the clock starts, as only the writing is compared. */
+    /* Datasets are picked into memory before the clock starts, since only the writing is compared. */
     double creating = 0, began = start();
     hid_t file = create(name, together());
     for (int i = 0; i < sets; i++) {
@@ -145,7 +145,7 @@ static void boss(const char *name, int sets) {
     }
 }
 
-/* Each rank writes every ranks-th row (or column) of one dataset with a call of its own, then reads them. */
+/* Each rank writes every ranks-th row (or column) of one dataset with a separate call, then reads them. */
 static void strided(const char *name, const char *what, hsize_t rows, hsize_t columns, int by_column, hid_t type, size_t size) {
     hsize_t dims[2] = {rows, columns}, at[2] = {0, 0}, count[2] = {by_column ? rows : 1, by_column ? 1 : columns};
     hsize_t calls = by_column ? columns : rows, elements = count[0] * count[1];

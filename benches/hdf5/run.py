@@ -1,11 +1,11 @@
 """The kernels of `kernels.c`, on native HDF5 and on Cenote in turns: `make bench-hdf5`.
 
-Memory: native files on tmpfs beside a store with a memory tier alone, which keeps data as long as tmpfs does. Disk:
-native files on this machine's file system, which the kernel keeps in memory too, beside a store with a memory tier
-before a file tier, as `cenote init` makes them. File: the same native files beside a file tier alone, which is read and
-written past the kernel's memory. Medians of the pairs, their ratio, and the ratio's spread; a line of JSON each in
-target/bench-hdf5.jsonl, and a drawing of the curves (`curves.py`) if there are several numbers of ranks. Debian 13's
-HDF5 1.14.5 with Open MPI.
+Memory: native files on tmpfs beside a store with only a memory tier, which keeps data as long as tmpfs does. Disk:
+native files on this machine's file system, which the kernel also caches in memory, beside a store with a memory tier
+above a file tier, as `cenote init` creates them. File: the same native files beside a file tier alone, which bypasses
+the kernel's cache. Medians of the pairs, their ratio, and the ratio's spread; a line of JSON for each in
+target/bench-hdf5.jsonl, and a plot of the curves (`curves.py`) if there are several numbers of ranks. Debian 13's HDF5
+1.14.5 with Open MPI.
 """
 
 import argparse
@@ -28,7 +28,8 @@ OPENMPI = {
     "OMPI_MCA_btl": "self,sm",
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
-# Kernel, words after the file, ranks (0: as asked for), least ratio wanted by figure.
+# Kernel, arguments after the file, ranks (0: as requested), least wanted ratio of
+# each figure.
 KERNELS = [
     ("vpic", "32", 0, {"vpic": 2.0}),
     ("bdcats", "32", 0, {"bdcats": 1.5}),
@@ -39,20 +40,20 @@ KERNELS = [
     ("visit", "100000", 1, {"visit": 2.0}),
     ("overhead", "", 1, {}),
 ]
-# Better smaller.
+# Lower is better.
 TIMES = ("overhead",)
-# What the same program cannot do on native HDF5, and what it is compared with there.
+# Arguments that native HDF5 does not support, and those that it is compared with.
 NATIVE_WORDS = {"10240 --independent": "10240"}
 
 
 class Side:
-    """One of the two that are compared."""
+    """One of the compared sides."""
 
     def __init__(self, place, program, directory, environment):
         self.place, self.program, self.directory, self.environment = place, program, directory, environment
 
     def run(self, kernel, words, ranks):
-        """The figures of one run."""
+        """Returns the figures of one run."""
         environment = dict(OPENMPI) | self.environment
         if "--independent" in words:
             environment["CENOTE_HDF5_MPI"] = "independent"
@@ -68,7 +69,7 @@ class Side:
 
 
 def measure(sides, tier, ranks, options, out):
-    """All kernels with so many ranks; a row each."""
+    """Runs all kernels with this number of ranks; returns a row for each."""
     for kernel, words, own_ranks, wanted in KERNELS:
         label = kernel + ("-independent" if "--independent" in words else "")
         if options.only and label not in options.only:

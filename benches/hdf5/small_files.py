@@ -1,9 +1,9 @@
 """Many small HDF5 files by h5py, native and on a store in turns, all on tmpfs: `python -m benches.hdf5.small_files`.
 
-Each file has one dataset and two attributes; all are written by one process, then read by another, file by file, and
-what was read is compared. Processes have met the library and, on Cenote, the daemon before the clock begins. Figures
-are of a file: wall time, processor time of the program, and that of the daemon; medians of the rounds, and of the
-ratios the median, the least and the most.
+Each file has one dataset and two attributes. One process writes all files, then another reads them, file by file, and
+compares. Processes have loaded the library and, on Cenote, contacted the daemon before the clock starts. Figures are
+per file: wall time, processor time of the program, and that of the daemon; medians of the rounds, and of the ratios the
+median, the minimum and the maximum.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def work(what, directory, count):
 
 
 def daemon_of(store):
-    """The number of the store's daemon; none without one."""
+    """Returns the pid of the store's daemon; none without one."""
     for entry in pathlib.Path("/proc").iterdir():
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
@@ -70,20 +70,20 @@ def daemon_of(store):
 
 
 def cpu_s(pid):
-    """Processor time that a process has taken, in seconds."""
+    """Returns the processor time of a process, in seconds."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) * TICK_S
 
 
 class Side:
-    """One of the two that are compared."""
+    """One of the compared sides."""
 
     def __init__(self, directory, environment, store=None):
         self.directory, self.environment, self.store = directory, environment, store
         directory.mkdir()
 
     def run(self, what, count):
-        """One process; figures of a file in microseconds."""
+        """Runs one process; returns figures per file in microseconds."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("HDF5_", "CENOTE_"))}
         pid = self.store and daemon_of(self.store)
         before = cpu_s(pid) if pid else 0.0
@@ -108,7 +108,7 @@ class Side:
 
 
 def measure(sides, options):
-    """Pairs of rounds; a list of figures for each task and side."""
+    """Runs pairs of rounds; returns a list of figures for each task and side."""
     rows = {}
     for _ in range(options.rounds):
         for side in sides:
@@ -136,7 +136,7 @@ def tell(rows):
 
 @contextlib.contextmanager
 def two_sides(what, memory_only=False):
-    """Native files and a store with a tier in memory (and one in a file), both on tmpfs; with the store's command."""
+    """Yields native files and a store with a tier in memory (and one in a file), both on tmpfs, and its command."""
     place = pathlib.Path(tempfile.mkdtemp(prefix=f"cenote-{what}-", dir="/dev/shm"))
     store = place / "store"
     command = [str(PLUGIN / "cenote"), "--store", str(store)]

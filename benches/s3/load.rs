@@ -1,7 +1,8 @@
-//! A generator of HTTP load: sends requests whose addresses were signed elsewhere, and takes the time.
+//! An HTTP load generator: sends requests with URLs that were signed elsewhere, and measures the time.
 //!
-//! It knows nothing of S3 and next to nothing of HTTP, so that it costs little beside the servers that it measures: each client is a thread with a
-//! connection that it keeps, requests lie ready in memory, and of answers only the status and the length are read.
+//! It knows nothing of S3 and next to nothing of HTTP, so that its cost is small beside the measured servers: each
+//! client is a thread with a persistent connection, requests are prepared in memory, and only the status and the length
+//! of answers are parsed.
 
 use std::io::{IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,16 +10,16 @@ use std::process::ExitCode;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// What of an answer is taken at a time.
+/// Bytes of an answer read at a time.
 const BUFFER_BYTES: usize = 1 << 20;
-/// A server that is silent for so long has failed.
+/// A server that is silent for this long has failed.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 const USAGE: &str = "usage: s3load ADDRESS:PORT METHOD BODY_BYTES CLIENTS SECONDS ROUNDS <TARGETS
 TARGETS are lines, each the path and query of a request; clients take turns with them. Each goes on for SECONDS, and for ROUNDS requests at least.
 Prints one line of JSON.";
 
-/// What all clients do.
+/// Settings of all clients.
 struct Plan {
     address: SocketAddr,
     method: String,
@@ -27,7 +28,7 @@ struct Plan {
     rounds: usize,
 }
 
-/// What one client found.
+/// Results of one client.
 #[derive(Default)]
 struct Found {
     times: Vec<Duration>,
@@ -54,7 +55,7 @@ fn run() -> Result<(), String> {
     let plan = Plan {
         address: address.parse().map_err(|error| bad(&error))?,
         method: method.clone(),
-        // Nothing that compresses to nothing.
+        // Bytes that do not compress well.
         body: (0..body_bytes as u64).map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect(),
         seconds: seconds.parse().map_err(|error| bad(&error))?,
         rounds: rounds.parse().map_err(|error| bad(&error))?,
@@ -87,7 +88,7 @@ fn head(plan: &Plan, target: &str) -> Vec<u8> {
     format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\n{length}\r\n").into_bytes()
 }
 
-/// One client.
+/// Runs one client.
 fn work(plan: &Plan, heads: &[Vec<u8>], gate: &Barrier) -> Result<Found, String> {
     let text = |error: std::io::Error| error.to_string();
     let connected = TcpStream::connect(plan.address).and_then(|stream| {
@@ -124,7 +125,7 @@ fn send(stream: &mut TcpStream, head: &[u8], body: &[u8]) -> std::io::Result<()>
     stream.write_all(&body[first.saturating_sub(head.len())..])
 }
 
-/// Takes an answer; the bytes of its body.
+/// Reads an answer; returns the length of its body.
 fn answer(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<u64, String> {
     let mut filled = 0;
     let end = loop {
@@ -155,7 +156,7 @@ fn answer(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<u64, String> {
     Ok(length)
 }
 
-/// Seconds of processor that this process took: fields 14 and 15 of its status, behind the name, in hundredths.
+/// Processor seconds of this process: fields 14 and 15 of its status, behind the name, in hundredths.
 fn processor_s() -> f64 {
     let status = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = status.rsplit(')').next().unwrap_or_default().split(' ');

@@ -1,8 +1,8 @@
 """S3 servers side by side: `make bench-s3`.
 
 Cenote and a peer (MinIO, or OpenStack Swift with its S3 interface) on one machine, on the same disk, in turns: 4 KiB
-objects put and got by 16 clients, and 64 MiB put and got by one. Requests are signed before; `load.rs` sends them and
-costs little (its share of a core is told). Prints a table, and writes target/bench-s3.jsonl.
+objects put and got by 16 clients, and 64 MiB put and got by one. Requests are signed in advance; `load.rs` sends them
+at little cost (its share of a core is printed). Prints a table, and writes target/bench-s3.jsonl.
 """
 
 import argparse
@@ -25,7 +25,8 @@ sys.path.insert(0, str(ROOT / "views/s3/tests"))
 from s3server import Served, client, free_port  # noqa: E402
 
 LARGE = 64 << 20
-# name, method, bytes of a body, of clients, objects of each, figure, bar over a peer
+# name, method, bytes of a body, clients (0: --clients), objects of each client,
+# figure, bar over a peer
 CASES = [
     ("put 4 KiB", "PUT", 4096, 0, 64, "per_s", 5),
     ("get 4 KiB", "GET", 4096, 0, 64, "per_s", 3),
@@ -78,7 +79,7 @@ def minio(directory: Path, _: list[str]) -> Iterator[Peer]:
 
 @contextmanager
 def swift(directory: Path, _: list[str]) -> Iterator[Peer]:
-    """OpenStack Swift, all its servers in one process each, with s3api."""
+    """OpenStack Swift with s3api, each of its servers in one process."""
     words = ["/usr/bin/python3", str(ROOT / "scripts/object_servers.py"), str(directory / "swift")]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -90,7 +91,7 @@ def swift(directory: Path, _: list[str]) -> Iterator[Peer]:
 
 
 def minio_command() -> str | None:
-    """Where MinIO is: in PATH, or as Go puts it."""
+    """Returns MinIO's command: from PATH, or where Go installs it."""
     beside = Path.home() / "go/bin/minio"
     return shutil.which("minio") or (str(beside) if beside.exists() else None)
 
@@ -99,12 +100,12 @@ PEERS: dict[str, Callable] = {"minio": minio, "swift": swift}
 
 
 def there(name: str) -> bool:
-    """Whether a peer can be started."""
+    """Returns whether a peer can be started."""
     return bool(minio_command()) if name == "minio" else shutil.which("swift-proxy-server") is not None
 
 
 def wait_for(peer: Peer, process: subprocess.Popen) -> None:
-    """Until it answers."""
+    """Waits until the peer answers."""
     until = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -117,7 +118,7 @@ def wait_for(peer: Peer, process: subprocess.Popen) -> None:
 
 
 def targets(s3: object, bucket: str, method: str, clients: int, each: int) -> str:
-    """Signed addresses, a line each, in turns for each client."""
+    """Returns signed URLs, one a line, in turns for each client."""
     operation = {"PUT": "put_object", "GET": "get_object"}[method]
     keys = [f"{of:02}/{number:04}-{each}" for number in range(each) for of in range(clients)]
     urls = (s3.generate_presigned_url(operation, Params={"Bucket": bucket, "Key": key}) for key in keys)
@@ -126,7 +127,7 @@ def targets(s3: object, bucket: str, method: str, clients: int, each: int) -> st
 
 
 def measure(peer: Peer, load: Path, seconds: float, clients: int) -> dict[str, dict]:
-    """All cases against one server, in a bucket of its own."""
+    """Runs all cases against one server, in a bucket of its own."""
     s3 = client(peer.url, peer.key, peer.secret, signature_version="s3v4")
     bucket = f"bench-{time.time_ns()}"
     s3.create_bucket(Bucket=bucket)
@@ -144,7 +145,7 @@ def measure(peer: Peer, load: Path, seconds: float, clients: int) -> dict[str, d
 
 
 def build_load() -> Path:
-    """The generator, built if it is not."""
+    """Returns the generator, built if necessary."""
     given = os.environ.get("S3LOAD_BIN")
     if given:
         return Path(given)
@@ -155,7 +156,7 @@ def build_load() -> Path:
 
 
 def table(all_found: dict[str, list[dict]], peers: list[str]) -> bool:
-    """Medians and ratios; whether all bars are reached over every peer."""
+    """Prints medians and ratios; returns whether all bars are reached over every peer."""
     reached = True
     for name, _, _, _, _, figure, bar in CASES:
         middle = {who: statistics.median(one[name][figure] for one in found) for who, found in all_found.items()}

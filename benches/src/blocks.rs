@@ -1,4 +1,4 @@
-//! Blocks and large pieces in the memory tier, by a client process of a daemon.
+//! Blocks and large pieces in the memory tier, accessed by a client process of a daemon.
 
 use std::hint::black_box;
 use std::os::unix::fs::FileExt;
@@ -13,11 +13,11 @@ use crate::reference::{Mapped, crc, filled_file, shuffled};
 
 const MIB: usize = 1 << 20;
 const BLOCK: usize = 4096;
-/// The memory that the accesses are spread over: larger than any cache.
+/// Bytes that the accesses spread over: more than any cache.
 const SPAN: usize = 256 * MIB;
 
-/// A pause after all of it was written, as between a program's steps: the daemon makes memory ready in it. What is measured
-/// is neither side's first touch.
+/// A pause after everything was written, as between a program's steps: the daemon faults in memory meanwhile. The
+/// measurement includes no first touch on either side.
 const REST: Duration = Duration::from_secs(1);
 
 struct Bench {
@@ -143,12 +143,12 @@ pub fn put_4k(report: &mut Report) -> Outcome {
     )
 }
 
-/// MiB per second of a pass over the span, MiB after MiB.
+/// MiB per second of a pass over the span, one MiB after the other.
 fn mib_rate(each: impl FnMut(usize) -> Outcome) -> Outcome<f64> {
     rate((SPAN / MIB) as u64, || (0..SPAN).step_by(MIB).try_for_each(each))
 }
 
-/// 1 MiB puts in order, over what is there.
+/// 1 MiB puts in order, over existing bytes.
 pub fn put_1m(report: &mut Report) -> Outcome {
     let bench = bench("put1m")?;
     let mapped = Mapped::new(&bench.place.path().join("mapped"), SPAN)?;
@@ -231,7 +231,7 @@ pub fn get_1m(report: &mut Report) -> Outcome {
     )
 }
 
-/// Reads by reference, from 4 KiB to 64 MiB: µs each.
+/// Reads by reference, from 4 KiB to 64 MiB: µs for each.
 pub fn by_reference(report: &mut Report) -> Outcome {
     let mut place = Place::in_memory("view")?;
     let store = place.store("store", Mode::Daemon, vec![memory(512)])?;
@@ -240,7 +240,7 @@ pub fn by_reference(report: &mut Report) -> Outcome {
         let object = container.create_object(None, Some(12))?;
         object.write_at(0, &vec![9u8; size])?;
         let mut len = size;
-        // A large write may lie in several extents: the longest view from the beginning is what counts.
+        // A large write may lie in several extents: measure the longest view from the beginning.
         while len > 4096 && object.view(0, len)?.is_none() {
             len /= 2;
         }

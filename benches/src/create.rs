@@ -9,7 +9,7 @@ use crate::measure::{Beside, Report, rate};
 use crate::places::{Place, container, memory};
 use crate::reference::LoggedMap;
 
-/// Objects with ids that look random, made many to a call, beside a map with a log and beside files on tmpfs.
+/// Objects with random-looking ids, many to a call, beside a map with a log and beside files on tmpfs.
 pub fn create(report: &mut Report) -> Outcome {
     std::fs::create_dir_all(&report.settings.dir)?;
     let mut disk = Place::on_disk(&report.settings.dir, "create")?;

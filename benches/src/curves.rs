@@ -1,4 +1,4 @@
-//! Cost per operation as objects grow: it must stay flat.
+//! Cost per operation as objects grow, which must stay flat.
 
 use std::hint::black_box;
 use std::sync::atomic::{Ordering, fence};
@@ -13,24 +13,24 @@ use crate::reference::{Mapped, crc, shuffled};
 
 const BLOCK: u64 = 512;
 
-/// How often each figure is taken; the least of them counts.
+/// Rounds for each figure; the minimum counts.
 const ROUNDS: usize = 5;
-/// What a get or put may cost in the largest object beside the smallest, the copies taken off.
+/// Bar: cost of a get or put in the largest object relative to the smallest, without the copies.
 const RISE_MAX: f64 = 1.5;
 
-/// µs for a get and a put in objects of 10^3 to 10^6 blocks, of which each was written by itself.
+/// µs of a get and a put in objects of 10^3 to 10^6 blocks, each written separately.
 pub fn blocks(report: &mut Report) -> Outcome {
     curve(report, "blocks", &[1_000, 10_000, 100_000, 1_000_000], 1)
 }
 
-/// The same with 10^2 to 10^5 extents that cannot merge, since there are holes between them.
+/// The same with 10^2 to 10^5 extents that cannot merge, because of holes between them.
 pub fn extents(report: &mut Report) -> Outcome {
     curve(report, "extents", &[100, 1_000, 10_000, 100_000], 2)
 }
 
-/// All of `0..size`, each once, in an order that leaves no neighbours beside each other.
+/// All of `0..size`, each once, in an order without consecutive numbers.
 fn scattered(size: u64) -> impl Iterator<Item = u64> {
-    // Sizes are powers of ten: what divides neither by two nor by five goes round all of them.
+    // Sizes are powers of ten: a step coprime to two and five visits all of them.
     let step = (size * 618 / 1000) / 10 * 10 + 1;
     (0..size).map(move |i| i * step % size)
 }
@@ -78,12 +78,12 @@ fn curve(report: &mut Report, name: &str, sizes: &[u64], stride: u64) -> Outcome
     Ok(())
 }
 
-/// µs for copying such blocks out of mapped memory, and for copying and summing them into it: what the machine's caches
-/// make of objects that grow, whoever keeps them.
+/// µs of copying such blocks out of mapped memory, and of copying and summing them into it: the effect of the machine's
+/// caches on growing objects, without any store.
 struct Bare {
-    /// Copies as the processor likes them: it begins many before the first has its bytes.
+    /// Copies that overlap: the processor begins many before the first has its bytes.
     get: f64,
-    /// Each begun when the one before has its bytes, as gets of somebody who looks at what he got.
+    /// Each begun when the previous one has its bytes, like gets of a program that uses the bytes.
     get_each: f64,
     put: f64,
 }
@@ -107,7 +107,7 @@ impl Bare {
             for at in order {
                 buf.copy_from_slice(&mapped.bytes()[range(at)]);
                 black_box(&mut buf);
-                // Returns when the copied bytes are written, and so after they were read.
+                // Waits until the copied bytes are written, and so until they were read.
                 fence(Ordering::SeqCst);
             }
             least.get_each = least.get_each.min(us(begin));

@@ -27,8 +27,8 @@ fn bench(report: &Report, name: &str) -> Outcome<Bench> {
     let store = place.store("store", Mode::Daemon, vec![tier])?;
     let object = container(&store, "bench", Durability::Async)?.create_object(None, Some(20))?;
     let piece = vec![3u8; MIB];
-    // Until all of the tier's file was written once, as fio's is before it measures: the first write to a block of a
-    // preallocated file makes the file system note that it has data now.
+    // Write all of the tier's file once, as fio does before it measures: at the first write to a block of a
+    // preallocated file, the file system records that the block has data.
     for _ in 0..4 {
         for at in (0..span).step_by(MIB) {
             object.write_at(at as u64, &piece)?;
@@ -37,7 +37,7 @@ fn bench(report: &Report, name: &str) -> Outcome<Bench> {
     Ok(Bench { _store: store, object, place, span })
 }
 
-/// MiB/s as fio says, direct, one at a time.
+/// MiB/s that fio reports, direct, one request at a time.
 fn fio(dir: &Path, rw: &str, span: usize) -> Outcome<f64> {
     let output = Command::new("fio")
         .args(["--name=bench", "--filename=fio.data", "--bs=1M", "--direct=1", "--ioengine=psync", "--iodepth=1"])

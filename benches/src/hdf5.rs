@@ -33,13 +33,13 @@ fn python() -> PathBuf {
     if own.exists() { own } else { PathBuf::from("python3") }
 }
 
-/// Runs the pair of processes; MiB/s of write and of read. An error if they do not end in time.
+/// Runs the pair of processes; returns MiB/s of write and of read. Fails if they do not end in time.
 fn run(place: &Path, words: &[&str], settings: &[(&str, String)]) -> Outcome<[f64; 2]> {
     let (out, err) = (place.join("out"), place.join("err"));
     let mut command = Command::new(python());
     command.arg("benches/hdf5_pair.py").args(words).env_remove("HDF5_VOL_CONNECTOR");
     command.envs(settings.iter().map(|(name, value)| (name, value)));
-    // Files rather than pipes: whoever inherits a pipe and lives on would keep us waiting for its end.
+    // Files rather than pipes: a process that inherits a pipe and lives on would delay the pipe's end.
     command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?).process_group(0);
     let mut child = command.spawn()?;
     let begin = Instant::now();
@@ -67,7 +67,7 @@ fn run(place: &Path, words: &[&str], settings: &[(&str, String)]) -> Outcome<[f6
     figures.try_into().map_err(|_| format!("unexpected: {text}").into())
 }
 
-/// Runs that give two figures each, for two bars: what one bar has measured, the next one takes.
+/// Runs that yield two figures each, for two bars: the second bar uses what the first has measured.
 struct Runs<'a> {
     run: &'a dyn Fn() -> Outcome<[f64; 2]>,
     reads: RefCell<VecDeque<f64>>,
@@ -93,7 +93,8 @@ pub fn both(report: &mut Report) -> Outcome {
     let plugins = connector()?;
     let mib = report.settings.scaled(1024).max(64).to_string();
     let mut place = Place::in_memory("hdf5")?;
-    // On a disk, and with room for two versions: what a run writes is copied while the next one's is kept.
+    // On a disk, with room for two versions: the bytes of one run are written back while those of the next
+    // one are stored.
     let disk = Place::on_disk(&report.settings.dir, "hdf5")?;
     let beneath = crate::places::file(disk.path().join("file-tier"), 3072);
     let store = place.store("store", Mode::Daemon, vec![memory(4096), beneath])?;
@@ -107,7 +108,7 @@ pub fn both(report: &mut Report) -> Outcome {
     std::fs::create_dir_all(&native)?;
     let shared = place.path().join("shared.h5").to_string_lossy().into_owned();
     let native = native.to_string_lossy().into_owned();
-    // Neither side is measured while what the other wrote is still being copied.
+    // Neither side is measured while the other's writes are still being written back.
     let calm = || -> Outcome { Ok(store.flush()?) };
     let ours = || calm().and_then(|()| run(place.path(), &["shared", &shared, &mib], &ours_env));
     let theirs = || calm().and_then(|()| run(place.path(), &["own", &native, &mib], &[]));

@@ -1,4 +1,5 @@
-//! Records of an index, beside the embedded key-value libraries that are best at it.
+//! Records of an index, beside the embedded key-value libraries that are best at
+//! each operation.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -102,7 +103,7 @@ struct Lmdb {
 fn lmdb(place: &Place, count: u64) -> Outcome<Lmdb> {
     let path = place.path().join("lmdb");
     std::fs::create_dir_all(&path)?;
-    // SAFETY: the files are new and only this process opens them, once.
+    // SAFETY: the files are new, and only this process opens them, once.
     let env = unsafe { EnvOpenOptions::new().map_size(4 << 30).open(&path)? };
     let mut write = env.write_txn()?;
     let database = env.create_database(&mut write, None)?;
@@ -188,7 +189,7 @@ pub fn next(report: &mut Report) -> Outcome {
     )
 }
 
-/// Where records are copied to.
+/// A destination of copied records.
 trait Take {
     fn take(&mut self, key: &[u8], value: &[u8]);
 }
@@ -197,7 +198,7 @@ impl Take for Vec<(Vec<u8>, Vec<u8>)> {
         self.push((key.to_vec(), value.to_vec()));
     }
 }
-/// As [`cenote::Records`] has them: bytes, and where each key and value ends.
+/// The layout of [`cenote::Records`]: bytes, and the end of each key and value.
 #[derive(Default)]
 struct Flat {
     bytes: Vec<u8>,

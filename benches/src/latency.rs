@@ -1,4 +1,4 @@
-//! How long single gets and puts of 4 KiB take: the program that `benches/tiers` watches while it drains a tier.
+//! Latencies of single gets and puts of 4 KiB: the program that `benches/tiers` observes while it drains a tier.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -11,11 +11,13 @@ use crate::reference::shuffled;
 const MIB: usize = 1 << 20;
 const BLOCK: usize = 4096;
 const SPAN: usize = 32 * MIB;
-/// A get and a put begin so often. What is put has to be copied below: without pauses it would be more than slow layers take.
+/// Interval of a get and a put. Written bytes have to be copied to slow layers: without pauses they would be more than
+/// these accept.
 const EVERY: Duration = Duration::from_micros(250);
 
-/// The program: `--child latency DIR POLICY`. For each line, a number of milliseconds, it gets and puts 4 KiB at random for so
-/// long, each waited for, one of each every 250 us, and answers with what they took in ns: median and 99th percentile of gets, then of puts, and how many.
+/// The program: `--child latency DIR POLICY`. For each line, a number of milliseconds, it gets and puts 4 KiB at random
+/// for that time, waiting for each, one of each every 250 us, and answers with latencies in ns: median and 99th
+/// percentile of gets, then of puts, and their number.
 pub fn child(dir: &str, policy: &str) -> Outcome {
     let options = OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() };
     let store = Store::open_with(dir, &options)?;

@@ -1,8 +1,8 @@
 //! Measures each bar of the store beside its reference, in one run: at least five alternating pairs, medians, spread.
 //!
 //! `cenote-benches [--only NAME]... [--quick] [--pairs N] [--dir DIR] [--list]`
-//! Prints a table and writes one JSON object a line to `target/bench.jsonl`. It reaches the store only as programs
-//! and views do, through the crates `cenote` and `cenote-posix`; it must not know how the store does anything.
+//! Prints a table and writes one JSON object a line to `target/bench.jsonl`. It uses the store only as programs and
+//! views do, through the crates `cenote` and `cenote-posix`; it must not know how the store works.
 
 mod blocks;
 mod create;
@@ -24,12 +24,12 @@ use std::process::ExitCode;
 use measure::{Report, Settings};
 
 type Bench = (&'static str, fn(&mut Report) -> Outcome);
-/// What a bench gives: nothing, or why it could not be measured.
+/// The result of a bench: nothing, or why it could not be measured.
 pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-/// Benches that run only when they are named, and why.
+/// Benches that run only when named, and why.
 const ON_DEMAND: &[(&str, &str)] = &[("store.ten_million", "makes 10 M objects: minutes, and 8 GB of memory")];
-/// Bars that other commands measure: name, command, what is wanted.
+/// Bars that other commands measure: name, command, and the bar.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("crash", "make crash", "at least 500 kills, 0 acknowledged updates lost, 0 torn transactions"),
     ("faults", "make faults", "0 panics, 0 hangs, 0 wrong bytes"),
@@ -61,7 +61,7 @@ const BENCHES: &[Bench] = &[
     ("names", names::names),
 ];
 
-/// The allocator of the daemon, for both sides of what is compared.
+/// The daemon's allocator, for both sides of each comparison.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

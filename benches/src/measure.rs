@@ -1,4 +1,4 @@
-//! Alternating pairs, medians, the table and the lines of JSON.
+//! Measures alternating pairs, and reports medians as a table and as lines of JSON.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -7,20 +7,20 @@ use std::time::Instant;
 
 use crate::Outcome;
 
-/// What was asked for on the command line.
+/// Settings from the command line.
 pub struct Settings {
     only: Vec<String>,
-    /// A tenth of the work, for a first look.
+    /// Does a tenth of the work, for a quick look.
     pub quick: bool,
     pairs: usize,
-    /// Where stores and files on a file system go.
+    /// Directory for stores and files on a file system.
     pub dir: PathBuf,
-    /// Only say which benches there are.
+    /// Only lists the benches.
     pub list: bool,
 }
 
 impl Settings {
-    /// From the words of the command line.
+    /// Parses the command line.
     pub fn parse(words: &[String]) -> Result<Self, String> {
         let mut settings =
             Self { only: Vec::new(), quick: false, pairs: 5, dir: PathBuf::from("target/bench-data"), list: false };
@@ -38,7 +38,7 @@ impl Settings {
         }
         Ok(settings)
     }
-    /// So many, or a tenth of it with `--quick`.
+    /// Scales a count: a tenth of it with `--quick`.
     pub fn scaled(&self, count: u64) -> u64 {
         if self.quick { (count / 10).max(1) } else { count }
     }
@@ -57,9 +57,9 @@ struct Line {
     lower_is_better: bool,
 }
 
-/// Collects what was measured.
+/// Collects the measurements.
 pub struct Report {
-    /// What was asked for.
+    /// The settings.
     pub settings: Settings,
     lines: Vec<Line>,
     skipped: Vec<(String, String)>,
@@ -67,13 +67,13 @@ pub struct Report {
     now: String,
 }
 
-/// A reference and how good we want to be beside it.
+/// A reference, and the bar relative to it.
 pub struct Beside<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The ratio to reach (ours / reference).
+    /// The bar: the ratio to reach (ours / reference).
     pub wanted: Option<f64>,
-    /// One measurement of it, in the bar's unit.
+    /// Measures it once, in the bar's unit.
     pub run: &'a mut dyn FnMut() -> Outcome<f64>,
 }
 
@@ -95,31 +95,31 @@ impl Report {
     pub fn new(settings: Settings) -> Self {
         Self { settings, lines: Vec::new(), skipped: Vec::new(), elsewhere: Vec::new(), now: String::new() }
     }
-    /// True if this bench was asked for by its name, or the beginning of it.
+    /// Returns true if this bench was requested by its name, or the beginning of it.
     pub fn wants_by_name(&self, name: &str) -> bool {
         self.settings.only.iter().any(|only| only.len() > "store.".len() && name.starts_with(only.as_str()))
     }
-    /// A bar that another command measures.
+    /// Records a bar that another command measures.
     pub fn elsewhere(&mut self, bar: &'static str, command: &'static str, wanted: &'static str) {
         if self.wants(bar) {
             self.elsewhere.push((bar, command, wanted));
         }
     }
-    /// True if this bench was asked for.
+    /// Returns true if this bench was requested.
     pub fn wants(&self, name: &str) -> bool {
         self.settings.only.is_empty() || self.settings.only.iter().any(|only| name.contains(only.as_str()))
     }
-    /// Says what comes next.
+    /// Announces the next bench.
     pub fn begin(&mut self, name: &str) {
         name.clone_into(&mut self.now);
         eprintln!("… {name}");
     }
-    /// It could not be measured.
+    /// Records that a bench could not be measured.
     pub fn skip(&mut self, name: &str, why: &str) {
         eprintln!("  {name} could not be measured: {why}");
         self.skipped.push((name.to_owned(), why.to_owned()));
     }
-    /// Measures ours and each reference in turn, so many times, after one turn that does not count.
+    /// Measures ours and each reference in turn, `pairs` times, after one turn that does not count.
     pub fn pairs(
         &mut self,
         bar: &str,
@@ -161,7 +161,7 @@ impl Report {
         }
         Ok(())
     }
-    /// A figure beside a fixed limit that it must not pass.
+    /// Records a figure with a fixed upper bound.
     pub fn limit(&mut self, bar: &str, unit: &'static str, value: f64, limit_name: &str, limit: f64) {
         let ratio = value / limit;
         self.push(Line {
@@ -177,7 +177,7 @@ impl Report {
             lower_is_better: true,
         });
     }
-    /// A figure for its own sake, beside another of its kind.
+    /// Records a figure without a bar, beside another of its kind.
     pub fn note(&mut self, bar: &str, unit: &'static str, value: f64, reference_name: &str, reference: f64) {
         let ratio = value / reference;
         self.push(Line {

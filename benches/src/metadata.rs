@@ -1,4 +1,4 @@
-//! What a million objects cost: memory, and the time to open a store after a crash.
+//! Costs of a million objects: memory, and the time to open a store after a crash.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::Outcome;
 use crate::measure::Report;
 use crate::places::{Place, container, memory};
 
-/// Bytes of this process by their name in /proc/self/status.
+/// A memory figure of this process in bytes, by its name in /proc/self/status.
 fn resident_bytes(name: &str) -> Outcome<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find(|line| line.starts_with(name)).ok_or("no such figure")?;
@@ -49,13 +49,13 @@ pub fn child(words: &[String]) -> Outcome {
     }
 }
 
-/// What the process that filled a store said of itself before it was killed.
+/// What the process that filled a store reported before it was killed.
 struct Filled {
-    /// More anonymous memory than before.
+    /// Growth of anonymous memory.
     metadata: f64,
-    /// The store's own estimate of that.
+    /// The store's own estimate of that growth.
     estimated: f64,
-    /// All resident memory, the memory tier with it.
+    /// All resident memory, including the memory tier.
     resident: f64,
 }
 
@@ -76,7 +76,8 @@ fn fill(dir: &Path, count: u64) -> Outcome<Filled> {
     Ok(Filled { metadata, estimated, resident })
 }
 
-/// A process makes a million objects of one extent each and is killed; the store is opened again.
+/// A process creates a million objects of one extent each and is killed; then the store is opened
+/// again.
 pub fn metadata_and_open(report: &mut Report) -> Outcome {
     let count = report.settings.scaled(1_000_000);
     let (place, filled) = filled(report, "million", count)?;
@@ -92,7 +93,7 @@ pub fn metadata_and_open(report: &mut Report) -> Outcome {
     opening(report, "store.open_1m", &place, count)
 }
 
-/// The same with ten million, data of 512 bytes each included, in a process that may have 8 GB.
+/// The same with ten million, including data of 512 bytes each, in a process that may use 8 GB.
 pub fn ten_million(report: &mut Report) -> Outcome {
     let count = report.settings.scaled(10_000_000);
     let (place, filled) = filled(report, "tenmillion", count)?;
@@ -108,7 +109,7 @@ pub fn ten_million(report: &mut Report) -> Outcome {
     opening(report, "store.ten_million_open", &place, count)
 }
 
-/// A store that a process filled with so many objects before it was killed.
+/// A store that a process filled with `count` objects before it was killed.
 fn filled(report: &Report, name: &str, count: u64) -> Outcome<(Place, Filled)> {
     std::fs::create_dir_all(&report.settings.dir)?;
     let place = Place::on_disk(&report.settings.dir, name)?;

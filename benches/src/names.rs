@@ -1,5 +1,5 @@
-//! Names of files: made, looked at and taken away by two processes, each in a directory of its own, as mdtest does it; through `cenote-posix`
-//! itself, on tmpfs, and on the file system of `--dir`.
+//! Names of files: created, examined and removed by two processes, each in its own directory, as mdtest does; through
+//! `cenote-posix` itself, on tmpfs, and on the file system of `--dir`.
 
 use std::fs::OpenOptions as FileOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -14,24 +14,24 @@ use crate::Outcome;
 use crate::measure::{Beside, Report};
 use crate::places::{Place, memory};
 
-/// Processes.
+/// Number of processes.
 const PROCESSES: usize = 2;
-/// Files of each in a round.
+/// Files of each process in a round.
 const FILES: u64 = 20_000;
-/// What is done with them, in this order.
+/// Operations on the files, in this order.
 const PHASES: [&str; 3] = ["create", "stat", "remove"];
 
-/// What a child does phases with.
+/// The interface by which a child does the phases.
 trait Names {
     fn begin(&mut self, dir: &str) -> Outcome;
     fn create(&mut self, path: &str) -> Outcome;
     fn stat(&mut self, path: &str) -> Outcome;
     fn remove(&mut self, path: &str) -> Outcome;
-    /// What was done is known to the other.
+    /// Publishes the changes to the other process.
     fn end(&mut self) {}
 }
 
-/// Files of the kernel's, below a directory.
+/// Files of the kernel, below a directory.
 struct Kernel(PathBuf);
 
 impl Names for Kernel {
@@ -51,7 +51,7 @@ impl Names for Kernel {
     }
 }
 
-/// Files of a store's, by their paths, as a preload library has them.
+/// Files of a store, by their paths, as a preload library accesses them.
 struct Files {
     fs: FileSystem,
     me: Caller,
@@ -80,12 +80,12 @@ impl Names for Files {
         Ok(self.fs.unlink(&self.me, dir, name)?)
     }
     fn end(&mut self) {
-        drop(self.fs.before_fork()); // what was gathered is published
+        drop(self.fs.before_fork()); // publishes gathered names
     }
 }
 
-/// The program: `--child names KIND DIR WHO FILES`, KIND being `kernel`, `strict` or `commit`. For each line `PHASE ROUND` it does that phase and
-/// answers with the seconds that it took.
+/// The program: `--child names KIND DIR WHO FILES`, with KIND `kernel`, `strict` or `commit`. For each line `PHASE
+/// ROUND` it does that phase and answers with the seconds that it took.
 pub fn child(kind: &str, dir: &str, who: &str, files: &str) -> Outcome {
     let files: u64 = files.parse()?;
     let mut names: Box<dyn Names> = if kind == "kernel" {
@@ -100,7 +100,7 @@ pub fn child(kind: &str, dir: &str, who: &str, files: &str) -> Outcome {
     for line in std::io::stdin().lines() {
         let line = line?;
         let Some((phase, round)) = line.split_once(' ') else { return Err("no phase and round".into()) };
-        let dir = format!("{kind}-{who}-{round}"); // one store has the files of all kinds
+        let dir = format!("{kind}-{who}-{round}"); // one store holds the files of all kinds
         if phase == PHASES[0] {
             names.begin(&dir)?;
         }
@@ -120,7 +120,7 @@ pub fn child(kind: &str, dir: &str, who: &str, files: &str) -> Outcome {
     Ok(())
 }
 
-/// A child, and the ways to it.
+/// A child, and the pipes to it.
 struct Worker {
     child: Child,
     to: ChildStdin,
@@ -153,12 +153,12 @@ impl Drop for Worker {
     }
 }
 
-/// All children of one kind, and what the last round gave.
+/// All children of one kind, and the results of the last round.
 struct Team {
     workers: Vec<Worker>,
     files: u64,
     round: u64,
-    /// Operations in a second of each phase, of rounds that were not asked for yet.
+    /// Operations per second of each phase, from rounds whose results are still unused.
     rates: [Vec<f64>; 3],
 }
 
@@ -167,7 +167,7 @@ impl Team {
         let workers = (0..PROCESSES).map(|who| Worker::start(kind, dir, who, files)).collect::<Outcome<_>>()?;
         Ok(Self { workers, files, round: 0, rates: [const { Vec::new() }; 3] })
     }
-    /// One measurement of a phase. All phases are measured in each round; those of the others are kept until they are asked for.
+    /// One measurement of a phase. Each round measures all phases; the results of the others are kept for later calls.
     fn rate(&mut self, phase: usize) -> Outcome<f64> {
         if let Some(rate) = self.rates[phase].pop() {
             return Ok(rate);

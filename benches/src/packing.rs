@@ -1,5 +1,5 @@
-//! A file tier that compresses beside one that does not, for numbers, text and noise; and reading from it beside the codecs
-//! alone, one core each.
+//! A file tier with compression beside one without, for numbers, text and noise; and reading from it beside the codecs
+//! alone, on one core each.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -11,11 +11,11 @@ use crate::measure::{Beside, Report, rate};
 use crate::places::{Place, container, file, memory};
 
 const MIB: usize = 1 << 20;
-/// What the codecs get at once, as the store gives it to them.
+/// Bytes that a codec gets at once, as from the store.
 const UNIT: usize = 64 << 10;
 const SPAN: usize = 64 * MIB;
 
-/// A field that changes slowly, in numbers of 4 bytes of which the lowest bits are noise.
+/// A slowly changing field, in numbers of 4 bytes whose lowest bits are noise.
 fn floats() -> Vec<u8> {
     let mut random = 1u64;
     let mut noise = move || {
@@ -26,7 +26,7 @@ fn floats() -> Vec<u8> {
     (0..SPAN / 4).flat_map(|i| value(i).to_le_bytes()).collect()
 }
 
-/// The documentation of this repository, over and over.
+/// The documentation of this repository, repeated.
 fn text() -> Outcome<Vec<u8>> {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let mut pages: Vec<_> = std::fs::read_dir(docs)?.flatten().map(|entry| entry.path()).collect();
@@ -64,7 +64,7 @@ impl Bench {
         let object = container(&store, "bench", Durability::Async)?.create_object(None, Some(20))?;
         Ok(Self { store, object, _place: place })
     }
-    /// Writes, waits until it is durable; MiB/s.
+    /// Writes until durable; returns MiB/s.
     fn write(&self, data: &[u8]) -> Outcome<f64> {
         rate((SPAN / MIB) as u64, || {
             for (n, piece) in data.chunks(MIB).enumerate() {
@@ -73,7 +73,7 @@ impl Bench {
             Ok(self.store.flush()?)
         })
     }
-    /// Reads from the file tier; MiB/s.
+    /// Reads from the file tier; returns MiB/s.
     fn read(&self, buf: &mut [u8]) -> Outcome<f64> {
         self.store.arrange(&ArrangeTarget::Object(self.object.key()), &Arrange::Evict, false)?;
         rate((SPAN / MIB) as u64, || {
@@ -83,14 +83,14 @@ impl Bench {
             Ok(())
         })
     }
-    /// Bytes that the tier has in use.
+    /// Bytes in use on the tier.
     fn used(&self) -> Outcome<f64> {
         let tiers = self.store.devices()?;
         Ok(tiers.iter().find(|tier| tier.spec.name == "file").map_or(0.0, |tier| tier.used_bytes as f64))
     }
 }
 
-/// Decompresses what a codec alone made of units, without shuffling or checking; MiB/s.
+/// Decompresses what a codec alone made of units, without shuffle or checks; returns MiB/s.
 fn bare(compress: &str, data: &[u8]) -> Outcome<f64> {
     let is_lz4 = compress == "lz4";
     let pack = |unit: &[u8]| {
@@ -112,7 +112,7 @@ fn bare(compress: &str, data: &[u8]) -> Outcome<f64> {
     })
 }
 
-/// All of it.
+/// Runs all cases.
 pub fn packing(report: &mut Report) -> Outcome {
     let mut buf = vec![0; MIB];
     for (what, data) in [("floats", floats()), ("text", text()?), ("noise", noise())] {

@@ -1,4 +1,4 @@
-//! Where the benches keep their stores and files, and how they open a store.
+//! Directories of the benches' stores and files, and the opening of stores.
 
 use std::path::{Path, PathBuf};
 
@@ -6,14 +6,14 @@ use cenote::{Container, ContainerSpec, DeviceKind, DeviceSpec, Durability, Mode,
 
 use crate::Outcome;
 
-/// A directory that goes when this does.
+/// A directory that is deleted when this value is dropped.
 pub struct Place {
     path: PathBuf,
     stores: Vec<(PathBuf, String)>,
 }
 
 impl Place {
-    /// In shared memory, where files are as fast as they get.
+    /// In shared memory, where files are fastest.
     pub fn in_memory(name: &str) -> Outcome<Self> {
         Self::make(Path::new("/dev/shm"), name)
     }
@@ -26,11 +26,11 @@ impl Place {
         std::fs::create_dir_all(&path)?;
         Ok(Self { path: path.canonicalize()?, stores: Vec::new() })
     }
-    /// The directory.
+    /// The directory's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
-    /// Makes a store in it.
+    /// Creates a store in it.
     pub fn store(&mut self, name: &str, mode: Mode, devices: Vec<DeviceSpec>) -> Outcome<Store> {
         let dir = self.path.join(name);
         let config = StoreConfig { devices, ..StoreConfig::default() };
@@ -45,7 +45,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         for (store, segments) in &self.stores {
             let _ = Store::stop_daemon(store);
-            // They outlive processes by design; clients that are still open keep what they have mapped.
+            // They outlive processes by design; open clients keep their mappings.
             let _ = std::fs::remove_dir_all(segments);
         }
         let _ = std::fs::remove_dir_all(&self.path);
@@ -78,7 +78,7 @@ pub fn file(path: PathBuf, mib: u64) -> DeviceSpec {
     }
 }
 
-/// A container for what is measured.
+/// A container for measurements.
 pub fn container(store: &Store, label: &str, durability: Durability) -> Outcome<Container> {
     let spec = ContainerSpec { durability, ..ContainerSpec::default() };
     Ok(store.create_container(label, &spec)?)

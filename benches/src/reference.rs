@@ -1,4 +1,4 @@
-//! What is measured against: bare memory, tmpfs files, and a map with a log.
+//! References: bare memory, tmpfs files, and a map with a log.
 #![allow(unsafe_code, reason = "the reference for mapped memory is mapped memory")]
 
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ pub fn crc(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// A file with all its pages there.
+/// A file with all its pages present.
 pub fn filled_file(path: &Path, len: usize) -> Outcome<File> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
     let chunk = vec![1u8; 1 << 20];
@@ -60,7 +60,7 @@ pub fn filled_file(path: &Path, len: usize) -> Outcome<File> {
     Ok(file)
 }
 
-/// The offsets of `count` blocks in an order that looks random and is the same for everybody.
+/// The offsets of `count` blocks in a random-looking order that is the same for all sides.
 pub fn shuffled(blocks: u64, count: u64, salt: u64) -> Vec<u64> {
     let mut state = 0x9E37_79B9_7F4A_7C15 ^ salt;
     (0..count)
@@ -82,7 +82,7 @@ pub struct LoggedMap {
 }
 
 impl LoggedMap {
-    /// With a log of that many bytes.
+    /// A map with a log of `len` bytes.
     pub fn new(path: &Path, len: usize) -> Outcome<Self> {
         let log = Arc::new(filled_file(path, len)?);
         log.sync_all()?;

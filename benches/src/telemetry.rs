@@ -1,4 +1,4 @@
-//! What counting, and tracking what is hot, cost: two programs with a daemon each, one of which does it, at work in turns.
+//! The cost of counting, and of tracking heat: two programs with a daemon each, one of which has it enabled, in turns.
 
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Write};
@@ -19,21 +19,22 @@ use crate::reference::shuffled;
 const MIB: usize = 1 << 20;
 const BLOCK: usize = 4096;
 const SPAN: usize = 128 * MIB;
-/// Turns of each program for one figure; they are short, so that what else the machine does meets both.
+/// Turns of each program for one figure; they are short, so that other load on the machine affects both alike.
 const TURNS: usize = 40;
-/// What turns counting off in a process and in the daemon that it starts.
+/// Environment variable that turns counting off in a process and in the daemon that it starts.
 const VARIABLE: &str = "CENOTE_TELEMETRY";
 
-/// How a program's store is used.
+/// The settings of a program's store.
 #[derive(Clone, Copy)]
 struct Way {
-    /// Everything is counted, and looked at.
+    /// Everything is counted and observed.
     counting: bool,
     /// The container's policy.
     policy: &'static str,
 }
 
-/// The program: `--child telemetry DIR POLICY`. For each line `get COUNT` or `put COUNT` it does that, and says how fast.
+/// The program: `--child telemetry DIR POLICY`. For each line `get COUNT` or `put COUNT` it does that, and prints the
+/// rate.
 pub fn child(dir: &str, policy: &str) -> Outcome {
     let config = cenote::StoreConfig { devices: vec![memory(768)], ..cenote::StoreConfig::default() };
     let options = OpenOptions { mode: Mode::Daemon, create: true, config, ..OpenOptions::default() };
@@ -68,7 +69,7 @@ pub fn child(dir: &str, policy: &str) -> Outcome {
     Ok(())
 }
 
-/// A program at work, and who looks at its store.
+/// A running program, and the observer of its store.
 struct Program {
     process: Child,
     input: Option<ChildStdin>,
@@ -112,12 +113,12 @@ impl Drop for Program {
             stop.store(true, Ordering::Relaxed);
             let _ = thread.join();
         }
-        drop(self.input.take()); // the end of its lines
+        drop(self.input.take()); // ends the program's input
         let _ = self.process.wait();
     }
 }
 
-/// Asks a store once a second for all that it tells, as `cenote top` and the page do.
+/// Requests a store's telemetry once a second, as `cenote top` and the page do.
 fn watch(dir: &Path) -> Outcome<(Arc<AtomicBool>, JoinHandle<()>)> {
     let options = OpenOptions { mode: Mode::Daemon, read_only: true, ..OpenOptions::default() };
     let store = Store::open_with(dir, &options)?;
@@ -136,11 +137,11 @@ fn watch(dir: &Path) -> Outcome<(Arc<AtomicBool>, JoinHandle<()>)> {
     Ok((stop, thread))
 }
 
-/// Rates of the one way and of the other: medians of turns.
+/// Rates with one setting and with the other: medians of turns.
 fn session(what: &str, count: u64, round: usize, [one, other]: [Way; 2]) -> Outcome<(f64, f64)> {
     let place = Place::in_memory("telemetry")?;
     let (on_dir, off_dir) = (place.path().join("on"), place.path().join("off"));
-    // Which one is made first, and so has the better memory, changes.
+    // Alternate which one is created first, and so gets the better memory.
     let (mut on, mut off) = if round.is_multiple_of(2) {
         let on = Program::start(&on_dir, one)?;
         (on, Program::start(&off_dir, other)?)
@@ -194,7 +195,7 @@ const TRACKED: Way = Way { counting: true, policy: "foresight" };
 const UNCOUNTED: &str = "the same, nothing counted";
 const UNTRACKED: &str = "the same, nothing tracked or counted";
 
-/// 4 KiB gets while everything is counted and looked at, and while nothing is.
+/// 4 KiB gets with everything counted and observed, and with nothing.
 pub fn gets(report: &mut Report) -> Outcome {
     both(report, "telemetry.get_4k", "get", 60_000, [COUNTED, PLAIN], UNCOUNTED)
 }
@@ -204,12 +205,12 @@ pub fn puts(report: &mut Report) -> Outcome {
     both(report, "telemetry.put_4k", "put", 40_000, [COUNTED, PLAIN], UNCOUNTED)
 }
 
-/// 4 KiB puts, each waited for.
+/// 4 KiB puts, waiting for each.
 pub fn puts_waited_for(report: &mut Report) -> Outcome {
     both(report, "telemetry.put_4k_waited", "wait", 20_000, [COUNTED, PLAIN], UNCOUNTED)
 }
 
-/// 4 KiB gets while what is hot is tracked too, as the policy `foresight` asks for, and plans are made.
+/// 4 KiB gets with heat tracked as well, as the policy `foresight` needs, and with plans.
 pub fn gets_tracked(report: &mut Report) -> Outcome {
     both(report, "heat.get_4k", "get", 60_000, [TRACKED, PLAIN], UNTRACKED)
 }

@@ -1,7 +1,7 @@
 """All layers at once: a process for each reads or writes what lies there, alone and then all together.
 
-`python -m benches.tiers.at_once SETUP` is one of these processes: it says `ready`, and for each line `get SECONDS`
-or `put SECONDS` does that and answers with bytes per second.
+`python -m benches.tiers.at_once SETUP` is one of these processes: it prints `ready`, and for each line `get SECONDS` or
+`put SECONDS` does that and answers with bytes per second.
 """
 
 import json
@@ -14,12 +14,12 @@ from benches.tiers.contenders import PIECE, buffer_of
 from benches.tiers.contest import CENOTE, PREFERRED, TOP, cenote, store
 from benches.tiers.layers import MIB
 
-# What brings bytes to a layer: durability and size of what lies there.
+# How bytes are placed on a layer: durability and size of the object.
 LAYERS = {"memory": ("scratch", 16 * MIB), "fast": ("sync", 64 * MIB), "slow": ("bypass", 32 * MIB)}
 
 
 class Process:
-    """One that reads and writes on a layer."""
+    """A process that reads and writes on one layer."""
 
     def __init__(self, directory, name):
         durability, size = LAYERS[name]
@@ -48,7 +48,7 @@ class Process:
 
 
 def measure(layers, what, seconds):
-    """Bandwidth of each layer alone, all at once, and the share of the sum that this is."""
+    """Returns the bandwidth of each layer alone and all at once, and the share of the sum."""
     with store(layers) as directory:
         processes = [Process(directory, name) for name in LAYERS]
         try:

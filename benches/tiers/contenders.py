@@ -1,6 +1,6 @@
-"""Four ways to put memory to use before a slow disk: not at all, a plain write-back cache, the kernel's page cache,
-and Cenote. All have the same memory, write the same bytes, and `flush` means the same: what was written survives
-power loss.
+"""Four ways to use memory above a slow disk: none, a plain write-back cache, the kernel's page cache, and Cenote. All
+have the same memory and write the same bytes, and `flush` means the same for all: what was written survives power
+loss.
 """
 
 import os
@@ -12,28 +12,28 @@ import numpy
 from benches.tiers.layers import MIB, aligned
 
 PIECE = MIB
-# Direct I/O asks for whole sectors; larger ones are no slower.
+# Direct I/O needs whole sectors; larger ones are no slower.
 SECTOR = 4096
-# What a process may take for itself in a memory control group, beside the cache.
+# Memory of a process itself in a memory control group, beside the cache.
 OWN_BYTES = 4 * MIB
 
 
 def buffer_of(size):
-    """An aligned buffer, as an array and as what system calls take."""
+    """Returns an aligned buffer, as an array and in the form for system calls."""
     memory = aligned(size)
     return numpy.frombuffer(memory, dtype=numpy.uint8), memoryview(memory)
 
 
 class Direct:
-    """No buffering: each call goes to the slow layer and is there when it returns."""
+    """No buffering: each call goes to the slow layer and is complete when it returns."""
 
     def __init__(self, setup):
         self.device = os.open(setup["slow"], os.O_RDWR | os.O_DIRECT | os.O_DSYNC)
         self.bounce = buffer_of(PIECE + 2 * SECTOR)
-        self.written = set()  # sectors with something in them: what was never written need not be read
+        self.written = set()  # sectors with content: others need not be read
 
     def _pieces(self, offset, size):
-        """Where each piece of a range begins, its length, and the whole sectors around it."""
+        """Yields each piece of a range: its offset, its length, and the whole sectors around it."""
         end = offset + size
         while offset < end:
             length = min(end - offset, PIECE)
@@ -62,24 +62,24 @@ class Direct:
             numpy.copyto(target[at - base : at - base + length], array[at - first : at - first + length])
 
     def flush(self):
-        """Everything is there already."""
+        """Nothing to do."""
 
     def close(self):
         os.close(self.device)
 
 
 class WriteBack:
-    """A plain write-back cache of pieces of 1 MiB. A thread writes what is dirty, at once and in the order in which it
-    came; what was used longest ago and is clean leaves. Reads come from it, or go through it."""
+    """A plain write-back cache of pieces of 1 MiB. A thread writes dirty pieces, at once and in the order in which they
+    became dirty; the least recently used clean piece is evicted. Reads fill the cache or hit it."""
 
     def __init__(self, setup):
         self.device = os.open(setup["slow"], os.O_RDWR | os.O_DIRECT | os.O_DSYNC)
         slots = setup["memory_bytes"] // PIECE
         self.array, self.memory = buffer_of(slots * PIECE)
         self.free = list(range(slots))
-        self.where = OrderedDict()  # piece -> slot, used longest ago first
-        self.dirty = OrderedDict()  # pieces, in the order of the writing out
-        self.written = set()  # pieces with something in them: what was never written need not be read
+        self.where = OrderedDict()  # piece -> slot, least recently used first
+        self.dirty = OrderedDict()  # pieces, in the order of write-back
+        self.written = set()  # pieces with content: others need not be read
         self.writing = None
         self.changed = threading.Condition()
         self.is_closing = False
@@ -106,7 +106,7 @@ class WriteBack:
                 self.changed.notify_all()
 
     def _take(self, piece):
-        """With the lock held: where a piece is, or may be from now on, and whether it was there."""
+        """Returns the slot of a piece, assigning one if necessary, and whether it was cached. Needs the lock."""
         while True:
             if self.failure:
                 raise self.failure
@@ -180,7 +180,7 @@ class PageCache:
         group = setup["group"]
         with open(f"{group}/cgroup.procs", "w") as procs:
             procs.write(str(os.getpid()))
-        # Pages stay with the group in which they were touched first: what the process has by now is not in this one.
+        # Pages belong to the group that first touched them: earlier pages of the process are not in this one.
         with open(f"{group}/memory.limit_in_bytes", "w") as file:
             file.write(str(setup["memory_bytes"] + OWN_BYTES))
         self.device = os.open(setup["slow"], os.O_RDWR)
@@ -224,7 +224,7 @@ class Cenote:
         self._object(number).readinto(at, buffer)
 
     def places(self):
-        """Bytes that are read from each tier."""
+        """Returns the bytes on each tier, by place of reading."""
         found = {}
         for obj in self.objects.values():
             for part in self.store.explain(obj).ranges:
@@ -242,7 +242,7 @@ KINDS = {"direct": Direct, "write-back": WriteBack, "page-cache": PageCache, "ce
 
 
 class FileLike:
-    """A range of a contender's bytes as a file for h5py's driver for Python objects."""
+    """A range of a contender's bytes as a file, for h5py's driver for Python objects."""
 
     def __init__(self, contender, base):
         self.contender, self.base = contender, base

@@ -1,4 +1,4 @@
-"""Has contenders do workloads on layers, one at a time and each in a process of its own."""
+"""Runs contenders' workloads on layers, one at a time and each in a process of its own."""
 
 import contextlib
 import json
@@ -12,18 +12,19 @@ from benches.tiers.layers import MIB, memory_group
 TOP = pathlib.Path(__file__).resolve().parents[2]
 PLUGIN = TOP / "target/hdf5-plugin"
 CENOTE = PLUGIN / "cenote"
-# What the devices of a store have beside their data.
+# Bytes of a store's devices beside their data.
 HEADER_BYTES = 4 * MIB
 REST_S = 0.5
 PATIENCE_S = 300
 
 
-# All contenders, and the daemon that one of them starts, go before what else the machine does.
+# Contenders, and the daemon that one of them starts, have priority over other load on the
+# machine.
 PREFERRED = ["nice", "-n", "-15"]
 
 
 class Failed(Exception):
-    """A contender did not do what it should."""
+    """A contender failed."""
 
 
 def cenote(directory, *words):
@@ -37,7 +38,7 @@ def cenote(directory, *words):
 
 @contextlib.contextmanager
 def store(layers):
-    """A store over all layers; gives its directory."""
+    """Creates a store over all layers; returns its directory."""
     directory = layers.dir / "store"
     tiers = [
         f"name=memory,kind=memory,size={layers.memory_bytes}",
@@ -53,7 +54,7 @@ def store(layers):
 
 
 def run(layers, contender, workload):
-    """What a contender measured. It is called by its kind, and for Cenote by `cenote:POLICY`."""
+    """Returns a contender's measurements. A contender is named by its kind, Cenote by `cenote:POLICY`."""
     kind, _, policy = contender.partition(":")
     layers.clear()
     setup = workload | {

@@ -1,11 +1,11 @@
-"""A disk in a file: what is read and written takes as long as on a device of a given latency and bandwidth.
+"""A disk in a file: reads and writes take as long as on a device of a given latency and bandwidth.
 
-One process serves one regular file by FUSE (the kernel's protocol, spoken directly) and keeps its bytes in another,
-which lies in memory; a loop device over it makes it a block device. It has real-time priority where it may: a
-device does not wait for a core.
+One process serves one regular file by FUSE (it speaks the kernel's protocol directly) and keeps its bytes in another
+file, in memory; a loop device over it makes it a block device. It has real-time priority if permitted: a device does
+not wait for a core.
 
-The model: one head. A request takes bytes / bandwidth, and before that the latency, unless it goes on where the one
-before it ended and was waiting already when that one was done: then the head never stopped.
+The model: one head. A request takes bytes / bandwidth, and before that the latency, unless it continues where the
+previous one ended and was already waiting when that one was done: then the head never stopped.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ FILE_MODE = 0o100644
 
 
 class Head:
-    """When a request is done, by the model."""
+    """Computes when a request is done, by the model."""
 
     def __init__(self, latency_s, read_bps, write_bps):
         self.latency_s, self.read_bps, self.write_bps = latency_s, read_bps, write_bps
@@ -51,13 +51,13 @@ class Head:
         self.is_slow = True
 
     def wait(self, offset, size, is_write, was_waiting, begun):
-        """Sleeps until the request that came then is done."""
+        """Sleeps until the request is done."""
         if not self.is_slow:
             return
         cost = size / (self.write_bps if is_write else self.read_bps)
         if not was_waiting or offset != self.position:
             cost += self.latency_s
-        # What the last sleep was too long counts: a queue of requests gets all of the bandwidth.
+        # An earlier sleep that was too long counts: a queue of requests gets the full bandwidth.
         self.free_at = (self.free_at if was_waiting else begun) + cost
         self.position = offset + size
         left = self.free_at - time.monotonic()
@@ -81,19 +81,19 @@ class Served:
 
     def answer(self, unique, *parts, error=0):
         length = ANSWER.size + sum(len(part) for part in parts)
-        with contextlib.suppress(FileNotFoundError):  # who asked has gone
+        with contextlib.suppress(FileNotFoundError):  # the caller is gone
             os.writev(self.fuse, [ANSWER.pack(length, -error, unique), *parts])
 
     def transfer(self, unique, body, is_write, was_waiting, begun):
         _, offset, size, *_ = TRANSFER.unpack_from(body)
-        # Moving the bytes is part of the time that the model gives.
+        # Moving the bytes is part of the modelled time.
         if is_write:
             self.data[offset : offset + size] = body[TRANSFER.size : TRANSFER.size + size]
         self.head.wait(offset, size, is_write, was_waiting, begun)
         self.answer(unique, struct.pack("<II", size, 0) if is_write else self.data[offset : offset + size])
 
     def serve(self):
-        """Until it is unmounted."""
+        """Serves until it is unmounted."""
         while True:
             was_waiting = bool(self.poll.poll(0))
             if not was_waiting:
@@ -127,7 +127,7 @@ class Served:
 
 
 def mount(path):
-    """A descriptor of /dev/fuse that serves the regular file `path` from now on."""
+    """Returns a descriptor of /dev/fuse that serves the regular file `path` from now on."""
     fuse = os.open("/dev/fuse", os.O_RDWR)
     libc = ctypes.CDLL(None, use_errno=True)
     options = f"fd={fuse},rootmode={FILE_MODE:o},user_id=0,group_id=0,allow_other"
@@ -137,7 +137,7 @@ def mount(path):
 
 
 def main():
-    """Serves; SIGUSR1 takes the slowness off, SIGUSR2 puts it back."""
+    """Serves; SIGUSR1 turns the delays off, SIGUSR2 turns them on."""
     path, backing, size, latency_s, read_bps, write_bps = sys.argv[1:]
     head = Head(float(latency_s), float(read_bps), float(write_bps))
     for number, is_slow in ((signal.SIGUSR1, False), (signal.SIGUSR2, True)):
@@ -151,7 +151,7 @@ def main():
 
 
 def start(path, backing, size, latency_s, read_bps, write_bps):
-    """Serves it in a process of its own, which ends when `path` is unmounted."""
+    """Serves the disk in its own process, which ends when `path` is unmounted."""
     words = [path, backing, size, latency_s, read_bps, write_bps]
     command = [sys.executable, "-m", "benches.tiers.disk", *map(str, words)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -1,5 +1,5 @@
-"""How long gets and puts of 4 KiB take while the fast layer is emptied into the slow one, beside how long they take
-at rest. The program that is watched is Rust (`benches/src/latency.rs`).
+"""Latencies of gets and puts of 4 KiB while the fast layer is emptied into the slow one, beside those at rest. The
+observed program is in Rust (`benches/src/latency.rs`).
 """
 
 import os
@@ -14,7 +14,7 @@ FIGURES = ("get_p50", "get_p99", "put_p50", "put_p99")
 
 
 class Program:
-    """Who gets and puts."""
+    """The program that gets and puts."""
 
     def __init__(self, directory, policy):
         command = [*PREFERRED, str(PROGRAM), "--child", "latency", str(directory), policy]
@@ -29,7 +29,7 @@ class Program:
         self.process.stdin.flush()
 
     def answer(self):
-        """Figures in microseconds."""
+        """Returns figures in microseconds."""
         *times, count = map(int, self.process.stdout.readline().split())
         return {name: ns / 1000 for name, ns in zip(FIGURES, times, strict=True)} | {"count": count}
 
@@ -39,7 +39,7 @@ class Program:
 
 
 def fill(directory, size):
-    """Bytes that lie on the fast layer."""
+    """Puts bytes on the fast layer."""
     import cenote as module
 
     with module.open(directory, mode="daemon", create=False) as opened:
@@ -51,7 +51,7 @@ def fill(directory, size):
 
 
 def measure(layers, policy, seconds):
-    """At rest and draining, and the ratios."""
+    """Returns figures at rest and while draining, and the ratios."""
     ballast = int(SLOW_WRITE_BPS * (seconds + 1)) // PIECE * PIECE
     if ballast > layers.fast_bytes - 32 * MIB:
         raise ValueError("the fast layer is too small to be drained for so long")

@@ -1,12 +1,12 @@
-"""Layers with the ratios of the table in the Hermes paper: memory, a fast one, a slow one; and what passes through
-them.
+"""Layers with the ratios of the table in the Hermes paper: memory, a fast one, a slow one; and the bytes that pass
+through them.
 
-The table (RAM, NVMe, hard disk) says 10,000 / 1,900 / 95 MB/s written, 13,000 / 2,800 / 115 read, 20 us and 4.16
-ms. Memory is this machine's own; the others are `disk.py` with all times stretched by one factor (`SCALE`), so that
-they are to memory what they are in the table. (The kernel's own controller, `blkio`, will not do: it has no
-latencies, and lets a tenth of a second's worth of bytes through at full speed after each pause, which is all that a
-phase writes to the fast layer.) The way to a device through the kernel takes some 100 us here, which the fast layer
-has beside its latency, so it is slower than in the table, not faster.
+The table (RAM, NVMe, hard disk) has 10,000 / 1,900 / 95 MB/s written, 13,000 / 2,800 / 115 read, 20 us and 4.16 ms.
+Memory is this machine's own; the others are `disk.py` with all times multiplied by one factor (`SCALE`), so that their
+ratios to memory are those of the table. (The kernel's own controller, `blkio`, is unsuitable: it has no latencies, and
+after each pause it passes a tenth of a second's worth of bytes at full speed, which is all that a phase writes to the
+fast layer.) The kernel's path to a device takes some 100 us here, in addition to the fast layer's latency, so that
+layer is slower than in the table, not faster.
 """
 
 import contextlib
@@ -31,11 +31,11 @@ BLKFLSBUF = 0x1261
 
 
 class Missing(Exception):
-    """This machine cannot have such layers."""
+    """This machine cannot provide such layers."""
 
 
 def need_root():
-    """Raises `Missing` with the reason if layers cannot be made here."""
+    """Raises `Missing` with the reason if layers cannot be created here."""
     if os.geteuid():
         raise Missing("needs root, for loop devices, FUSE and cgroups")
     for path in ("/dev/fuse", "/dev/loop-control", MEMORY_GROUPS):
@@ -71,7 +71,7 @@ class BlockDevice:
         self.stack.close()
 
     def clear(self):
-        """Zeros everywhere, and nothing of it in the kernel's cache."""
+        """Zeroes the device, and drops it from the kernel's cache."""
         zeros = bytes(4 * MIB)
         with open(self.image, "r+b", buffering=0) as image:
             for at in range(0, self.size, len(zeros)):
@@ -81,7 +81,7 @@ class BlockDevice:
 
 
 class Layers:
-    """The layers, made for one run; a context manager."""
+    """The layers for one run; a context manager."""
 
     def __init__(self, memory_bytes, fast_bytes, slow_bytes):
         need_root()
@@ -104,24 +104,24 @@ class Layers:
         self.stack.close()
 
     def clear(self):
-        """Both devices empty."""
+        """Clears both devices."""
         self.fast.clear()
         self.slow.clear()
 
     @contextlib.contextmanager
     def unthrottled(self):
-        """Layers without their slowness: for what is not measured."""
+        """Turns the delays off, for work that is not measured."""
         with unthrottled(self.disks()):
             yield
 
     def disks(self):
-        """The processes that are the disks."""
+        """Returns the processes that serve the disks."""
         return [self.fast.disk.pid, self.slow.disk.pid]
 
 
 @contextlib.contextmanager
 def unthrottled(disks):
-    """Disks without their slowness."""
+    """Turns the delays of disks off."""
     for pid in disks:
         os.kill(pid, signal.SIGUSR1)
     try:
@@ -133,7 +133,7 @@ def unthrottled(disks):
 
 @contextlib.contextmanager
 def memory_group(name):
-    """A memory control group of that name; gives its directory."""
+    """Creates a memory control group of that name; returns its directory."""
     lines = (line.split(":") for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines())
     own = next(where for _, controller, where in lines if controller == "memory")
     path = MEMORY_GROUPS / own.lstrip("/") / f"cenote-{name}-{os.getpid()}"
@@ -146,11 +146,11 @@ def memory_group(name):
                 path.rmdir()
                 break
             except OSError:
-                time.sleep(0.1)  # its processes are on their way out
+                time.sleep(0.1)  # its processes are still ending
 
 
 def aligned(size):
-    """A buffer of whole pages that are there."""
+    """Returns a buffer of whole pages that are present."""
     buffer = mmap.mmap(-1, size)
     for at in range(0, size, mmap.PAGESIZE):
         buffer[at] = 0

@@ -1,4 +1,4 @@
-"""What is run: workloads with their sizes, who takes part, and the bars that come out."""
+"""The plan: workloads with their sizes, the contenders, and the bars."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ from benches.tiers.layers import MIB, SLOW_LATENCY_S, SLOW_WRITE_BPS
 
 DIRECT, PLAIN, CACHE = "direct", "write-back", "page-cache"
 OTHERS = [DIRECT, PLAIN, CACHE]
-# What a store does if nothing is said, and our own policy: in all repeats. The others in the first.
+# A store's default policy and our own: in all repeats. The others in the first.
 MAIN, MORE = ["fast-first", "foresight"], ["max-bandwidth", "data-locality", "hot-data"]
 INTENSITIES = {"data-intensive": 0.25, "balanced": 1.0, "compute-intensive": 3.0}
 HDF5_WORK = "kernel-hdf5"
@@ -14,7 +14,7 @@ HDF5_WORK = "kernel-hdf5"
 
 @dataclasses.dataclass
 class Case:
-    """A workload, on layers of these sizes, by these contenders."""
+    """A workload on layers of given sizes, by given contenders."""
 
     name: str
     layers: tuple[int, int, int]
@@ -23,17 +23,17 @@ class Case:
 
 
 def direct_s(sizes):
-    """How long writes of these sizes take without any buffering, by the model of the slow layer."""
+    """Returns the time of writes of these sizes without any buffering, by the model of the slow layer."""
     return sum(-(-size // MIB) * SLOW_LATENCY_S + size / SLOW_WRITE_BPS for size in sizes)
 
 
 def layers_for(total, memory):
-    """Memory, a fast layer that could hold all, and a slow one."""
+    """Returns memory, a fast layer that could hold everything, and a slow one."""
     return memory, total * 3 // 2 + 16 * MIB, total * 2 + 16 * MIB
 
 
 def phases(span, names):
-    """Sixteen phases with little, as much and three times as much computing as no buffering would need for I/O."""
+    """Sixteen phases whose computation takes a quarter of, as long as, or three times as long as unbuffered I/O."""
     total = 16 * span
     setup = {"workload": "phases", "span": span, "phases": 16, "seed": 1}
     pause_s = direct_s([MIB] * (span // MIB))
@@ -47,7 +47,7 @@ def phases(span, names):
 
 
 def reads(total):
-    """Temporary data. So much is read: from all of it once to a sixteenth 16 times; and more than memory holds."""
+    """Temporary data: reads from all of it once to a sixteenth 16 times, and of more than memory holds."""
     memory = total // 4
     setup = {"workload": "reads", "span": 8 * MIB, "seed": 2, "durability": "scratch"}
     for name, share, times, contenders in (
@@ -67,8 +67,8 @@ def reads(total):
 
 
 def kernels(steps, names):
-    """Time steps as VPIC-IO (eight variables, a file a step) and HACC-IO (nine, one file) write them. They compute for
-    as long as no buffering would need for I/O."""
+    """Time steps as VPIC-IO (eight variables, a file a step) and HACC-IO (nine, one file) write them. The computation
+    takes as long as the I/O would take without buffering."""
     shapes = {"VPIC": ([MIB] * 8, 1), "HACC": ([2 * MIB] * 7 + [4 * MIB, MIB], steps // 2)}
     for name in names:
         kernel, _, interface = name.partition(", ")
@@ -89,7 +89,7 @@ def kernels(steps, names):
 
 
 def cases(quick):
-    """All of them."""
+    """Returns all cases."""
     size = (4 if quick else 8) * MIB
     yield from phases(size, INTENSITIES)
     yield from reads(16 * size)

@@ -1,4 +1,4 @@
-"""What came out: medians over repeats with their spread, bars, lines of JSON, a drawing."""
+"""Results: medians over repeats with their spread, bars, lines of JSON, and a plot."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from benches.tiers.layers import MIB
 
 
 class Noise:
-    """The same small work now and then, beside all that is measured: what the machine does otherwise."""
+    """A small constant work load, run now and then beside the measurements: shows other load on the machine."""
 
     def __init__(self):
         self.source = numpy.ones(64 * MIB, dtype=numpy.uint8)
@@ -25,7 +25,7 @@ class Noise:
         self.loads.append(os.getloadavg()[0])
 
     def summary(self):
-        """Copies of 64 MiB: GB/s of the median, least and most; and the load."""
+        """Returns GB/s of copies of 64 MiB (median, minimum and maximum), and the load."""
         rates = sorted(64 * MIB / 1e9 / seconds for seconds in self.times)
         return {
             "copy_gbps": statistics.median(rates),
@@ -49,7 +49,7 @@ class Report:
         self.out.flush()
 
     def add(self, case, contender, repeat, measured):
-        """What a contender measured."""
+        """Records a contender's measurements."""
         self.line(kind="run", case=case, contender=contender, repeat=repeat, load=os.getloadavg()[0], **measured)
         for name, value in measured.items():
             if isinstance(value, int | float):
@@ -63,12 +63,12 @@ class Report:
         return statistics.median(found) if found else None
 
     def ratios(self, case, contender, ours, figure):
-        """How many times as long it took, in each repeat."""
+        """Returns how many times as long a contender took as ours, in each repeat."""
         pairs = zip(self.values(case, contender, figure), self.values(case, ours, figure), strict=False)
         return [theirs / max(own, 1e-9) for theirs, own in pairs]
 
     def bar(self, name, values, wanted, at_most=False):
-        """A bar: its figure is the median of these values, one for each repeat."""
+        """Records a bar: its figure is the median of these values, one for each repeat."""
         if not values:
             return
         figure = statistics.median(values)
@@ -78,7 +78,7 @@ class Report:
         self.line(kind="bar", name=name, at_most=at_most, **row)
 
     def table(self):
-        """All figures, then all bars, as text."""
+        """Returns all figures, then all bars, as text."""
         lines = []
         by_case = {}
         for (case, contender, figure), values in self.figures.items():
@@ -105,7 +105,7 @@ class Report:
 
 
 def draw(report, path):
-    """I/O time of all contenders, a panel a case; nothing if there is no matplotlib."""
+    """Plots the I/O time of all contenders, a panel for each case; does nothing without matplotlib."""
     try:
         import matplotlib as mpl
     except ImportError:

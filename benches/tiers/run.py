@@ -1,9 +1,9 @@
 """The bars of tiers from end to end: `make bench-tiers`.
 
-Memory, a fast and a slow layer with the ratios of the table in the Hermes paper (`layers.py`); the same workloads
-with no buffering, with a plain write-back cache, with the kernel's page cache and with Cenote, in turns and in one
-run (`plan.py`). Prints tables, writes target/bench-tiers.jsonl and draws target/bench-tiers.svg. Needs root; 15
-minutes, 3 with --quick.
+Memory, a fast and a slow layer with the ratios of the table in the Hermes paper (`layers.py`); the same workloads with
+no buffering, with a plain write-back cache, with the kernel's page cache and with Cenote, in turns and in one run
+(`plan.py`). Prints tables, writes target/bench-tiers.jsonl and plots target/bench-tiers.svg. Needs root; 15 minutes, 3
+with --quick.
 """
 
 import argparse
@@ -20,7 +20,7 @@ PARTS = ("phases", "reads", "kernel", "at-once", "draining", "heat")
 
 
 def run_cases(cases, repeats, policies, out, noise):
-    """Contenders in turns; the same layers for all of a case. Every other repeat goes backward."""
+    """Runs contenders in turns, on the same layers for all of a case. Every other repeat runs backward."""
     for repeat in range(repeats):
         for case in cases:
             names = [f"cenote:{policy}" for policy in (policies if repeat == 0 else plan.MAIN)]
@@ -35,13 +35,13 @@ def run_cases(cases, repeats, policies, out, noise):
 
 
 def mean_of(out, other, ours, figure="io_s"):
-    """Of each repeat the mean of the ratios over the three intensities."""
+    """Returns, for each repeat, the mean of the ratios over the three intensities."""
     each = [out.ratios(f"phases, {name}", other, ours, figure) for name in plan.INTENSITIES]
     return [sum(ratios) / len(ratios) for ratios in zip(*each, strict=False)] if all(each) else []
 
 
 def judge(out, policy):
-    """The bars of the workloads for one policy."""
+    """Judges the bars of the workloads for one policy."""
     ours = f"cenote:{policy}"
     out.bar(f"{policy}: phases, mean of three, over no buffering", mean_of(out, plan.DIRECT, ours), 8)
     out.bar(f"{policy}: phases, mean of three, over the plain cache", mean_of(out, plan.PLAIN, ours), 2)
@@ -60,7 +60,7 @@ def judge(out, policy):
 
 
 def layers_at_once(out, repeats, seconds, noise):
-    """Bandwidth of all layers at once."""
+    """Measures the bandwidth of all layers at once."""
     shares = {"get": [], "put": []}
     for repeat in range(repeats):
         for what, found in shares.items():
@@ -77,7 +77,7 @@ def layers_at_once(out, repeats, seconds, noise):
 
 
 def while_draining(out, repeats, seconds, noise):
-    """4 KiB gets and puts while a tier drains."""
+    """Measures 4 KiB gets and puts while a tier drains."""
     ratios = {}
     for repeat in range(repeats):
         noise.look()
@@ -97,7 +97,7 @@ def while_draining(out, repeats, seconds, noise):
 
 
 def heat(out, pairs, quick):
-    """4 KiB throughput with everything tracked and counted beside nothing: `cenote-benches` has it in pairs."""
+    """Measures 4 KiB throughput with everything tracked and counted beside nothing: `cenote-benches` has the pairs."""
     words = ["--only", "heat", "--pairs", str(pairs)] + (["--quick"] if quick else [])
     subprocess.run([str(draining.PROGRAM), *words], check=True, cwd=contest.TOP, stdout=subprocess.DEVNULL)
     for line in (contest.TOP / "target/bench.jsonl").read_text().splitlines():
@@ -114,7 +114,8 @@ def main():
     parser.add_argument("--only", help=f"some of {','.join(PARTS)}, with commas between")
     parser.add_argument("--policies", help="preset: fast-first and foresight, and once the others")
     options = parser.parse_args()
-    # Whoever is ended takes its layers along.
+    # A termination must remove the layers as
+    # well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         need_root()

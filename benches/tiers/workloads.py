@@ -1,9 +1,9 @@
-"""What the contenders do, each in a process of its own: `python -m benches.tiers.workloads SETUP` prints what it
-measured.
+"""The contenders' workloads, each in a process of its own: `python -m benches.tiers.workloads SETUP` prints its
+measurements.
 
-SETUP is JSON: the contender's `kind` and what it needs (`contenders.py`), the `workload` and its sizes. What is
-written is different in every page, is looked at while it is read, and is compared whole at the end, outside of what
-is timed.
+SETUP is JSON: the contender's `kind` and its settings (`contenders.py`), the `workload` and its sizes. The written
+bytes differ in every page, are checked in part while they are read, and are compared as a whole at the end, outside of
+the timed part.
 """
 
 import contextlib
@@ -22,29 +22,29 @@ WORDS = PAGE // 8
 
 
 class Wrong(Exception):
-    """A contender gave other bytes than were written."""
+    """A contender returned other bytes than were written."""
 
 
 class Bytes:
-    """What is written: random, with a number in each page."""
+    """The bytes to write: random, with a number in each page."""
 
     def __init__(self, seed, size):
         self.array, self.buffer = buffer_of(size)
         self.array[:] = numpy.random.default_rng(seed).integers(0, 256, size, dtype=numpy.uint8)
 
     def stamp(self, offset):
-        """Makes them those of this offset in the whole."""
+        """Changes the bytes to those of this offset in the whole."""
         pages = self.array.view(numpy.uint64)[::WORDS]
         pages[:] = numpy.arange(len(pages), dtype=numpy.uint64) + numpy.uint64(offset // PAGE + 1)
 
     def pieces(self):
-        """Offset and buffer of each piece."""
+        """Yields offset and buffer of each piece."""
         for at in range(0, len(self.array), PIECE):
             yield at, self.buffer[at : at + PIECE]
 
 
 def compute(seconds):
-    """Keeps one core at work for so long."""
+    """Keeps one core busy for this long."""
     values = numpy.linspace(0.0, 1.0, 32_768)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -53,7 +53,7 @@ def compute(seconds):
 
 
 class Devices:
-    """What was written to the devices, by whomever."""
+    """The bytes written to the devices, by whatever process."""
 
     def __init__(self, setup):
         self.stats = [pathlib.Path("/sys/block") / pathlib.Path(setup[name]).name / "stat" for name in ("fast", "slow")]
@@ -63,12 +63,12 @@ class Devices:
         return [int(stat.read_text().split()[6]) * 512 for stat in self.stats]
 
     def written(self):
-        """Bytes since this was made, fast and slow."""
+        """Returns bytes written since the creation of this object, fast and slow."""
         return [now - begun for now, begun in zip(self._written(), self.begun, strict=True)]
 
 
 class Stopwatch:
-    """Adds up."""
+    """Adds up times."""
 
     def __init__(self):
         self.seconds, self.laps = 0.0, []
@@ -95,14 +95,14 @@ def check(setup, contender, data, total):
 
 
 def begin(setup):
-    """The contender, at rest."""
+    """Returns the contender, at rest."""
     contender = KINDS[setup["kind"]](setup)
     time.sleep(setup["rest_s"])
     return contender
 
 
 def phases(setup):
-    """Writes a phase's bytes, computes, and so on; then flushes. The last bytes can hide behind a computation, too."""
+    """Writes a phase's bytes, computes, and so on; then flushes. A computation can hide the last bytes, too."""
     size, count = setup["span"], setup["phases"]
     data = Bytes(setup["seed"], size)
     contender = begin(setup)
@@ -131,7 +131,7 @@ def phases(setup):
 
 
 def reads(setup):
-    """Writes temporary data once and reads them so many times over."""
+    """Writes temporary data once and reads them the given number of times."""
     size, times = setup["total"], setup["times"]
     data = Bytes(setup["seed"], min(size, setup["span"]))
     array, buffer = buffer_of(PIECE)
@@ -162,8 +162,8 @@ def reads(setup):
 
 
 def kernel(setup):
-    """Time steps of a simulation through calls: each writes its variables one after the other, then computes. At the
-    end comes a flush; then all is read back, as by who analyses it or starts from it again."""
+    """Time steps of a simulation through calls: each writes its variables one after the other, then computes. Then
+    flushes, and reads everything back, as for an analysis or a restart."""
     sizes, steps = setup["variables"], setup["steps"]
     step_bytes = sum(sizes)
     data = Bytes(setup["seed"], step_bytes)
@@ -190,12 +190,12 @@ def kernel(setup):
     return {"write_s": writing.seconds, "read_s": reading.seconds, "flush_s": writing.laps[-1]}
 
 
-# Raw data begin where pieces do, and metadata lie together: as one would set it for any such layer.
+# Raw data begin at pieces, and metadata are contiguous: a usual setting for such layers.
 LAYOUT = {"alignment_threshold": 65536, "alignment_interval": PIECE, "meta_block_size": 65536, "libver": "latest"}
 
 
 class Files:
-    """HDF5 files of a contender: what h5py opens, and how they are flushed."""
+    """HDF5 files of a contender: the objects that h5py opens, and their flush."""
 
     def __init__(self, setup, file_bytes):
         import h5py
@@ -243,12 +243,12 @@ class Files:
 
 
 def kernel_hdf5(setup):
-    """The same through h5py, a file for each so many steps."""
+    """The same through h5py, with a file for a number of steps."""
     sizes, steps, together = setup["variables"], setup["steps"], setup["steps_in_file"]
     step_bytes = sum(sizes)
     data = Bytes(setup["seed"], step_bytes)
     found, _ = buffer_of(step_bytes)
-    # Room for the file's metadata, and for what alignment leaves between.
+    # Room for the file's metadata, and for the gaps of the alignment.
     file_bytes = (together * (step_bytes // PIECE + len(sizes)) + 8) * PIECE
     files = Files(setup, file_bytes)
     writing, reading = Stopwatch(), Stopwatch()
