@@ -108,7 +108,7 @@ impl Index {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(self.one(py, &key)?.map_or(default, |value| Some(PyBytes::new(py, &value).into_any())))
     }
-    /// Values of many keys in one round trip; None for those not there.
+    /// Values of many keys in one round trip; None for missing ones.
     fn get_many<'py>(
         &self,
         py: Python<'py>,
@@ -130,7 +130,7 @@ impl Index {
             .collect::<PyResult<Vec<_>>>()?;
         self.put_checked(py, &records)
     }
-    /// Set a record whose key is not there yet. False, and nothing changed, if it is.
+    /// Set a record whose key does not exist yet. False, without a change, if it does.
     fn put_new(&self, py: Python<'_>, key: Bound<'_, PyAny>, value: Bound<'_, PyAny>) -> PyResult<bool> {
         let codes = self.put_all(py, &[(Bytes::of(&key)?, Bytes::of(&value)?)], true)?;
         match codes.first() {
@@ -139,11 +139,11 @@ impl Index {
             Some(code) => Err(unexpected(*code, &format!("record of index {}", self.0.key()))),
         }
     }
-    /// Delete a record. False if it was not there.
+    /// Delete a record. False if it did not exist.
     fn delete(&self, py: Python<'_>, key: Bound<'_, PyAny>) -> PyResult<bool> {
         Ok(self.delete_many(py, vec![key])? == 1)
     }
-    /// Delete many records in one round trip; returns how many were there.
+    /// Delete many records in one round trip; returns how many existed.
     fn delete_many(&self, py: Python<'_>, keys: Vec<Bound<'_, PyAny>>) -> PyResult<usize> {
         let keys = held(&keys)?;
         let codes = py.detach(|| self.0.del(&slices(&keys))).map_err(raise)?;
@@ -151,7 +151,7 @@ impl Index {
         if let Some(code) = bad {
             return Err(unexpected(*code, &format!("record of index {}", self.0.key())));
         }
-        // No codes at all means that all went well.
+        // No codes at all mean success.
         let missing = codes.iter().filter(|code| **code == KeyCode::NotFound).count();
         Ok(keys.len() - missing)
     }
@@ -160,17 +160,17 @@ impl Index {
         let (key, value) = (Bytes::of(&key)?, Bytes::of(&value)?);
         py.detach(|| self.0.launch_put(key.as_slice(), value.as_slice())).map(Op::new).map_err(raise)
     }
-    /// `(key, value)` in key order, fetched as the iteration goes: those whose keys begin with `prefix`, from `start` on.
+    /// `(key, value)` in key order, fetched during the iteration: keys that begin with `prefix`, from `start` on.
     #[pyo3(signature = (prefix = None, start = None))]
     fn items(&self, prefix: Option<Bound<'_, PyAny>>, start: Option<Bound<'_, PyAny>>) -> PyResult<Records> {
         self.records(prefix, start, What::Items)
     }
-    /// Keys in order; as `items`.
+    /// Keys in order; arguments as for `items`.
     #[pyo3(signature = (prefix = None, start = None))]
     fn keys(&self, prefix: Option<Bound<'_, PyAny>>, start: Option<Bound<'_, PyAny>>) -> PyResult<Records> {
         self.records(prefix, start, What::Keys)
     }
-    /// Values in key order; as `items`.
+    /// Values in key order; arguments as for `items`.
     #[pyo3(signature = (prefix = None, start = None))]
     fn values(&self, prefix: Option<Bound<'_, PyAny>>, start: Option<Bound<'_, PyAny>>) -> PyResult<Records> {
         self.records(prefix, start, What::Values)

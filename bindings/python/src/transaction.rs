@@ -1,4 +1,4 @@
-//! Transactions: a group of updates, there whole or not at all.
+//! Transactions: groups of updates that take effect together or not at all.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -29,13 +29,13 @@ use crate::object::Object;
 pub struct Transaction(Mutex<Option<cenote::Transaction>>);
 
 impl Transaction {
-    /// Begins one.
+    /// Begins a transaction.
     pub fn begin(store: &cenote::Store, detect_conflicts: bool) -> Self {
         let mut inner = store.begin();
         inner.detect_conflicts(detect_conflicts);
         Self(Mutex::new(Some(inner)))
     }
-    /// Works on it, detached: the lock is never held while waiting for the GIL.
+    /// Runs `work` detached: the lock is never held while waiting for the GIL.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -63,7 +63,7 @@ impl Transaction {
         let bytes = Bytes::of(&buffer)?;
         self.with(py, |inner| inner.write(&object.0, offset, bytes.as_slice()))
     }
-    /// Read `size` bytes from `offset`, its own writes included; shorter at the object's end.
+    /// Read `size` bytes from `offset`, including its own writes; shorter at the object's end.
     fn read<'py>(&self, py: Python<'py>, object: &Object, offset: u64, size: usize) -> PyResult<Bound<'py, PyBytes>> {
         let mut got = 0;
         let whole = PyBytes::new_with(py, size, |buf| {
@@ -112,32 +112,34 @@ impl Transaction {
         let (key, value) = (Bytes::of(&key)?, Bytes::of(&value)?);
         self.with(py, |inner| inner.put(&index.0, key.as_slice(), value.as_slice()))
     }
-    /// Set a record that must not be there yet: the commit raises Exists if it is.
+    /// Set a record that must not exist yet: the commit raises Exists if it does.
     fn put_new(&self, py: Python<'_>, index: &Index, key: Bound<'_, PyAny>, value: Bound<'_, PyAny>) -> PyResult<()> {
         let (key, value) = (Bytes::of(&key)?, Bytes::of(&value)?);
         self.with(py, |inner| inner.put_new(&index.0, key.as_slice(), value.as_slice()))
     }
-    /// The value of a key, its own puts included; None if there is none.
+    /// The value of a key, including its own puts; None if missing.
     fn get<'py>(&self, py: Python<'py>, index: &Index, key: Bound<'_, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let key = Bytes::of(&key)?;
         let value = self.with(py, |inner| inner.get(&index.0, key.as_slice()))?;
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
-    /// Delete a record; no error if it is not there.
+    /// Delete a record; no error if it does not exist.
     fn delete(&self, py: Python<'_>, index: &Index, key: Bound<'_, PyAny>) -> PyResult<()> {
         let key = Bytes::of(&key)?;
         self.with(py, |inner| inner.del(&index.0, key.as_slice()))
     }
-    /// Make `size` bytes at `at` of `object` what those at `offset` of `source` are by then, without copying bytes.
+    /// Share `size` bytes at `offset` of `source`, as they are at the commit, into `object` at `at`, without copying
+    /// bytes.
     fn share(&self, py: Python<'_>, object: &Object, at: u64, source: &Object, offset: u64, size: u64) -> PyResult<()> {
         self.with(py, |inner| inner.share(&object.0, at, &source.0, offset, size))
     }
-    /// The commit raises Conflict if a record's key begins with `prefix` then, before the transaction's own changes.
+    /// Make the commit raise Conflict if a record's key then begins with `prefix`, before the transaction's own
+    /// changes.
     fn expect_none(&self, py: Python<'_>, index: &Index, prefix: Bound<'_, PyAny>) -> PyResult<()> {
         let prefix = Bytes::of(&prefix)?;
         self.with(py, |inner| inner.expect_none(&index.0, prefix.as_slice()))
     }
-    /// The commit raises Conflict unless the object has this size then.
+    /// Make the commit raise Conflict unless the object then has this size.
     fn expect_size(&self, py: Python<'_>, object: &Object, size: u64) -> PyResult<()> {
         self.with(py, |inner| inner.expect_size(&object.0, size))
     }
@@ -146,7 +148,7 @@ impl Transaction {
         let inner = self.take(py).ok_or_else(ended)?;
         py.detach(|| inner.commit()).map_err(raise)
     }
-    /// Forget everything.
+    /// Discard everything.
     fn abort(&self, py: Python<'_>) {
         if let Some(inner) = self.take(py) {
             py.detach(|| inner.abort());

@@ -1,4 +1,4 @@
-//! The words that every room of Cenote shares: ids, extents, container policies, updates, requests and errors.
+//! The types that every room of Cenote shares: ids, extents, container policies, updates, requests and errors.
 //!
 //! This room must not know I/O, state or encodings: what a value looks like on media is the `store` crate's business,
 //! what it looks like between processes is `wire`'s.

@@ -5,20 +5,20 @@ use cenote_model::{Error, ErrorKind, Request, Response, Result};
 
 use crate::WIRE_VERSION;
 
-/// Something with an encoding.
+/// A type with an encoding.
 pub(crate) trait Wire: Sized {
-    /// Fewest bytes that any value takes: bounds what a list's count can make the decoder allocate.
+    /// Fewest bytes of any value: bounds how much a list's count can make the decoder allocate.
     const BYTES_MIN: usize;
     fn put(&self, out: &mut Vec<u8>);
     fn take(input: &mut Input<'_>) -> Result<Self>;
-    /// The elements of a list. Bytes have a faster way.
+    /// Encodes the elements of a list. Bytes have a faster implementation.
     fn put_all(list: &[Self], out: &mut Vec<u8>) {
         out.reserve(list.len() * Self::BYTES_MIN);
         for value in list {
             value.put(out);
         }
     }
-    /// `count` elements of a list; the message is known to be long enough to hold them.
+    /// Decodes `count` elements of a list; the caller has checked that the message is long enough.
     fn take_all(input: &mut Input<'_>, count: usize) -> Result<Vec<Self>> {
         let mut list = Vec::with_capacity(count);
         for _ in 0..count {
@@ -41,7 +41,7 @@ impl Subject for Message {
     }
 }
 
-/// The error for bytes that are no message.
+/// The error for malformed bytes.
 #[cold]
 pub(crate) fn malformed(why: &str) -> Error {
     Error::new(ErrorKind::InvalidInput, "message from another process").because(why)
@@ -92,7 +92,7 @@ impl Wire for bool {
     }
 }
 
-/// A byte string: count and bytes.
+/// Encodes a byte string: count and bytes.
 pub(crate) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.put_bytes(bytes);
 }
@@ -248,7 +248,7 @@ pub fn encode_request(seq: u64, request: &Request, out: &mut Vec<u8>) {
     encode(seq, request, out);
 }
 
-/// A request and its number, from bytes that may be hostile.
+/// Decodes a request and its number from bytes that may be hostile.
 pub fn decode_request(bytes: &[u8]) -> Result<(u64, Request)> {
     decode(bytes)
 }
@@ -258,7 +258,7 @@ pub fn encode_response(seq: u64, response: &Response, out: &mut Vec<u8>) {
     encode(seq, response, out);
 }
 
-/// A response and the number of its request, from bytes that may be hostile.
+/// Decodes a response and the number of its request from bytes that may be hostile.
 pub fn decode_response(bytes: &[u8]) -> Result<(u64, Response)> {
     decode(bytes)
 }

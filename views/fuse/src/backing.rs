@@ -1,4 +1,5 @@
-//! Files whose bytes the kernel reads and writes by itself, in their windows (`cenote_posix::File::window_for_kernel`).
+//! Passthrough: files whose bytes the kernel reads and writes directly in their windows
+//! (`cenote_posix::File::window_for_kernel`).
 //!
 //! The kernel wants all who have a file open to be served in the same way, so the first decides for those that come while it is open. A
 //! window is made and put back at a price, so it is kept for a while after the last `close`, with what was written.
@@ -14,21 +15,22 @@ use parking_lot::{Condvar, Mutex};
 use crate::kernel::Device;
 use crate::kernel::abi::opened;
 
-/// A file that nobody has open is kept for so long.
+/// How long a file that nobody has open keeps its window.
 const KEPT: Duration = Duration::from_secs(5);
-/// So many files at most, and so much of the room that shared memory has: with more, those that nobody has open are put back at once.
+/// Upper bounds of kept files, and of their part of shared memory's space: beyond, files that nobody has open are
+/// stored back at once.
 const KEPT_FILES_MAX: usize = 1024;
 const KEPT_PART: u64 = 8;
-/// A file with more bytes than that is not loaded for whoever opens it: it may be there for a look at a few of them.
+/// A larger file is not loaded at opening: the program may need only a few of its bytes.
 const LOADED_BYTES_MAX: u64 = 64 << 20;
 /// Set-user-id and set-group-id.
 const SET_IDS: u32 = 0o6000;
-/// How often it is looked for those whose time is over.
+/// Interval of the search for kept files whose time is over.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Locks, so that threads seldom meet while a file is loaded.
+/// Number of locks, so that threads seldom meet while a file is loaded.
 const PARTS: usize = 16;
 
-/// What is served in which way.
+/// The files in service, and their mode.
 #[derive(Default)]
 pub struct Backings {
     by: std::sync::OnceLock<Device>,
@@ -46,10 +48,10 @@ struct Kept {
 }
 
 struct Served {
-    /// What the kernel calls the window. None: it asks for each read and write.
+    /// The kernel's id of the window. `None`: it sends each read and write as a request.
     backing: Option<u32>,
     handles: usize,
-    /// What nobody has open any more.
+    /// The file, while nobody has it open.
     kept: Option<Idle>,
 }
 
@@ -60,23 +62,23 @@ struct Idle {
 }
 
 impl Backings {
-    /// From now on files that are opened get windows.
+    /// Gives windows to files that are opened from now on.
     pub fn begin(&self, device: Device) {
         let _ = self.by.set(device);
     }
-    /// True if there may be such files.
+    /// Returns true if any file may have a window.
     pub fn is_used(&self) -> bool {
         self.by.get().is_some()
     }
     fn part(&self, ino: Ino) -> &Mutex<HashMap<Ino, Served>> {
         &self.parts[ino.0 as usize % PARTS]
     }
-    /// A file is opened: the flags and the number that the kernel is to get, `flags` otherwise.
+    /// Handles an opening: returns the open flags and the backing id for the kernel, or `flags` and 0.
     pub fn enter(&self, file: &File, attr: &Attr, flags: u32) -> (u32, u32) {
         let Some(device) = self.by.get() else { return (flags, 0) };
-        // What goes to the end whoever else writes there, or to media with each write, is seen to here.
+        // Appends that compete with other writers, and writes that go to media at once, must come as requests.
         let goes_past = file.flags().append || file.flags().sync;
-        // Set-id bits and capabilities go with the first write, which is not seen where the kernel makes it.
+        // The first write drops set-id bits and capabilities, and a write by the kernel itself would not be seen.
         let has_privileges = attr.mode & SET_IDS != 0 || file.has_capabilities().unwrap_or(true);
         let is_guarded = file.flags().write && has_privileges;
         if is_guarded {
@@ -95,16 +97,16 @@ impl Backings {
         self.count_out(idle.as_ref());
         let Some(backing) = found else { return (flags, 0) };
         if goes_past {
-            // In one way, and yet past it.
+            // The mode is the same, but these requests bypass it.
             return (opened::PASSTHROUGH | opened::DIRECT_IO, backing);
         }
         if file.flags().write {
-            // That somebody writes there of whom nobody hears.
+            // Marks that somebody writes there unseen.
             let _ = file.window_for_kernel();
         }
         (opened::PASSTHROUGH, backing)
     }
-    /// Gives the kernel a window, if that is worth it.
+    /// Gives the kernel a window, if that pays.
     fn give(&self, device: &Device, file: &File, attr: &Attr) -> Option<u32> {
         let is_there = file.has_window().unwrap_or(false);
         if !is_there && (!file.flags().write || attr.size_bytes > LOADED_BYTES_MAX) {
@@ -116,18 +118,18 @@ impl Backings {
         });
         given.inspect_err(|error| tracing::debug!(error, "the kernel asks for the bytes of a file each time")).ok()
     }
-    /// How much may be kept is a part of what there is.
+    /// Measures shared memory's space, a part of which may be kept.
     fn measure(&self, window: &impl AsFd) {
         if let Ok(space) = rustix::fs::fstatvfs(window) {
             let free = space.f_bavail.saturating_mul(space.f_frsize);
             self.kept.lock().bytes_max = free / KEPT_PART;
         }
     }
-    /// True if what was written to a file is put back later.
+    /// Returns true if written bytes of a file are stored back later.
     pub fn puts_back_later(&self, ino: Ino) -> bool {
         self.is_used() && self.part(ino).lock().get(&ino).is_some_and(|served| served.backing.is_some())
     }
-    /// A file is closed; returns it if it is not kept.
+    /// Handles a closing; returns the file if it is not kept.
     pub fn leave(&self, file: Arc<File>) -> Option<Arc<File>> {
         let Some(device) = self.by.get() else { return Some(file) };
         let ino = file.ino();
@@ -157,7 +159,7 @@ impl Backings {
         served.kept = Some(Idle { file, bytes, since: Instant::now() });
         None
     }
-    /// A file whose name is gone, or that is served in another way from now on, is let go of if nobody has it open.
+    /// Releases a file that nobody has open, because its name is gone or its mode changes.
     pub fn forget(&self, ino: Ino) {
         let Some(device) = self.by.get() else { return };
         let mut part = self.part(ino).lock();
@@ -172,7 +174,7 @@ impl Backings {
             (kept.files, kept.bytes) = (kept.files - 1, kept.bytes - idle.bytes);
         }
     }
-    /// Puts back what is taken out of the table.
+    /// Stores back a file taken out of the table.
     fn let_go(&self, device: &Device, served: Served) {
         if let Some(backing) = served.backing {
             device.close_backing(backing);
@@ -183,7 +185,7 @@ impl Backings {
             tracing::error!("what was written to a file stays in shared memory, and is tried again: {error}");
         }
     }
-    /// Puts back what nobody has had open for a while, until [`Backings::end`].
+    /// Stores back files that nobody has had open for a while, until [`Backings::end`].
     pub fn put_back(&self) {
         let Some(device) = self.by.get() else { return };
         loop {
@@ -207,7 +209,7 @@ impl Backings {
             }
         }
     }
-    /// From now on nothing is kept.
+    /// Keeps nothing from now on.
     pub fn end(&self) {
         self.kept.lock().is_over = true;
         self.woken.notify_all();

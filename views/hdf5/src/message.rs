@@ -1,45 +1,45 @@
-//! Datatypes taken apart, from their stored encoding alone: no libhdf5 is needed.
+//! Parses datatypes from their stored encoding alone, without libhdf5.
 //!
-//! What `H5Tencode` makes is the datatype message of the HDF5 file format (two bytes before it say so), which HDF5 never
-//! changes. Damaged bytes give nothing, never a panic.
+//! `H5Tencode` produces the datatype message of the HDF5 file format (preceded by two bytes that say so), which HDF5
+//! never changes. Damaged bytes give `None`, never a panic.
 
 use cenote_codec::Decoder;
 
 /// Nesting that anybody would use.
 const DEPTH_MAX: u32 = 16;
-/// What stands before an encoded datatype message.
+/// The bytes before an encoded datatype message.
 const ENCODED: [u8; 2] = [3, 0];
 
 /// A datatype.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Type {
-    /// Bytes of an element as HDF5 counts them.
+    /// Size of an element in bytes, as HDF5 counts it.
     pub size: u64,
-    /// What it is.
+    /// Its class.
     pub kind: Kind,
 }
 
-/// What a datatype is.
+/// The class of a datatype.
 #[allow(missing_docs, reason = "fields are told with their variant")]
 #[derive(Clone, PartialEq, Debug)]
 pub enum Kind {
     /// An integer, of `bits` bits from bit 0 on unless `offset` says otherwise.
     Integer { is_signed: bool, is_big: bool, bits: u64, offset: u64 },
-    /// A floating-point number; `is_ieee`: one of 16, 32 or 64 bits as IEEE 754 has them.
+    /// A floating-point number; `is_ieee`: an IEEE 754 number of 16, 32 or 64 bits.
     Float { is_big: bool, is_ieee: bool },
     /// A time.
     Time { is_big: bool },
-    /// A string of fixed length; how it is padded (`H5T_STR_*`).
+    /// A string of fixed length, with its padding (`H5T_STR_*`).
     Text { padding: u8 },
     /// A bit field.
     Bits { is_big: bool },
     /// Bytes with a tag.
     Opaque { tag: String },
-    /// Fields.
+    /// A compound of fields.
     Compound(Vec<Member>),
     /// A reference: 0 to an object, 1 to a region, others new.
     Reference(u8),
-    /// Names for numbers: the base type, names, values.
+    /// An enumeration: the base type, names, values.
     Enumeration(Box<Type>, Vec<(String, Vec<u8>)>),
     /// A sequence of variable length.
     Sequence(Box<Type>),
@@ -47,7 +47,7 @@ pub enum Kind {
     VarText,
     /// An array of fixed dimensions.
     Array(Vec<u64>, Box<Type>),
-    /// Two numbers.
+    /// A complex number of two parts.
     Complex(Box<Type>),
     /// A class that this version does not know.
     Other(u8),
@@ -58,19 +58,19 @@ pub enum Kind {
 pub struct Member {
     /// Its name.
     pub name: String,
-    /// Where it begins, in bytes.
+    /// Offset in bytes.
     pub offset: u64,
     /// Its type.
     pub of: Type,
 }
 
 impl Type {
-    /// Takes an encoded datatype apart; none if it is damaged.
+    /// Parses an encoded datatype; `None` if it is damaged.
     pub fn parse(encoded: &[u8]) -> Option<Self> {
         let message = encoded.strip_prefix(&ENCODED).or_else(|| encoded.get(2..)).unwrap_or_default();
         Reader(Decoder::new(message)).dtype(0)
     }
-    /// Bytes of an element in stored form: variable-length parts are a count and the id of a blob.
+    /// Size of an element in stored form, in bytes: a variable-length part is a count and a blob id.
     pub fn stored_bytes(&self) -> Option<u64> {
         const VARIABLE: u64 = 4 + crate::blob::ID_BYTES as u64;
         match &self.kind {
@@ -80,7 +80,7 @@ impl Type {
             _ => Some(self.size),
         }
     }
-    /// True if elements have parts of variable length.
+    /// Returns true if elements have variable-length parts.
     fn has_parts(&self) -> bool {
         match &self.kind {
             Kind::Sequence(_) | Kind::VarText => true,
@@ -96,7 +96,7 @@ impl Type {
         let flags = u8::from(is_big) | u8::from(is_signed) << 3;
         encoded(0x10, [flags, 0, 0], u32::from(bytes), &[0, 0, bytes * 8, 0])
     }
-    /// An IEEE number of 2, 4 or 8 bytes; none for other lengths.
+    /// An IEEE number of 2, 4 or 8 bytes; `None` for other lengths.
     pub fn float(bytes: u8, is_big: bool) -> Option<Vec<u8>> {
         let (exponent, mantissa, bias) = ieee(u64::from(bytes))?;
         let bits = bytes * 8;
@@ -116,13 +116,13 @@ impl Type {
     pub fn var_text() -> Vec<u8> {
         encoded(0x19, [1, 1, 0], 16, &encoded(0x10, [0, 0, 0], 1, &[0, 0, 8, 0])[2..])
     }
-    /// What h5py makes of booleans: an enumeration.
+    /// h5py's boolean type: an enumeration.
     pub fn boolean() -> Vec<u8> {
         let mut rest = Self::integer(1, true, false)[2..].to_vec();
         rest.extend_from_slice(b"FALSE\0\0\0TRUE\0\0\0\0\0\x01");
         encoded(0x18, [2, 0, 0], 1, &rest)
     }
-    /// Fields side by side; each with its encoded datatype and bytes.
+    /// Adjacent fields, each with its encoded datatype and size in bytes.
     pub fn compound(fields: &[(&str, &[u8], u32)]) -> Vec<u8> {
         let (mut rest, mut at) = (Vec::new(), 0u32);
         for (name, dtype, bytes) in fields {
@@ -147,7 +147,7 @@ fn encoded(class_and_version: u8, flags: [u8; 3], bytes: u32, rest: &[u8]) -> Ve
     out
 }
 
-/// Bits of the exponent and of the mantissa, and the bias.
+/// Bits of the exponent and of the mantissa, and the bias, of an IEEE number.
 fn ieee(bytes: u64) -> Option<(u8, u8, u32)> {
     match bytes {
         2 => Some((5, 10, 15)),
@@ -166,7 +166,7 @@ impl<'a> Reader<'a> {
     fn number(&mut self, bytes: usize) -> Option<u64> {
         self.0.uint(bytes).ok()
     }
-    /// A name, which ends in NUL, and up to version 2 is padded to a multiple of 8.
+    /// A name with its final NUL, padded to a multiple of 8 up to version 2.
     fn name(&mut self, version: u8) -> Option<String> {
         let rest = self.0.as_slice();
         let len = rest.iter().position(|byte| *byte == 0)?;
@@ -242,7 +242,7 @@ impl<'a> Reader<'a> {
         let is_ieee = ieee(size).is_some_and(|(e, m, b)| {
             (offset, count, exponent_at, mantissa_at) == (0, size * 8, u64::from(m), 0)
                 && (exponent, mantissa, bias) == (u64::from(e), u64::from(m), u64::from(b))
-                // VAX order is bit 6.
+                // Bit 6 means VAX byte order.
                 && bits & 0x40 == 0
         });
         Some(Kind::Float { is_big: bits & 1 != 0, is_ieee })

@@ -1,6 +1,7 @@
-//! What the next program in this process has to know of the one before: descriptors that stay open, and the working directory.
+//! The state that the next program in this process needs after `exec`: descriptors that stay open, and the working
+//! directory.
 //!
-//! It lies in a file in memory, whose descriptor a variable of the environment names; offsets lie in another (`shared`).
+//! It lies in a memory file, whose descriptor an environment variable names; offsets lie in another file (`shared`).
 
 use std::collections::HashSet;
 use std::os::fd::AsRawFd;
@@ -16,13 +17,13 @@ use crate::place::{self, Cwd};
 use crate::shared::{self, Shared};
 use crate::{calls, inside, kernel, table};
 
-/// The variable.
+/// The environment variable.
 pub const VARIABLE: &str = "CENOTE_HANDOFF";
 const MAGIC: u64 = 0x3174_6f6e_6563;
 
-/// What was written for the next program, and its descriptors, which are closed if there is none after all.
+/// The state written for the next program, and its descriptors, which are closed if the execution fails.
 pub struct Handoff {
-    /// The descriptor of what was written.
+    /// Descriptor of the written state.
     pub fd: i32,
     offsets: i32,
     /// Descriptors of locks, which stay open from here on.
@@ -43,13 +44,14 @@ impl Drop for Handoff {
     }
 }
 
-/// A descriptor that the next program gets, out of its way.
+/// A duplicate of a descriptor for the next program, out of that program's way.
 fn inherited(fd: i32) -> Result<i32, i32> {
     let floor = inside::floor() as u64;
     kernel::simple_or(libc::SYS_fcntl, &[fd as u64, libc::F_DUPFD as u64, floor]).map(|fd| fd as i32)
 }
 
-/// The descriptor that has an owner's locks stays open in the next program: the very one, since a process's locks go when it closes any.
+/// Keeps the descriptor with an owner's locks open in the next program. It must be that very descriptor, since a
+/// process's locks go when it closes any.
 fn leave(file: &File, owner: LockOwner, left: &mut Vec<i32>) -> i32 {
     let mut found = -1;
     file.lock_descriptor(owner, &mut |fd| {
@@ -67,7 +69,7 @@ fn put(all: &mut Vec<u8>, numbers: &[u64], text: &[u8]) {
     all.extend_from_slice(text);
 }
 
-/// Writes down what the next program has to know; none if that is nothing.
+/// Writes the state for the next program; `None` if there is none.
 pub fn write() -> Result<Option<Handoff>, i32> {
     let stays = |fd: i32| {
         kernel::simple(libc::SYS_fcntl, &[fd as u64, libc::F_GETFD as u64]) & i64::from(libc::FD_CLOEXEC) == 0
@@ -89,7 +91,7 @@ pub fn write() -> Result<Option<Handoff>, i32> {
         let flags = open.flags.load(Ordering::Relaxed);
         let offset = open.share().ok_or(libc::ENOMEM)?.index();
         let locks = open.opened().map_or([-1; 2], |file| {
-            // Those of the process went if it closed any descriptor of the file.
+            // The process loses its locks when it closes any descriptor of the file.
             let closes = all.iter().any(|(fd, other)| other.ino() == open.ino() && !stays(*fd));
             let process = if closes { None } else { Some(LockOwner::Process) };
             [Some(LockOwner::File), process]
@@ -128,17 +130,17 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Takes up what the program before has left, if it has.
+/// Takes over the state of the previous program, if there is any.
 pub fn read() {
     let Some(fd) = std::env::var_os(VARIABLE) else { return };
-    // SAFETY: called before the program's first instruction, when nobody else looks at the environment.
+    // SAFETY: called before the program's first instruction, when nobody else reads the environment.
     unsafe { std::env::remove_var(VARIABLE) };
     let Some(fd) = std::str::from_utf8(fd.as_bytes()).ok().and_then(|fd| fd.parse::<i32>().ok()) else { return };
     kernel::simple(libc::SYS_lseek, &[fd as u64, 0, libc::SEEK_SET as u64]);
     let all = kernel::read_fd(fd);
     let mut reader = Reader(Decoder::new(&all));
     if reader.number() != Some(MAGIC) {
-        return; // some other file: not ours to close
+        return; // another file, which is not ours to close
     }
     kernel::close(fd);
     let _ = take(&mut reader);
@@ -162,7 +164,8 @@ fn take(reader: &mut Reader<'_>) -> Option<()> {
         let what = match kind? {
             0 => {
                 let left = [(LockOwner::File, file_locks? as i32), (LockOwner::Process, process_locks? as i32)];
-                // Several descriptors of one file name that of its process's locks: the first takes it.
+                // Several descriptors of one file name the same descriptor of the process's locks: the first one takes
+                // it.
                 let new = left.into_iter().filter(|(_, fd)| *fd >= 0 && adopted.insert(*fd));
                 if left[1].1 >= 0 {
                     calls::locks::note_own();

@@ -1,13 +1,14 @@
-//! `libcenote_posix.so`: preloaded into an unmodified program, it shows the trees of a store below a path, without a mount.
+//! `libcenote_posix.so`: preloaded into an unmodified program, it shows the trees of a store below a path, without a
+//! mount.
 //!
 //! It stands between the C library and the kernel: the places where glibc makes system calls jump here (`sites`, `entry`), so that
 //! streams, directory readers, `nftw`, `posix_spawn`, `aio` and all else of the C library work by construction. A call whose descriptor or
 //! path is ours becomes one of
 //! `cenote-posix` (`calls`); every other goes on as it was.
 //!
-//! What must hold in somebody else's process:
-//! - what is not ours stays as it is: results, registers, numbers of descriptors, signals;
-//! - our own code's calls go straight to the kernel, its descriptors lie where the program does not come, its threads hear no signals;
+//! Rules inside somebody else's process:
+//! - everything outside of the store stays unchanged: results, registers, numbers of descriptors, signals;
+//! - this library's own calls go straight to the kernel, its descriptors lie where the program does not come, its threads get no signals;
 //! - its memory is its own (a call in a signal handler may have interrupted `malloc`).
 //!
 //! This room must not know what names, rights and records are: it has no file-system logic.

@@ -1,4 +1,5 @@
-//! Signals that come while a call of ours is under way wait until it is done: a handler may call what holds locks here.
+//! Delays signals that arrive during a call of this library until it is done: a handler may make calls that need the
+//! locks held here.
 //!
 //! Handlers of the program are called by one of ours, which sends what has to wait to this thread again, behind the call. Without such a
 //! call it is one jump more.
@@ -8,14 +9,14 @@ use std::cell::Cell;
 use crate::calls::{Answer, Result, put, value};
 use crate::{inside, kernel, probe};
 
-/// Signals of the kernel.
+/// Number of signals.
 const SIGNALS: usize = 64;
-/// With which the C library changes the user in all threads: harmless, and waited for.
+/// The signal by which the C library changes the user in all threads: harmless, and the sender waits for it.
 const SETXID: i32 = 33;
-/// Signals that can wait in one thread, of different numbers: each is blocked as soon as it waits.
+/// Upper bound of the delayed signals in one thread, all different: a delayed signal is blocked.
 const WAITING: usize = SIGNALS;
 
-/// As the kernel has it.
+/// The kernel's structure.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Action {
@@ -27,11 +28,11 @@ struct Action {
 
 const NONE: Action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
 
-/// What the program has set: where the kernel has our handler.
+/// The program's actions, for signals whose handler in the kernel is this library's.
 static mut ACTIONS: [Action; SIGNALS + 1] = [NONE; SIGNALS + 1];
 
 thread_local! {
-    /// Numbers of signals that wait.
+    /// Set of delayed signals.
     static HELD: Cell<u64> = const { Cell::new(0) };
     static INFO: Cell<[Option<libc::siginfo_t>; WAITING]> = const { Cell::new([None; WAITING]) };
 }
@@ -46,7 +47,8 @@ pub fn action(number: i32, new: u64, old: u64, size: u64) -> Answer {
         return Answer::Kernel;
     }
     let set = || -> Result {
-        // SAFETY: words of ours; programs that set one signal in two threads at the same time get one of both.
+        // SAFETY: words of ours; programs that set one signal in two threads at the same time get one of the two
+        // actions.
         let known = unsafe { (&raw const ACTIONS).cast::<Action>().add(number as usize).read() };
         let mut before = NONE;
         let given: Option<Action> = if new == 0 { None } else { Some(value(new)?) };
@@ -54,7 +56,7 @@ pub fn action(number: i32, new: u64, old: u64, size: u64) -> Answer {
         if let Some(action) = &mut changed
             && action.handler > 1
         {
-            // SAFETY: as above. It is there before the kernel may call our handler.
+            // SAFETY: as above. It must be set before the kernel may call the handler.
             unsafe { (&raw mut ACTIONS).cast::<Action>().add(number as usize).write(*action) };
             action.handler = on_signal as *const () as u64;
             action.flags |= libc::SA_SIGINFO as u64;
@@ -72,14 +74,14 @@ pub fn action(number: i32, new: u64, old: u64, size: u64) -> Answer {
     set().into()
 }
 
-/// True for what the thread itself has caused: it cannot go on before that was handled.
+/// Returns true for a fault of the thread itself: it cannot continue before that is handled.
 fn is_fault(number: i32, info: &libc::siginfo_t) -> bool {
     matches!(number, libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP | libc::SIGSYS)
         && info.si_code > 0
 }
 
 extern "C" fn on_signal(number: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
-    // SAFETY: the kernel gives all three; the handler is the program's own.
+    // SAFETY: the kernel passes all three; the handler is the program's own.
     unsafe {
         if is_fault(number, &*info) && goes_on(&mut *context) {
             return;
@@ -90,7 +92,7 @@ extern "C" fn on_signal(number: i32, info: *mut libc::siginfo_t, context: *mut l
             all[number as usize - 1] = Some(*info);
             INFO.set(all);
             HELD.set(HELD.get() | bit);
-            // Blocked from here on, so that there is at most one of each number.
+            // Blocked from here on, so that each signal is delayed at most once.
             let mask = (&raw mut (*context).uc_sigmask).cast::<u64>();
             *mask |= bit;
             return;
@@ -106,7 +108,7 @@ extern "C" fn on_signal(number: i32, info: *mut libc::siginfo_t, context: *mut l
     }
 }
 
-/// A probe of the program's memory found none: it says so.
+/// Makes a failed probe of the program's memory return its error.
 fn goes_on(context: &mut libc::ucontext_t) -> bool {
     let instruction = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
     let behind = probe::behind(*instruction as u64);
@@ -116,7 +118,7 @@ fn goes_on(context: &mut libc::ucontext_t) -> bool {
     behind.is_some()
 }
 
-/// Only we wanted to hear of it: the program ends by it, where the fault was, as it would have without us.
+/// Ends the program by a fault that only this library handles, at the place of the fault, as without this library.
 #[cold]
 fn end_by(number: i32, info: &libc::siginfo_t) {
     let at = std::ptr::from_ref(&NONE) as u64;
@@ -128,7 +130,7 @@ fn end_by(number: i32, info: &libc::siginfo_t) {
     }
 }
 
-/// Hears of faults from the beginning, since probes of the program's memory may cause them.
+/// Handles faults from the start, since probes of the program's memory may cause them.
 pub fn begin() {
     for number in [libc::SIGSEGV, libc::SIGBUS] {
         // SAFETY: before any thread of the program; zeros are valid.
@@ -145,7 +147,7 @@ pub fn begin() {
     }
 }
 
-/// Nothing of ours is under way any more: what has waited comes now.
+/// Delivers delayed signals, since no operation of this library is in progress any more.
 #[inline]
 pub fn let_in() {
     if HELD.get() != 0 {

@@ -1,4 +1,4 @@
-//! Finds the places where the C library enters the kernel, and leads them here.
+//! Finds the sites where the C library enters the kernel, and redirects them here.
 //!
 //! A jump takes five bytes and `syscall` has two. In front of most is `mov eax, NUMBER` (five bytes), behind the others `cmp rax, -4095`
 //! or the like (five or six):
@@ -10,32 +10,32 @@ use std::ffi::c_void;
 use crate::entry::{self, KERNEL, NUMBERS};
 use crate::kernel;
 
-/// A piece of a library's text.
+/// A part of a library's code.
 struct Text {
     start: usize,
     len: usize,
 }
 
-/// A place that is going to jump to us.
+/// A site to patch.
 struct Site {
-    /// Where the jump goes.
+    /// Address of the jump.
     at: usize,
-    /// Bytes that are replaced.
+    /// Bytes that it replaces.
     len: usize,
-    /// What stands before, and behind, `syscall` in them.
+    /// Bytes before and behind `syscall` among them.
     before: usize,
     behind: usize,
 }
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
-/// Bytes of a place's own instructions, at most.
+/// Upper bound of a stub's bytes.
 const STUB: usize = 48;
-/// So far from a place jumps into it are looked for.
+/// Distance within which jumps into a site are searched.
 const NEAR: usize = 4096;
 
 fn texts() -> Vec<Text> {
     unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> i32 {
-        // SAFETY: the loader gives valid records, and `found` is ours.
+        // SAFETY: the loader passes valid records, and `found` is ours.
         unsafe {
             let (info, found) = (&*info, &mut *found.cast::<Vec<Text>>());
             let name = if info.dlpi_name.is_null() { c"" } else { std::ffi::CStr::from_ptr(info.dlpi_name) };
@@ -58,13 +58,13 @@ fn texts() -> Vec<Text> {
     found
 }
 
-/// Whether calls of this number are looked at.
+/// Returns true if calls of this number are intercepted.
 fn is_ours(number: u32) -> bool {
     // SAFETY: written once, before this.
     (number as usize) < NUMBERS && unsafe { entry::CENOTE_WAYS[number as usize] } != KERNEL
 }
 
-/// How many bytes behind `syscall` can be moved, if they are one of the usual comparisons.
+/// The bytes of a movable comparison behind `syscall`; `None` if it is not one of the usual forms.
 fn comparison(code: &[u8]) -> Option<usize> {
     match code {
         [0x48, 0x3d, _, _, 0xff, 0xff, ..] => Some(6),
@@ -73,7 +73,7 @@ fn comparison(code: &[u8]) -> Option<usize> {
     }
 }
 
-/// True if a jump nearby leads to the instruction at `inner`, the only one that begins in the middle of a place.
+/// Returns true if a jump nearby leads to the instruction at `inner`, the only one that begins in the middle of a site.
 fn is_target(code: &[u8], inner: usize) -> bool {
     let from = inner.saturating_sub(NEAR);
     let to = (inner + NEAR).min(code.len().saturating_sub(6));
@@ -112,7 +112,7 @@ fn find(code: &[u8], base: usize, found: &mut Vec<Site>) {
     }
 }
 
-/// Room for `len` bytes of code that a jump of 2 GiB reaches from `text`.
+/// Memory for `len` bytes of code, within reach of a 2 GiB jump from `text`.
 fn room(text: &Text, len: usize) -> Option<usize> {
     const STEP: usize = 1 << 20;
     (1..1500).find_map(|step| {
@@ -141,7 +141,8 @@ fn jump(from: usize, to: usize) -> [u8; 5] {
     [0xe9, distance[0], distance[1], distance[2], distance[3]]
 }
 
-/// The instructions of a place: what stood before the call, the way in, the call, what stood behind it, the way back.
+/// The stub of a site: the instructions before the call, the entry, the call, the instructions behind it, and the
+/// return.
 fn stub(site: &Site, code: &[u8], at: usize) -> Vec<u8> {
     let mut stub = Vec::with_capacity(STUB);
     stub.extend_from_slice(&code[..site.before]);
@@ -155,10 +156,11 @@ fn stub(site: &Site, code: &[u8], at: usize) -> Vec<u8> {
     stub
 }
 
-/// Leads the C library's system calls here. The number of places; an error if the system does not let it be changed.
+/// Redirects the C library's system calls here. Returns the number of sites; fails if the system does not permit the
+/// change.
 ///
 /// # Safety
-/// To be called while no other thread runs.
+/// No other thread may run.
 pub unsafe fn patch() -> Result<usize, &'static str> {
     let mut count = 0;
     for text in texts() {
@@ -171,7 +173,7 @@ pub unsafe fn patch() -> Result<usize, &'static str> {
         }
         let len = (sites.len() * STUB + 4095) & !4095;
         let stubs = room(&text, len).ok_or("there is no room near the C library")?;
-        // SAFETY: the pages are writable while this is done, nobody else runs, and the stubs lie in memory of our own.
+        // SAFETY: the pages are writable meanwhile, nobody else runs, and the stubs lie in memory of our own.
         unsafe {
             for (index, site) in sites.iter().enumerate() {
                 let old = std::slice::from_raw_parts(site.at as *const u8, site.len);

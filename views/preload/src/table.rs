@@ -1,4 +1,4 @@
-//! Which descriptors are ours, and what they lead to.
+//! The store's descriptors, and their descriptions.
 //!
 //! Each is a descriptor of the kernel as well (`O_PATH`, so that whoever asks the kernel about it gets an error and never empty data):
 //! numbers, `dup`, close-on-exec
@@ -16,26 +16,26 @@ use crate::description::Description;
 use crate::place::Cwd;
 use crate::{kernel, memory, shared};
 
-/// Descriptors from this number on are never ours.
+/// Upper bound of the store's descriptors' numbers.
 pub const FDS: usize = 1 << 20;
 
 type Slot = ArcSwapOption<Description>;
 
 static TABLE: [Slot; FDS] = [const { ArcSwapOption::const_empty() }; FDS];
-/// The table, for the entry.
+/// The table, for the entry point.
 pub static CENOTE_TABLE: &[Slot; FDS] = &TABLE;
-/// Tables of children of `vfork` that may still be of interest: the entry takes no short cut then.
+/// Number of tables of `vfork` children that may still matter: while there are any, the entry point takes no short cut.
 pub static CENOTE_OVERLAYS: AtomicU32 = AtomicU32::new(0);
 
-/// The process whose table it is.
+/// The process that the table belongs to.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
-/// What a child of `vfork` changed.
+/// The changes of a `vfork` child.
 #[derive(Default)]
 pub struct Overlay {
     pid: i32,
     fds: HashMap<i32, Option<Arc<Description>>>,
-    /// Its working directory, if it changed that: one of ours, or another.
+    /// Its working directory, if it changed that: one in the store, or another.
     #[expect(clippy::option_option, reason = "not changed, changed to one that is not ours, changed to ours")]
     pub cwd: Option<Option<Arc<Cwd>>>,
 }
@@ -43,11 +43,11 @@ pub struct Overlay {
 static OVERLAYS: Mutex<Vec<Overlay>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// This thread is or was in a child of `vfork` that changed something.
+    /// Set if this thread is or was in a child of `vfork` that changed something.
     static BEFORE: Cell<i32> = const { Cell::new(0) };
 }
 
-/// This process is what the table is of. At the beginning, and in a child of `fork`.
+/// Makes the table this process's. At the start, and in a child of `fork`.
 pub fn own() {
     memory::own();
     OWNER.store(kernel::pid(), Ordering::Relaxed);
@@ -58,12 +58,12 @@ pub fn own() {
     BEFORE.set(0);
 }
 
-/// False in a child of `vfork`.
+/// Returns false in a child of `vfork`.
 pub fn is_of_this_process() -> bool {
     OWNER.load(Ordering::Relaxed) == kernel::pid()
 }
 
-/// Runs `with` on what this child of `vfork` changed, if it is one that did.
+/// Runs `with` on the changes of this child of `vfork`, if it has made any.
 pub fn with_overlay<T>(with: impl FnOnce(&mut Overlay) -> T) -> Option<T> {
     let pid = BEFORE.get();
     if pid == 0 {
@@ -72,7 +72,7 @@ pub fn with_overlay<T>(with: impl FnOnce(&mut Overlay) -> T) -> Option<T> {
     if kernel::pid() == pid {
         return OVERLAYS.lock().iter_mut().find(|overlay| overlay.pid == pid).map(with);
     }
-    // Back in the parent: the child is another program now, or gone.
+    // Back in the parent: the child has executed another program, or is gone.
     BEFORE.set(0);
     let gone = {
         let mut all = OVERLAYS.lock();
@@ -85,7 +85,7 @@ pub fn with_overlay<T>(with: impl FnOnce(&mut Overlay) -> T) -> Option<T> {
     None
 }
 
-/// Runs `with` on what this child of `vfork` changed; none if this is no such child.
+/// Runs `with` on the changes of this child of `vfork`; `None` if this process is no such child.
 pub fn with_new_overlay<T>(with: impl FnOnce(&mut Overlay) -> T) -> Option<T> {
     let pid = kernel::pid();
     if pid == OWNER.load(Ordering::Relaxed) {
@@ -101,11 +101,11 @@ pub fn with_new_overlay<T>(with: impl FnOnce(&mut Overlay) -> T) -> Option<T> {
     with_overlay(with)
 }
 
-/// What a descriptor leads to, if it is ours.
+/// The description of a descriptor of the store.
 pub enum Held {
-    /// As it is in the table.
+    /// From the table.
     Guard(Guard<Option<Arc<Description>>>),
-    /// Of a child of `vfork`.
+    /// From the changes of a `vfork` child.
     Own(Arc<Description>),
 }
 
@@ -120,7 +120,7 @@ impl std::ops::Deref for Held {
     }
 }
 
-/// What the descriptor leads to, if it is ours.
+/// The description of the descriptor, if it is one of the store's.
 #[inline]
 pub fn get(fd: i32) -> Option<Held> {
     let slot = TABLE.get(fd as u32 as usize)?;
@@ -133,22 +133,23 @@ pub fn get(fd: i32) -> Option<Held> {
     guard.is_some().then_some(Held::Guard(guard))
 }
 
-/// True if the descriptor may lead to us: told by a look at one word. A child of `vfork` has to look closer.
+/// Returns true if the descriptor may be one of the store's; reads one word. In a child of `vfork` a closer check is
+/// needed.
 #[inline]
 pub fn may_be_ours(fd: i32) -> bool {
     let Some(slot) = TABLE.get(fd as u32 as usize) else { return false };
-    // SAFETY: the slot is one word that is changed at once, as the entry has it too.
+    // SAFETY: the slot is one word that is changed atomically, which the entry point also relies on.
     let word = unsafe { AtomicPtr::from_ptr(std::ptr::from_ref(slot).cast_mut().cast::<*mut ()>()) };
     !word.load(Ordering::Acquire).is_null() || is_changed()
 }
 
-/// This thread is or was in a child of `vfork` that changed something.
+/// Returns true if this thread is or was in a child of `vfork` that changed something.
 #[inline]
 pub fn is_changed() -> bool {
     CENOTE_OVERLAYS.load(Ordering::Relaxed) > 0 && BEFORE.get() != 0
 }
 
-/// The descriptor leads there from now on, or is not ours any more. What it led to before.
+/// Sets a descriptor's description, or removes it; returns the previous one.
 pub fn set(fd: i32, to: Option<Arc<Description>>) -> Option<Arc<Description>> {
     let slot = TABLE.get(fd as u32 as usize)?;
     let mut to = Some(to);
@@ -159,16 +160,16 @@ pub fn set(fd: i32, to: Option<Arc<Description>>) -> Option<Arc<Description>> {
     slot.swap(to.flatten())
 }
 
-/// All that are ours, in order.
+/// All descriptors of the store, in order.
 pub fn all() -> Vec<(i32, Arc<Description>)> {
     let most = HIGHEST.load(Ordering::Relaxed).min(FDS as i32 - 1);
     (0..=most).filter_map(|fd| get(fd).map(|held| (fd, Arc::clone(&held)))).collect()
 }
 
-/// No descriptor above this was ever ours.
+/// Highest descriptor of the store so far.
 static HIGHEST: AtomicI32 = AtomicI32::new(-1);
 
-/// Gives what was opened the least free number.
+/// Assigns the least free number to a new description.
 pub fn add(description: Arc<Description>, flags: i32, least: i32) -> Result<i32, i32> {
     let command = if flags & libc::O_CLOEXEC == 0 { libc::F_DUPFD } else { libc::F_DUPFD_CLOEXEC };
     let fd = kernel::simple_or(libc::SYS_fcntl, &[placeholder()? as u64, command as u64, least as u64])? as i32;
@@ -180,7 +181,7 @@ pub fn add(description: Arc<Description>, flags: i32, least: i32) -> Result<i32,
     Ok(fd)
 }
 
-/// A descriptor that the kernel has made leads there.
+/// Sets the description of a descriptor that the kernel has created.
 pub fn put(fd: i32, description: Arc<Description>) {
     HIGHEST.fetch_max(fd, Ordering::Relaxed);
     if is_of_this_process() {
@@ -189,16 +190,16 @@ pub fn put(fd: i32, description: Arc<Description>) {
     set(fd, Some(description));
 }
 
-/// What is to be closed goes, of ours and of the kernel's.
+/// Closes a descriptor, here and in the kernel.
 pub fn close(fd: i32) -> Result<i64, i32> {
     let gone = set(fd, None);
-    // The number may be given away by the kernel only when it is not in the table any more.
+    // The kernel may reuse the number only when it is no longer in the table.
     kernel::close(fd);
     let Some(gone) = gone else { return Ok(0) };
     gone.closed(Arc::strong_count(&gone) == 1).map(|()| 0)
 }
 
-/// What descriptors of ours are copies of: nothing can be read from it or written to it.
+/// The descriptor that the store's descriptors are duplicates of: it can be neither read nor written.
 pub fn placeholder() -> Result<i32, i32> {
     static FD: AtomicI32 = AtomicI32::new(-1);
     let fd = FD.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Programs that go on as another user or in other groups.
+//! Programs that change their user or groups.
 //!
 //! The C library tells all threads of such a change, by a call whose number stands in memory: it cannot be found in its code
 //! ([`crate::sites`]). So its functions are stood
@@ -12,34 +12,35 @@ use libc::{gid_t, uid_t};
 use crate::inside::Inside;
 use crate::{place, threads};
 
-/// Before the process acts as another. It comes to the store as who it was: a forked child by a connection of its own, which the new user might not be given.
+/// Connects to the store before the process changes its user. It must connect as its former user: a forked child makes
+/// its own connection, which the new user might not be permitted.
 pub fn before() {
     let _inside = Inside::enter();
     if let Some(system) = place::known_system() {
-        let _ = system.attr(system.root()); // what fails now fails again when it matters
+        let _ = system.attr(system.root()); // an error here will recur when it matters
     }
 }
 
-/// Defines functions that pass on what they are given. The C library's are found at the start, since looking for them
-/// waits for the loader.
+/// Defines functions that forward their arguments. The C library's functions are looked up at the start, since the
+/// look-up waits for the loader.
 macro_rules! passed_on {
     ($($name:ident($($argument:ident: $kind:ty),*);)*) => {
         $(
         #[doc = concat!("As the C library's `", stringify!($name), "`.")]
         ///
         /// # Safety
-        /// The same.
+        /// As that function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $kind),*) -> i32 {
             let mut real = real::$name.load(Relaxed);
             if real.is_null() {
-                real = find(concat!(stringify!($name), "\0")); // a constructor that runs before ours
+                real = find(concat!(stringify!($name), "\0")); // a constructor that runs before this library's
                 if real.is_null() {
                     return -1;
                 }
             }
             before();
-            // SAFETY: the C library's function of that name has this type, and our caller promises what it asks for.
+            // SAFETY: the C library's function of that name has this type, and the caller promises what it requires.
             let result = unsafe {
                 std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($kind),*) -> i32>(real)($($argument),*)
             };
@@ -48,14 +49,14 @@ macro_rules! passed_on {
         }
         )*
 
-        /// Where the C library's functions are.
+        /// Addresses of the C library's functions.
         #[allow(non_upper_case_globals, reason = "each has its function's name")]
         mod real {
             use super::{AtomicPtr, c_void};
             $(pub static $name: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());)*
         }
 
-        /// Finds the C library's functions.
+        /// Looks up the C library's functions.
         pub fn begin() {
             $(real::$name.store(find(concat!(stringify!($name), "\0")), Relaxed);)*
         }

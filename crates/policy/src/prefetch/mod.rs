@@ -1,5 +1,5 @@
-//! What a stream of reads will read next: sequences, strides (also backward and nested), passes over the same ranges, and
-//! what was learned in earlier runs. Pure: reads go in, ranges that are worth having come out.
+//! Predicts what a stream of reads will read next: sequences, strides (also backward and nested), passes over the same
+//! ranges, and sequences learned in earlier runs. Pure: reads go in, ranges worth prefetching come out.
 //!
 //! Waste is bounded: each range named takes a credit, and only ranges that are then read bring more than one. Of n reads of
 //! which u were foreseen at most 8 + n/64 + 0.6 u are wasted; how far it looks ahead follows what came true, too. (Feedback-directed
@@ -18,15 +18,15 @@ pub use profile::{AccessProfile, PROFILE_BYTES_MAX};
 use nest::Nest;
 use profile::Follower;
 
-/// Ranges ahead at first, and when it tries again.
+/// Look-ahead in ranges at first, and after a stop.
 const DEPTH_FIRST: f32 = 2.0;
-/// Naming a range takes one credit: so many there are at first…
+/// Initial credit. Each predicted range takes one credit.
 const CREDIT_FIRST: f32 = 8.0;
-/// …so many come with each range that was read as foreseen (so it goes on if 62% are)…
+/// Credit for each prediction that came true (so prefetching goes on if 62% do).
 const CREDIT_PER_USE: f32 = 1.6;
-/// …and with each read, so that it tries again now and then.
+/// Credit for each read, so that predictions are tried again now and then.
 const CREDIT_PER_READ: f32 = 1.0 / 64.0;
-/// Objects of one stream whose strides are followed at once.
+/// Upper bound of the objects of one stream whose strides are followed at once.
 const NESTS_MAX: usize = 16;
 /// Weight of the newest outcome in the accuracy.
 const WEIGHT: f32 = 0.08;
@@ -36,26 +36,26 @@ const WEIGHT: f32 = 0.08;
 pub struct Foreseen {
     /// The object.
     pub object: ObjectKey,
-    /// Where in it.
+    /// Offset in the object.
     pub offset: u64,
-    /// How much.
+    /// Length.
     pub bytes: u64,
-    /// In how many milliseconds, at the rate of the last reads.
+    /// Milliseconds until the read, at the rate of the last reads.
     pub in_ms: f32,
-    /// 0 to 1: the share of what was foreseen of late that was read.
+    /// 0 to 1: the share of recent predictions that came true.
     pub confidence: f32,
 }
 
-/// What came of what was foreseen.
+/// Accuracy of the predictions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Accuracy {
-    /// Ranges foreseen.
+    /// Ranges predicted.
     pub issued: u64,
-    /// Of them those that were read.
+    /// Predicted ranges that were read.
     pub used: u64,
-    /// Of them those that were given up.
+    /// Predicted ranges that were given up.
     pub wasted: u64,
-    /// Reads that nothing had foreseen.
+    /// Reads without a prediction.
     pub missed: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct Accuracy {
 pub struct Prefetcher {
     nests: VecDeque<(ObjectKey, Nest, u64)>,
     follower: Follower,
-    /// Foreseen and not read yet, oldest first.
+    /// Predicted and not read yet, oldest first.
     open: VecDeque<(ObjectKey, u64, u64)>,
     reads: u64,
     accuracy: Accuracy,
@@ -79,7 +79,7 @@ pub struct Prefetcher {
 }
 
 impl Prefetcher {
-    /// A stream that looks at most `depth_max` ranges ahead, with what earlier runs have learned.
+    /// A stream that looks at most `depth_max` ranges ahead, with the profile of earlier runs.
     pub fn new(depth_max: usize, learned: AccessProfile) -> Self {
         Self {
             nests: VecDeque::new(),
@@ -97,24 +97,24 @@ impl Prefetcher {
             in_order: 0,
         }
     }
-    /// What was learned, to be kept with the container.
+    /// The learned profile, to be kept with the container.
     pub fn profile(&self) -> &AccessProfile {
         self.follower.profile()
     }
-    /// What came of what was foreseen.
+    /// Accuracy of the predictions so far.
     pub fn accuracy(&self) -> Accuracy {
         self.accuracy
     }
-    /// True while too little of what it foresees is read.
+    /// Returns true while too few predictions come true.
     pub fn is_stopped(&self) -> bool {
         self.credit < 1.0
     }
-    /// How many ranges it looks ahead now.
+    /// The current look-ahead, in ranges.
     pub fn depth(&self) -> usize {
         (self.depth.min(self.credit) as usize).min(self.depth_max)
     }
 
-    /// Something was read.
+    /// Records a read.
     pub fn read(&mut self, now_ms: u64, object: ObjectKey, offset: u64, bytes: u64) {
         if self.last.is_some() {
             let gap = now_ms.saturating_sub(self.last_ms) as f32;
@@ -132,7 +132,7 @@ impl Prefetcher {
         self.follower.see(object, offset, bytes.min(u64::from(u32::MAX)) as u32);
     }
 
-    /// Counts whether this read was foreseen, and sets the depth by it.
+    /// Checks whether this read was predicted, and adjusts the look-ahead.
     fn judge(&mut self, object: ObjectKey, offset: u64) {
         self.credit = (self.credit + CREDIT_PER_READ).min(2.0 * self.depth_max as f32);
         self.reads += 1;
@@ -154,7 +154,7 @@ impl Prefetcher {
         }
     }
 
-    /// What should be near by now: those ranges that were not named before, soonest first.
+    /// Ranges to prefetch now that were not named before, soonest first.
     pub fn ahead(&mut self) -> Vec<Foreseen> {
         let depth = self.depth();
         let Some((object, offset, bytes)) = self.last.filter(|_| depth > 0) else { return Vec::new() };
@@ -166,7 +166,7 @@ impl Prefetcher {
             nest.ahead(depth).filter_map(|at| Some((object, u64::try_from(at).ok()?, bytes))).collect()
         };
         if found.is_empty() && self.in_order >= 2 && !nest.is_at_end() {
-            // Pieces of changing length, one after the other.
+            // Pieces of varying length, one after the other.
             let next = |nth: u64| offset.checked_add(bytes.checked_mul(nth)?);
             found = (1..=depth as u64).map_while(|nth| Some((object, next(nth)?, bytes))).collect();
         }
@@ -189,8 +189,8 @@ impl Prefetcher {
     }
 }
 
-/// Foreseen ranges in whole pieces of an object: extents or chunks, given as `(offset, bytes)` in order of offsets. Each
-/// piece is named once, with the soonest time; what lies in no piece is left out.
+/// Converts predictions into whole pieces of an object: extents or chunks, given as `(offset, bytes)` in order of
+/// offsets. Names each piece once, with the soonest time; leaves out ranges outside of all pieces.
 pub fn in_pieces(foreseen: &[Foreseen], pieces: &[(u64, u64)]) -> Vec<Foreseen> {
     let mut named = std::collections::HashSet::new();
     let mut out = Vec::new();
@@ -236,7 +236,7 @@ mod tests {
     fn noise_stops_it_and_order_starts_it_again() {
         let mut stream = Prefetcher::new(16, AccessProfile::default());
         let mut state = 5_u64;
-        // Some in a row, then a jump: something is suspected each time, and it is wrong each time.
+        // Some reads in a row, then a jump: each time a prediction is made, and each time it is wrong.
         for i in 0..2000_u64 {
             if i % 3 == 0 || state >> 61 == i % 8 {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

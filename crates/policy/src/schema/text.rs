@@ -12,11 +12,12 @@ pub struct Glob(WildMatch);
 impl Eq for Glob {}
 
 impl Glob {
-    /// A pattern.
+    /// Creates a glob.
     pub fn new(pattern: &str) -> Self {
         Self(WildMatch::new(pattern))
     }
-    /// True if the whole name is of this pattern. Time in proportion to the product of both lengths at worst.
+    /// Returns true if the glob matches the whole name. Takes time proportional to the product of both
+    /// lengths at worst.
     pub fn matches(&self, name: &str) -> bool {
         self.0.matches(name)
     }
@@ -40,7 +41,7 @@ pub(crate) fn duration_ms(text: &str) -> Result<u64, String> {
     if ms.is_finite() && ms < 1e16 { Ok(ms as u64) } else { Err(format!("`{text}` is too long")) }
 }
 
-/// At least, or at most, so much.
+/// A lower or upper bound, or both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bound {
     least: u64,
@@ -48,15 +49,15 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// True if the value is within it.
+    /// Returns true if the value is within the bounds.
     pub fn holds(&self, value: u64) -> bool {
         (self.least..=self.most).contains(&value)
     }
-    /// The least that is within it.
+    /// The lower bound.
     pub fn least(&self) -> u64 {
         self.least
     }
-    /// `>= 1MiB`, `< 2h`, or two of them: `>= 1MiB, < 1GiB`.
+    /// Parses `>= 1MiB`, `< 2h`, or two of them: `>= 1MiB, < 1GiB`.
     pub(super) fn parse(text: &str, value: impl Fn(&str) -> Result<u64, String>) -> Result<Self, String> {
         let mut bound = Self { least: 0, most: u64::MAX };
         for part in text.split(',').map(str::trim) {
@@ -88,7 +89,7 @@ impl Bound {
     }
 }
 
-/// Hours of the day in UTC: from one minute of the day up to another, over midnight if that is earlier.
+/// Hours of the day in UTC: from one minute of the day up to another, across midnight if that is earlier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hours {
     from: u32,
@@ -96,7 +97,7 @@ pub struct Hours {
 }
 
 impl Hours {
-    /// True at that time (milliseconds since 1970).
+    /// Returns true at that time (milliseconds since 1970).
     pub fn holds(&self, unix_ms: u64) -> bool {
         let minute = (unix_ms / 60_000 % 1440) as u32;
         if self.from <= self.until {

@@ -1,4 +1,4 @@
-//! Outcomes of calls as rank 0 tells them to the other ranks.
+//! Encodings of outcomes that rank 0 sends to the other ranks.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::file::{File, beside};
 use crate::meta::bytes::{Encode, Reader};
 use crate::meta::resolve::Place;
 
-/// Something that rank 0 can tell.
+/// A value that rank 0 can send.
 pub trait Wire: Sized {
     /// Writes it.
     fn encode(&self, w: &mut Vec<u8>);
@@ -43,7 +43,7 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
     }
 }
 
-/// Where an object is, in words that every rank understands.
+/// The place of an object, in terms that every rank understands.
 pub struct Spot {
     file: Vec<u8>,
     oid: u64,
@@ -51,11 +51,12 @@ pub struct Spot {
 }
 
 impl Spot {
-    /// Of a place.
+    /// The spot of a place.
     pub fn of(place: &Place) -> Self {
         Self { file: place.file.path.as_bytes().to_vec(), oid: place.oid, path: place.path.clone() }
     }
-    /// The place, on a rank that has `base` open: in it, or in a file that an external link in it led to.
+    /// The place on a rank that has `base` open: in that file, or in one reached from it by an external
+    /// link.
     pub fn place(self, base: &Arc<File>) -> Result<Place> {
         let file =
             if self.file == base.path.as_bytes() { base.clone() } else { beside::open_member(base, &self.file)? };

@@ -1,4 +1,4 @@
-//! A machine of tiers with queues and a discrete clock, on which the policies of this crate are run as the engine runs them.
+//! A machine of tiers with queues and a discrete clock, which runs the policies of this crate as the engine does.
 //!
 //! Each tier serves one request at a time, in order of arrival: `latency + bytes / bandwidth`. Background movement begins
 //! only when both tiers are idle, or had less than a fifth of a busy one's time; a piece that has begun is not interrupted. Volatile bytes
@@ -23,7 +23,7 @@ const PLAN_NS: u64 = 20_000_000;
 const PRESSURE_NS: u64 = 200_000;
 const MS: u64 = 1_000_000;
 
-/// The tiers: speeds of the devices in document 003, capacities in the same order of magnitude to each other.
+/// The tiers: speeds of the devices in document 003, capacities in the same proportions.
 pub fn tiers() -> Vec<DeviceView> {
     let tier = |id: u16, name: &str, kind, mib: u64, latency_ns: f64, read: f64, write: f64| {
         let speed = Speed {
@@ -42,19 +42,19 @@ pub fn tiers() -> Vec<DeviceView> {
     ]
 }
 
-/// What a run took.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Time that clients waited for I/O, on average, and the final flush.
+    /// Time that clients waited for I/O, on average, plus the final flush.
     pub io_s: f64,
-    /// Of that the final flush.
+    /// Time of the final flush, which `io_s` includes.
     pub flush_s: f64,
-    /// When each range was read, in ms: what an oracle knows.
+    /// Times of each range's reads, in ms: the knowledge of an oracle.
     pub reads: Vec<Vec<u32>>,
     pub decisions: u64,
     pub plans: u64,
     pub moved_bytes: u64,
-    /// Per tier: reads, their waits in ms, writes, their waits, background in ms.
+    /// For each tier: reads, their waits in ms, writes, their waits in ms, background time in ms.
     pub by_tier: [[f64; 5]; 4],
 }
 
@@ -76,9 +76,9 @@ struct Range {
 struct Tier {
     view: DeviceView,
     busy_until: u64,
-    /// Nanoseconds that background movement has had of it while it was busy.
+    /// Nanoseconds of background movement on it while it was busy.
     background_ns: u64,
-    /// Nanoseconds at work for clients since the last plan, and the share of time before.
+    /// Nanoseconds of work for clients since the last plan, and the busy share before that.
     foreground_ns: u64,
     busy: f32,
 }
@@ -101,7 +101,7 @@ enum Event {
     Pump,
 }
 
-/// What is known of the future: reads of each range, in ms, from an earlier run.
+/// Knowledge of the future: reads of each range, in ms, from an earlier run.
 pub type Future = Vec<Vec<u32>>;
 
 pub struct Sim<'a> {
@@ -116,7 +116,7 @@ pub struct Sim<'a> {
     clients: Vec<Client>,
     streams: Vec<Prefetcher>,
     rhythms: Vec<Rhythm>,
-    /// Of objects with many ranges.
+    /// For objects with many ranges.
     object_rhythms: Vec<Rhythm>,
     store_rhythm: Rhythm,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -124,7 +124,7 @@ pub struct Sim<'a> {
     moves: VecDeque<(usize, Action)>,
     dirty: VecDeque<usize>,
     waiting: usize,
-    /// Room that writers wait for.
+    /// Space that writers wait for.
     wanted: Vec<(usize, DeviceId, u64)>,
     busy: f32,
     last_plan: u64,
@@ -204,7 +204,7 @@ impl<'a> Sim<'a> {
     fn now_ms(&self) -> u64 {
         1_000 + self.now / MS
     }
-    /// Containers are told apart by label.
+    /// Labels distinguish containers.
     fn container(&self, object: usize) -> usize {
         let label = self.trace.objects[object].label;
         self.trace.objects.iter().position(|other| other.label == label).unwrap_or(object)
@@ -397,7 +397,7 @@ impl<'a> Sim<'a> {
                             self.clients[client].retries += 1;
                             return;
                         }
-                        // Out of patience.
+                        // The patience is used up.
                         FastFirst
                             .place(&views, &incoming)
                             .map_or(self.tiers.len() - 1, |placed| self.index(placed.device()))
@@ -424,7 +424,7 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// New bytes of a range are on a tier; the old ones are gone.
+    /// Puts new bytes of a range on a tier; the old ones are dropped.
     fn put(&mut self, range: usize, tier: usize, now_ms: u64) {
         let it = &mut self.ranges[range];
         if it.exists {
@@ -454,7 +454,7 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// How busy devices have been since this was asked last.
+    /// Measures how busy devices have been since the last call.
     fn observe(&mut self) {
         let elapsed = (self.now - self.last_observed) as f32;
         for tier in &mut self.tiers {
