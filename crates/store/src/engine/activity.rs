@@ -1,7 +1,8 @@
-//! Activities: what an engine does on its own account, beside answering requests.
+//! Activities (background services): what an engine does on its own account, beside answering requests.
 //!
-//! Each owns its fields and works on the [`Core`]. An activity must not know another one: what it wants of one, it asks
-//! for ([`Ask`]), and whose matter that is stands here alone. To add one: its file, and a line in [`Activities`].
+//! Each owns its fields and works on the [`Core`]. An activity must not know another one: it requests work from another by
+//! an [`Ask`], and only this file knows which activity handles which kind. To add an activity: its file, and a line in
+//! [`Activities`].
 
 use std::collections::{HashSet, VecDeque};
 
@@ -22,18 +23,18 @@ use crate::map::Ext;
 use crate::placing::{Identity, Placing, Target};
 use crate::work::Job;
 
-/// How urgent jobs are, the most urgent first.
+/// Urgency of jobs, the most urgent first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
-    /// Somebody waits for the answer, or for what is to survive power loss.
+    /// A response waits for it, or data that are to survive power loss.
     Awaited,
     /// Bytes that cannot be trusted where they are.
     Repair,
     /// Moves that readers, people and policies want.
     Move,
-    /// Copies for cuts, and what is to leave a device.
+    /// Copies for cuts, and moves off a device.
     Copy,
-    /// Memory and the journal stay small.
+    /// Keeps memory and the journal small.
     Housekeeping,
     /// When there is nothing else to do.
     Idle,
@@ -44,11 +45,11 @@ impl Urgency {
     pub const ALL: [Self; 6] = [Self::Awaited, Self::Repair, Self::Move, Self::Copy, Self::Housekeeping, Self::Idle];
 }
 
-/// What an activity owes the engine. A job's end is given where the job is started ([`Core::start`]).
+/// What an activity owes the engine. Its jobs name their completion where they are started ([`Core::start`]).
 pub trait Activity {
-    /// What time demands; called every few milliseconds.
+    /// Does what time demands. Called every few milliseconds.
     fn tick(&mut self, _core: &mut Core) {}
-    /// The next job of that urgency.
+    /// Returns the next job of that urgency.
     fn next_job(&mut self, _core: &mut Core, _urgency: Urgency) -> Option<Job> {
         None
     }
@@ -56,13 +57,13 @@ pub trait Activity {
 
 /// An activity that the engine has.
 pub trait Registered: Activity + 'static {
-    /// It, among all.
+    /// Returns this activity.
     fn of(all: &mut Activities) -> &mut Self;
 }
 
 macro_rules! activities {
     ($($name:ident: $kind:ty,)+) => {
-        /// All of them, in the order in which they are asked for jobs of the same urgency.
+        /// All activities, in the order in which they are asked for jobs of the same urgency.
         #[derive(Default)]
         pub(crate) struct Activities {
             $(pub $name: $kind,)+
@@ -73,7 +74,7 @@ macro_rules! activities {
             }
         })+
         impl Activities {
-            /// Calls `visit` with each until it gives something.
+            /// Calls `visit` with each until it returns something.
             pub fn find<T>(&mut self, mut visit: impl FnMut(&mut dyn Activity) -> Option<T>) -> Option<T> {
                 $(if let Some(found) = visit(&mut self.$name) {
                     return Some(found);
@@ -97,44 +98,44 @@ activities! {
     repacking: Repacking,
 }
 
-/// What one activity, or the core, wants of another.
+/// A request (internal event) of one activity, or of the core, to another.
 pub enum Ask {
-    /// Copies that nobody needs are to go.
+    /// Give up copies that nobody needs.
     GiveUpCopies(Vec<Placing>),
-    /// Bytes are to leave for a copy that is doubted: it is read first. `place`: for a person; `waiter`: the move for which
-    /// somebody waits.
+    /// Read a doubted copy before the other place is given up. `place`: the range as text; `waiter`: the move for which a
+    /// request waits.
     CheckCopy { key: ObjectKey, placing: Placing, place: String, waiter: Option<u64> },
-    /// The scrub found bytes bad that have a copy: they fall back to it, if it is good.
+    /// Let an extent that the scrub found bad fall back to its copy, if that is good.
     Rescue { key: ObjectKey, placing: Placing, finding: Finding },
-    /// A copy was found bad, and is to be written again.
+    /// Write a bad copy again.
     Mend { target: Target, ext: Box<Ext>, finding: Finding },
-    /// Something is wrong with bytes of an object.
+    /// Record damage of an object's bytes.
     Report { key: ObjectKey, offset: u64, len: u32, dev: u8, what: String },
-    /// The scrub found something that could not be repaired.
+    /// Record damage that the scrub could not repair.
     NotRepaired(Finding),
-    /// Bytes could not leave this device.
+    /// Handle a failure to move bytes off this device.
     MovesFailed { error: Error, leaving: u8 },
-    /// One of the moves for which a reader or a person waits came to its end.
+    /// Count the end of one of the moves for which a reader or a person waits.
     MoveOver { waiter: u64, error: Option<Error> },
 }
 
-/// What was asked for and not done yet: at the end of the call in which it was asked it is.
+/// Requests not handled yet. All are handled before the call that made them returns.
 #[derive(Default)]
 pub struct Asks {
     queue: VecDeque<Ask>,
-    /// Extents whose copy waits to be read before they leave for it.
+    /// Extents whose copy waits to be read before their eviction.
     pub doubted: HashSet<Identity>,
 }
 
 impl Asks {
-    /// Asks for something.
+    /// Queues a request.
     pub fn push(&mut self, ask: Ask) {
         self.queue.push_back(ask);
     }
 }
 
 impl Activities {
-    /// Has everything done that was asked for.
+    /// Handles all queued requests.
     pub fn settle(&mut self, core: &mut Core) {
         while let Some(ask) = core.asks.queue.pop_front() {
             match ask {
@@ -153,7 +154,7 @@ impl Activities {
             }
         }
     }
-    /// What time demands of each.
+    /// Ticks each activity.
     pub fn tick(&mut self, core: &mut Core) {
         self.find(|activity| -> Option<()> {
             activity.tick(core);
@@ -161,7 +162,7 @@ impl Activities {
         });
         self.settle(core);
     }
-    /// The most urgent job.
+    /// Returns the most urgent job.
     pub fn next_job(&mut self, core: &mut Core) -> Option<Job> {
         let job = Urgency::ALL.into_iter().find_map(|urgency| self.find(|activity| activity.next_job(core, urgency)));
         self.settle(core);

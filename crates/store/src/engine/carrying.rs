@@ -1,6 +1,6 @@
-//! Bytes for sessions, and from them, that may not map the store's devices, since not all that is there is for them:
-//! the engine carries the bytes, by jobs. What such a session leases is space that already holds its own bytes, so that
-//! it never comes by what others have left there.
+//! Carried (proxied) I/O, for sessions that may not map the store's devices because these also hold bytes that are not
+//! for them. Jobs of the engine read and write for them. Space leased to such a session already holds the session's own
+//! bytes, so the session never sees what others have left there.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::map::Ext;
 use crate::work::{Io, Job, Work};
 use crate::{Outcome, SessionId, Ticket};
 
-/// A lease is asked for in runs of this length at least.
+/// Shortest run of a lease for carried bytes, unless there are fewer bytes.
 const RUN_BYTES: u64 = 64 << 10;
 
-/// What waits for a job.
+/// Orders that wait for a job.
 #[derive(Default)]
 pub struct Carrying(VecDeque<Order>);
 
@@ -32,7 +32,7 @@ enum Order {
     Deposit(Box<Deposit>, Vec<u8>),
 }
 
-/// Space that was taken for bytes, and is leased once they are there.
+/// Space taken for bytes, and leased once they are written.
 pub struct Deposit {
     ticket: Ticket,
     who: (SessionId, ContainerId),
@@ -49,7 +49,7 @@ pub(crate) struct Carried {
     pub to: usize,
 }
 
-/// What a session brings.
+/// Bytes that a session stores.
 pub struct Brought {
     pub container: ContainerId,
     pub bytes: Vec<u8>,
@@ -63,7 +63,7 @@ impl Activity for Carrying {
     }
 }
 
-/// Ranges are read into one answer; what none of them fills are zeros.
+/// Reads ranges into one answer. Holes are zeros.
 struct ReadParts {
     parts: Vec<Carried>,
     bytes: usize,
@@ -86,7 +86,7 @@ impl Work for ReadParts {
     }
 }
 
-/// Bytes are written into runs, zeros behind them.
+/// Writes bytes into runs, padded with zeros.
 struct WriteRuns {
     device: Arc<dyn Device>,
     runs: Vec<(u64, u64)>,
@@ -114,7 +114,7 @@ impl Work for WriteRuns {
 }
 
 impl Brought {
-    /// The space that it needs.
+    /// Returns the space to look for. Fails if there are too many bytes.
     pub fn wanted(&self) -> Result<Wanted<'_>> {
         if self.bytes.len() > CARRIED_BYTES_MAX as usize {
             return Err(too_long(format!("storing {} bytes in container {}", self.bytes.len(), self.container)));
@@ -131,7 +131,7 @@ impl Brought {
 }
 
 impl Carrying {
-    /// Bytes that a session brings, and the space for them: device slot and runs.
+    /// Queues bytes of a session and the space for them: device slot and runs.
     pub fn carry_in(
         &mut self,
         core: &mut Core,
@@ -146,7 +146,7 @@ impl Carrying {
         Outcome::Wait(ticket)
     }
 
-    /// Bytes of an object, to be read by a job.
+    /// Queues a read of an object's bytes. Fails if it is too long or the object does not exist.
     pub fn carry_out_of(&mut self, core: &mut Core, key: ObjectKey, offset: u64, len: u32) -> Outcome {
         core.update_clock();
         if len > CARRIED_BYTES_MAX {
@@ -160,6 +160,7 @@ impl Carrying {
         Outcome::Wait(ticket)
     }
 
+    /// Returns a job for the next order. Fails orders that cannot begin.
     pub fn next_carrying(&mut self, core: &mut Core) -> Option<Job> {
         while let Some(order) = self.0.pop_front() {
             let (ticket, job) = match order {
@@ -200,7 +201,7 @@ fn reading(core: &mut Core, ticket: Ticket, key: ObjectKey, offset: u64, len: u3
     }))
 }
 
-/// A place of an extent whose device is open, and where in it its bytes begin.
+/// Returns a place of an extent whose device is open, and where in it the extent's bytes begin.
 fn carried_part(core: &Core, ext: &Ext) -> Option<(Part, u32)> {
     let seen = core.readable(ext, false);
     core.part_of(&seen).map(|part| (part, seen.skip))

@@ -1,4 +1,4 @@
-//! A store's directory that was moved, or copied: metadata that name where they are and whose they are.
+//! Stores whose directory was moved or copied: corrects the paths and the store id in the metadata.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::superblock::{Stamp, Superblock};
 use crate::{Seams, checkpoint, journal};
 
 impl Engine {
-    /// The store's directory is elsewhere now: devices that were in it are where it is. No engine may have the store.
+    /// Moves the paths of devices that were inside the store's directory along with it. No engine may have the store open.
     pub fn move_devices(meta: &dyn MetaDir, from: &Path, to: &Path) -> Result<()> {
         let mut superblock = Superblock::read(meta)?;
         let mut moved = false;
@@ -24,8 +24,8 @@ impl Engine {
         if moved { superblock.write(meta) } else { Ok(()) }
     }
 
-    /// Makes a copy of a store a store of its own, with another id. `retag` does so with the files of a persistent device;
-    /// the volatile ones begin empty, so that it opens as after a power loss. Can be repeated until it succeeds.
+    /// Gives a copy of a store another id. `retag` does so for the files of a persistent device; the volatile devices
+    /// begin empty, so that the copy opens as after a power loss. Can be repeated until it succeeds.
     #[allow(clippy::needless_pass_by_value, reason = "the seams are the engine's, as in every other way to open one")]
     pub fn change_id(
         seams: Seams,
@@ -59,7 +59,7 @@ impl Engine {
             }
         }
         superblock.id = to;
-        superblock.write(meta) // last: with it, it is done
+        superblock.write(meta) // last: this completes the change
     }
 }
 
@@ -74,7 +74,7 @@ fn check_owner(what: &str, found: StoreId, (from, to): (StoreId, StoreId)) -> Re
 mod tests {
     use super::*;
 
-    /// A change of ids that was begun before and came to no end left both.
+    /// An earlier change of ids that did not complete has left both.
     #[test]
     fn what_belongs_to_neither_store_is_refused() {
         let ids = (StoreId(1), StoreId(2));

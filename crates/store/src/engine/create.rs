@@ -1,4 +1,4 @@
-//! A store is made.
+//! Creation of a store.
 
 use crate::apply::Txn;
 use crate::engine::activity::Activities;
@@ -26,14 +26,14 @@ use crate::superblock::{SUPERBLOCK, Superblock, SuperblockDevice};
 use crate::{Seams, StoreSummary, Tuning};
 
 impl Engine {
-    /// Makes a store with an id drawn at random.
+    /// Creates a store with a random id.
     pub fn create(seams: Seams, config: &StoreConfig) -> Result<Engine> {
         Self::create_with(seams, config, Tuning::default())
     }
 
-    /// The same, with a tuning.
+    /// Creates a store with a random id and a given tuning.
     pub fn create_with(seams: Seams, config: &StoreConfig, tuning: Tuning) -> Result<Engine> {
-        // Keys of the standard library's hash maps come from the system's source of randomness.
+        // The standard library seeds its hash maps from the system's source of randomness.
         let random = |n: u64| {
             let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
             hasher.write_u64(n);
@@ -44,12 +44,13 @@ impl Engine {
         Self::create_tuned(seams, id, config, tuning)
     }
 
-    /// Makes a store with a given id (for simulation, where nothing is random).
+    /// Creates a store with a given id (for simulation, where nothing is random).
     pub fn create_with_id(seams: Seams, id: StoreId, config: &StoreConfig) -> Result<Engine> {
         Self::create_tuned(seams, id, config, Tuning::default())
     }
 
-    /// Makes a store with a given id and tuning.
+    /// Creates a store with a given id and tuning. Fails if the directory holds a store, a
+    /// specification is invalid or a device cannot be made; nothing is left behind then.
     #[allow(clippy::needless_pass_by_value, reason = "the seams are the engine's, as in every other way to make one")]
     pub fn create_tuned(seams: Seams, id: StoreId, config: &StoreConfig, tuning: Tuning) -> Result<Engine> {
         if seams.meta.list()?.iter().any(|name| name == SUPERBLOCK) {
@@ -93,7 +94,7 @@ impl Engine {
         let bytes = encode(&state, &head, 4096);
         seams.meta.write_file(&checkpoint::file_name(1), &bytes)?;
         let journal = Journal::begin(Arc::clone(&seams.meta), id, 1, (0, 0), HEADER_BYTES, settings.log_bytes)?;
-        // With the superblock the store is there; before it, nothing is.
+        // The store exists once its superblock is written.
         let devices = state.space.slots.iter().map(SuperblockDevice::of).collect();
         let superblock = Superblock { id, writers: config.writers.clone(), readers: config.readers.clone(), devices };
         superblock.write(seams.meta.as_ref())?;
@@ -136,7 +137,7 @@ impl Engine {
         engine
     }
 
-    /// What the superblock says; `NotFound` if there is no store.
+    /// Returns what the superblock says; `NotFound` if there is no store.
     pub fn peek(meta: &dyn MetaDir) -> Result<StoreSummary> {
         let superblock = Superblock::read(meta)?;
         let devices = superblock.devices.into_iter().filter(|device| !device.removed);
@@ -145,7 +146,7 @@ impl Engine {
     }
 }
 
-/// Removes what a creation that did not come to its end left behind.
+/// Removes the files of an incomplete creation.
 fn remove_leftovers(meta: &dyn MetaDir) -> Result<()> {
     for name in meta.list()? {
         if journal::sequence_of(&name).is_some()

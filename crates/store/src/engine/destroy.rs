@@ -1,4 +1,4 @@
-//! A store is destroyed: its devices, then its files, the superblock last.
+//! Destruction of a store: its devices, then its files, the superblock last.
 
 use cenote_model::{Error, Result};
 
@@ -10,8 +10,8 @@ use crate::superblock::{SUPERBLOCK, Superblock};
 use crate::{Seams, checkpoint, journal};
 
 impl Engine {
-    /// Deletes the store that no engine has open. A device whose bytes cannot be removed stops it (and the rest can be
-    /// destroyed once that is mended) unless `force`: then it is left, and named in the answer.
+    /// Deletes a store that no engine has open. A device whose bytes cannot be removed fails the call, which can be
+    /// repeated once that is mended. With `force` such a device is left, and named in the answer.
     #[allow(clippy::needless_pass_by_value, reason = "the seams are the engine's, as in every other way to open one")]
     pub fn destroy(seams: Seams, force: bool) -> Result<Vec<Error>> {
         let meta = &seams.meta;

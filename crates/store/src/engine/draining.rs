@@ -1,4 +1,4 @@
-//! Devices that are too full, or are to be emptied: what leaves them.
+//! Draining: moves bytes off devices that are too full or are being emptied.
 
 use std::sync::Arc;
 
@@ -14,25 +14,25 @@ use crate::persist::Stage;
 use crate::placing::{Action, Placing, Target, identity};
 use crate::work::Job;
 
-/// Objects looked at in one tick.
+/// Most objects inspected in one tick.
 const SAMPLE_OBJECTS: u32 = 4096;
-/// Extents looked at in one tick.
+/// Most extents inspected in one tick.
 const SAMPLE_EXTENTS: usize = 16_384;
-/// Extents that fall back to their copy in one journal record.
+/// Most evictions in one journal record.
 const EVICT_MAX: usize = 4096;
-/// So long at most moves give way to copies that memory needs before the next batch.
+/// Longest time for which moves wait for copies that free memory, before the next batch.
 const GIVE_WAY_NS: u64 = 500_000_000;
 
-/// Where the search for cold objects is, and what was found to move.
+/// Position of the search for cold objects, and the moves found.
 #[derive(Default)]
 pub struct Draining {
-    /// The slot at which the next sample begins.
+    /// The object slot at which the next sample begins.
     hand: u32,
     /// Extents to be moved, with the device that they leave.
     queue: Vec<(Target, u8)>,
     moves_in_flight: u32,
     retry_ns: u64,
-    /// Since when moves have given way to the copies of cuts.
+    /// Since when moves have waited for the copies of cuts.
     given_way_ns: Option<u64>,
 }
 
@@ -46,7 +46,7 @@ impl Activity for Draining {
 }
 
 impl Draining {
-    /// Looks for what is to leave devices that are too full.
+    /// Plans moves off devices that are too full.
     pub fn plan_moves(&mut self, core: &mut Core) {
         let now = core.state.now.ns;
         if self.moves_in_flight > 0 || !self.queue.is_empty() || self.retry_ns > now {
@@ -109,7 +109,7 @@ impl Draining {
         }
         if core.state.space.shared.is_everywhere() {
             let mut seen = std::collections::HashSet::new();
-            evictions.retain(|placing| seen.insert(placing.was)); // of twins each takes the other along
+            evictions.retain(|placing| seen.insert(placing.was)); // an eviction takes its twins along
         }
         evictions.retain(|placing| !core.is_held(placing));
         let (spare, evictions): (Vec<_>, Vec<_>) =
@@ -117,7 +117,7 @@ impl Draining {
         core.asks.push(Ask::GiveUpCopies(spare));
         for batch in evictions.chunks(EVICT_MAX) {
             if core.place_all(batch).is_err() {
-                return; // the journal does not take it: at the next tick
+                return; // the journal does not take it: retry at the next tick
             }
         }
     }
@@ -150,13 +150,13 @@ impl Draining {
         }
     }
 
-    /// True if moves had better wait: a cut is being copied, and what it has to keep until then fills memory with old versions, so
-    /// that what programs read would have to leave it. Not for long: they go on, if only slowly, beside writers that never rest.
+    /// Returns true if moves should wait: a cut is copying, and the old versions kept for it fill memory, so that a move would
+    /// evict what programs read. The wait is bounded: moves go on, if only slowly, beside writers that never rest.
     fn give_way(&mut self, core: &mut Core) -> bool {
         let now = core.state.now.ns;
         let is_copying = core.jobs.copying(|purpose| matches!(purpose, Purpose::Cut(_))) > 0
             || core.state.cuts.pending.values().any(|cut| {
-                // One that failed is not being copied until it is tried again.
+                // A cut that failed copies nothing until its retry.
                 cut.stage == Stage::Drain && !cut.queue.is_empty() && cut.tries.retry_ns <= now
             });
         let fills = |slot: &crate::space::DeviceSlot| {
@@ -175,15 +175,15 @@ impl Draining {
         false
     }
 
-    /// The next batch of moves that no cut waits for.
+    /// Returns the next batch of moves that no cut waits for.
     pub fn next_move(&mut self, core: &mut Core) -> Option<Job> {
         if self.queue.is_empty() {
             return None;
         }
         let busy = core.jobs.copying(|purpose| matches!(purpose, Purpose::Cut(_) | Purpose::Leave(_)));
-        // Half of the jobs at most: copies for cuts, which make memory free, would be behind all that are queued.
+        // Half of the jobs at most, else copies for cuts, which free memory, would queue behind all of them.
         let is_half = self.moves_in_flight as usize >= core.settings.copy_jobs.div_ceil(2);
-        // Last of all: who has waited long enough gets one turn, and must be able to take it.
+        // Ask this last: a move that has waited long enough gets one turn, and must be able to take it.
         if busy >= core.settings.copy_jobs || is_half || !core.is_within_budgets() || self.give_way(core) {
             return None;
         }
@@ -198,7 +198,7 @@ impl Draining {
             }
             let is_kept = durability_of(core, target) != Durability::Scratch;
             if comes_back_soon(core, &ext, dev, is_kept) {
-                continue; // the next plan looks at it again
+                continue; // the next plan inspects it again
             }
             if let Some(action) = without_io(core, &ext, dev, is_kept) {
                 // It moved since it was queued.
@@ -210,7 +210,7 @@ impl Draining {
                     continue;
                 }
             }
-            // A job ends soon: others wait for the device, and may have to go first.
+            // Jobs must be short: others wait for the device, and may have to go first.
             if u64::from(ext.len) >= 2 * bytes_max
                 && let Some(second) = core.split(target, &ext, bytes_max)
             {
@@ -267,7 +267,7 @@ impl Draining {
                 continue;
             };
             let base = at.wrapping_sub(u64::from(hull.begin));
-            // What leaves may be the copy alone: then the copy is made anew.
+            // If only the copy leaves, make a new copy.
             let packed = None;
             let action = if ext.dev == leaving {
                 Action::Move { dev, base, packed }
@@ -303,10 +303,10 @@ impl Draining {
         ))
     }
 
-    /// Moves cannot go on: whoever waits for a device to be emptied is told, and it is tried again later.
+    /// Handles moves that cannot go on: fails the responses that wait until the device is empty, and schedules a retry.
     pub fn moves_failed(&mut self, core: &mut Core, error: &Error, leaving: u8) {
         self.retry_ns = core.state.now.ns + core.settings.retry_ns;
-        // What is only too full is looked at anew: it may have become less, or the other devices fuller.
+        // Devices that are only too full are planned anew: their load, or that of the others, may have changed.
         let emptied = |slot: &crate::space::DeviceSlot| slot.state == DeviceState::Draining;
         let slots = &core.state.space.slots;
         self.queue.retain(|(_, dev)| *dev != leaving && slots.get(*dev as usize).is_some_and(emptied));
@@ -314,22 +314,22 @@ impl Draining {
     }
 }
 
-/// How an extent leaves a device without any I/O, if it can. `is_kept`: it must survive power loss.
+/// Returns how an extent leaves a device without any I/O, if it can. `is_kept`: it must survive power loss.
 fn without_io(core: &Core, ext: &Ext, dev: u8, is_kept: bool) -> Option<Action> {
     let has_copy = core.state.space.has_readable_copy(ext);
     let first = core.state.space.get(ext.dev);
     match (ext.dev == dev, ext.copy == dev) {
         (true, _) if has_copy => Some(Action::Evict),
-        // Where it is read it survives all that it must: it needs no copy.
+        // The first place survives all that it must: the extent needs no copy.
         (_, true) if !(first.is_volatile() && is_kept) && core.state.space.is_well(ext.dev) => Some(Action::DropCopy),
-        // The copy is all that can be read: it becomes the place, and that is moved then.
+        // Only the copy can be read: it becomes the first place, which is moved then.
         (_, true) if !core.state.space.is_well(ext.dev) && has_copy => Some(Action::Evict),
         _ => None,
     }
 }
 
-/// True if the copy of an extent needs no other place as soon as the one where it is read is trusted again: that device is
-/// open, and failed of late. Another copy would come to lie on that very device, if it is the only one left.
+/// Returns true if a copy on `dev` becomes superfluous once the device of the first place, which is open but failed of late, is
+/// trusted again. Another copy made now could land on that very device, if it is the only one left.
 fn comes_back_soon(core: &Core, ext: &Ext, dev: u8, is_kept: bool) -> bool {
     let first = core.state.space.get(ext.dev);
     let needs_none = !(first.is_volatile() && is_kept);
@@ -354,7 +354,7 @@ mod tests {
     use crate::engine::Engine;
     use crate::engine::filled::filled_before_a_file;
 
-    /// Moves off one device that cannot go on leave those off another one queued, if that is to be emptied.
+    /// When moves off one device fail, moves off another one stay queued if that is being emptied.
     #[test]
     fn what_leaves_another_device_still_does_when_moves_fail() {
         let mut engine = filled_before_a_file(&Arc::<MemClock>::default(), 1);

@@ -1,4 +1,4 @@
-//! Why an object is where it is.
+//! Explains why an object is where it is.
 
 use crate::engine::core::Core;
 use cenote_model::{Durability, Explanation, ExtentWhy, ObjectKey, Result};
@@ -84,7 +84,7 @@ fn promise(durability: Durability) -> &'static str {
 }
 
 impl Core {
-    /// How an extent's places are compressed, in words.
+    /// Returns how an extent's places are compressed, as text.
     fn compressed(&self, ext: &Ext) -> String {
         let hull = ext.hull();
         let about = |place: Place<'_>| {

@@ -1,4 +1,4 @@
-//! An engine on devices in memory with something in it: for tests that look inside.
+//! Engines on devices in memory with some content, for unit tests.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn ask(engine: &mut Engine, session: SessionId, seq: u64, request: Request) -> R
     }
 }
 
-/// A tier with these bytes.
+/// A tier with this capacity.
 pub(crate) fn tier(name: &str, kind: DeviceKind, capacity_bytes: u64) -> DeviceSpec {
     DeviceSpec {
         name: name.into(),
@@ -32,7 +32,7 @@ pub(crate) fn tier(name: &str, kind: DeviceKind, capacity_bytes: u64) -> DeviceS
     }
 }
 
-/// All in memory.
+/// Seams that are all in memory.
 pub(crate) fn seams(clock: &Arc<MemClock>) -> Seams {
     Seams {
         meta: Arc::new(MemMetaDir::default()),
@@ -42,12 +42,12 @@ pub(crate) fn seams(clock: &Arc<MemClock>) -> Seams {
     }
 }
 
-/// A store in memory alone, with containers of an object of ten bytes each.
+/// A store in memory alone, with containers of one object of ten bytes each.
 pub(crate) fn filled(clock: &Arc<MemClock>, containers: u64) -> Engine {
     filled_on(clock, vec![tier("memory", DeviceKind::SharedMemory, 16 << 20)], containers)
 }
 
-/// The same with a file behind the memory.
+/// The same store with a file tier behind the memory.
 pub(crate) fn filled_before_a_file(clock: &Arc<MemClock>, containers: u64) -> Engine {
     let memory = tier("memory", DeviceKind::SharedMemory, 16 << 20);
     filled_on(clock, vec![memory, tier("file", DeviceKind::File, 16 << 20)], containers)

@@ -1,7 +1,7 @@
 //! The engine: requests in, answers and jobs out.
 //!
-//! [`Core`] has the state and the verbs that change it, each *activity* ([`activity`]) one thing that is done with it, and
-//! [`Engine`] joins them: it knows which of them answers a request, and whose turn it is.
+//! [`Core`] has the state and the verbs that change it, each *activity* ([`activity`]) does one thing with it, and
+//! [`Engine`] joins them: it routes requests and schedules jobs.
 
 mod activity;
 mod carrying;
@@ -62,7 +62,7 @@ impl Engine {
         self.core.state.epoch
     }
 
-    /// A device, for clients to map. None if there is none, or it could not be opened.
+    /// A device, for clients to map. `None` if there is none, or it could not be opened.
     pub fn device(&self, id: DeviceId) -> Option<Arc<dyn Device>> {
         self.core.device(id)
     }
@@ -83,70 +83,70 @@ impl Engine {
         }
     }
 
-    /// Answers to tickets that are ready now.
+    /// Takes the responses that are ready, with their tickets.
     pub fn take_finished(&mut self) -> Vec<(Ticket, Response)> {
         self.core.answer_waiters();
         std::mem::take(&mut self.core.answers.finished)
     }
 
-    /// The answer to one ticket, if it is ready.
+    /// Takes the response to one ticket, if it is ready.
     pub fn take_answer(&mut self, ticket: Ticket) -> Option<Response> {
         let at = self.core.answers.finished.iter().position(|(finished, _)| *finished == ticket)?;
         Some(self.core.answers.finished.swap_remove(at).1)
     }
 
-    /// Flushes the journal and writes a checkpoint. No jobs may be running.
+    /// Flushes the journal and writes a checkpoint. No jobs may be running. Fails if the checkpoint cannot be written.
     pub fn close(&mut self) -> Result<()> {
         self.core.update_clock();
         self.activities.devices.write_profiles(&mut self.core);
-        // If it cannot be synced, the checkpoint brings on media what it says; and the other way round.
+        // If the journal cannot be synced, the checkpoint brings its content to media; if that fails, a synced journal keeps it.
         let synced = self.core.journal.sync();
         let written = self.activities.journaling.last_checkpoint(&mut self.core);
         written.and(if self.core.journal.is_tainted() { synced } else { Ok(()) })?;
         if !self.core.is_suspect() {
-            // Else, and if this fails, the next engine takes what no mark covers for suspect.
+            // Without this record the next engine suspects all that no mark (commit record) covers.
             let _ = self.core.journal.append_closed(self.core.state.epoch);
         }
         Ok(())
     }
 
-    /// Opens a session; the same nonce finds the same session, with its answers and leases.
+    /// Opens a session. The same nonce finds the same session, with its recorded responses and leases.
     pub fn session_open(&mut self, who: SessionInfo) -> Result<SessionId> {
         self.core.session_open(who)
     }
 
-    /// The process is dead or done: its leases return.
+    /// Closes a session whose process is dead or done, and returns its leases.
     pub fn session_close(&mut self, session: SessionId) {
         self.core.session_close(session);
     }
 
-    /// Who has the store open.
+    /// The open sessions.
     pub fn sessions(&self) -> Vec<(SessionId, SessionInfo)> {
         self.core.sessions()
     }
 
-    /// When the next tick is due, if sooner than usual.
+    /// Time until the next tick is due, if sooner than usual.
     pub fn tick_due_in(&self) -> Option<Duration> {
         self.core.tick_due_in()
     }
 
-    /// A device that is to be measured now, if there is one: one that somebody asked for, or with `idle` one that never
-    /// was. It comes back through [`Engine::measured`]; until then there is no other.
+    /// Returns a device to be measured now, if there is one: one that a request names, or with `idle` one that was never
+    /// measured. It comes back through [`Engine::measured`]; until then there is no other.
     pub fn measure_next(&mut self, idle: bool) -> Option<Measurement> {
         self.activities.devices.measure_next(&mut self.core, idle)
     }
 
-    /// True if [`Engine::measure_next`] would give something.
+    /// Returns true if [`Engine::measure_next`] would return something.
     pub fn is_measuring_due(&self, idle: bool) -> bool {
         self.activities.devices.is_measuring_due(&self.core, idle)
     }
 
-    /// Takes a measurement back: its space is free again, and what it says is kept and told to those who asked.
+    /// Takes a measurement back: frees its space, keeps the result and answers those who asked.
     pub fn measured(&mut self, measurement: &Measurement, result: Result<Option<cenote_model::Profile>>) {
         self.activities.devices.measured(&mut self.core, measurement, result);
     }
 
-    /// Keeps what was measured of a device, for this engine and the next ones.
+    /// Keeps a device's measured profile, for this engine and the next ones.
     pub fn set_profile(&mut self, id: DeviceId, profile: cenote_model::Profile) {
         self.activities.devices.set_profile(&mut self.core, id, profile);
     }
@@ -156,17 +156,17 @@ impl Engine {
         self.activities.tiering.add_policy(&mut self.core, policy)
     }
 
-    /// A policy that could not be loaded, and why.
+    /// Notes a policy that could not be loaded, and why.
     pub fn note_missing_policy(&mut self, what: &str, why: &str) {
         self.activities.tiering.note_missing_policy(what, why);
     }
 
-    /// What the scrub found since this was asked last.
+    /// Takes what the scrub has found since the last call.
     pub fn take_findings(&mut self) -> Vec<Finding> {
         self.activities.verifying.take_findings()
     }
 
-    /// What contradicts itself in memory: for tests, which ask after every step.
+    /// Returns contradictions in memory. Tests call it after every step.
     pub fn audit(&self) -> Vec<String> {
         self.core.audit()
     }

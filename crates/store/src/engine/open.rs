@@ -1,4 +1,4 @@
-//! A store is opened: checkpoint, journal, and after power loss the way back.
+//! Opening of a store: checkpoint, journal, and rollback after power loss.
 
 use crate::engine::core::Core;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::state::State;
 use crate::superblock::{Stamp, Superblock, SuperblockDevice};
 use crate::{RecoveryReport, Seams, Tuning};
 
-/// Length of the journal's first file of an opening: a file system in memory clears 64 MiB in 8 ms, for which the first
-/// open of a file would wait. The next file is as long as any, and made by a job.
+/// Length of the first journal file of an opening. A file system in memory clears 64 MiB in 8 ms, for which the first open
+/// of a file would wait. The next file has the usual length, and is made by a job.
 const LOG_BYTES_FIRST: u64 = 1 << 20;
 
 impl Engine {
@@ -26,7 +26,8 @@ impl Engine {
         Self::open_tuned(seams, Tuning::default())
     }
 
-    /// Opens the store in `seams.meta` with a tuning of its own.
+    /// Opens the store in `seams.meta` with a given tuning. Fails if superblock, checkpoint or journal are corrupt, or if
+    /// a volatile device cannot be opened while its bytes may survive.
     pub fn open_tuned(seams: Seams, settings: Tuning) -> Result<(Engine, RecoveryReport)> {
         let meta = Arc::clone(&seams.meta);
         let superblock = Superblock::read(meta.as_ref())?;
@@ -79,12 +80,12 @@ impl Engine {
             engine.core.suspect_unsynced(!closed);
         }
         engine.core.state.space.present().for_each(DeviceSlot::retain_used);
-        // Last: whoever finds the table later must know that the way back from a power loss came to its end.
+        // Last: the raised instance word shows that the recovery from a power loss is complete.
         engine.core.seams.control.instance_raise();
         Ok((engine, report))
     }
 
-    /// What was rolled back is made the truth on media; then lost devices begin a new life.
+    /// Writes the rolled back state to media, then stamps lost devices with new incarnations.
     fn settle(&mut self, lost: &[u8]) -> Result<()> {
         let unix_ms = self.core.seams.clock.unix_ms();
         for dev in lost {
@@ -104,7 +105,7 @@ impl Engine {
 }
 
 impl Core {
-    /// Space given up shortly before may still be looked at by readers who live on.
+    /// Quarantines space given up before the opening: surviving readers may still look at it.
     fn quarantine(&mut self) {
         let tag = Tag { epoch: self.seams.control.epoch(), journal: 0 };
         for slot in &mut self.state.space.slots {
@@ -126,8 +127,9 @@ fn newest_checkpoint(meta: &dyn MetaDir) -> Result<(String, Arc<Vec<u8>>)> {
     Ok((name, Arc::new(bytes)))
 }
 
-/// Opens a device; its stamp if its bytes survived. A persistent device that cannot be opened is failed, not fatal. A
-/// volatile one is fatal unless its bytes are known to be gone: they would be given up as after a power loss.
+/// Opens a device; returns its stamp if its bytes survived. A persistent device that cannot be opened is failed, not
+/// fatal. A volatile one is fatal unless its bytes are known to be gone: the store would give them up as after a power
+/// loss.
 fn open_device(
     seams: &Seams,
     store: StoreId,
@@ -145,9 +147,9 @@ fn open_device(
     let mut stamp = None;
     let persistent = device.spec.kind.is_persistent();
     let failure = match &opened {
-        // Another copy of the store's directory has it: what is changed here could not be told from what is changed there.
+        // Another copy of the store's directory uses the same bucket: changes of the two could not be told apart.
         Err(error) if device.spec.kind.is_object() && error.kind() == ErrorKind::Exists => return Err(error.clone()),
-        // There is no room to make it anew.
+        // No room to make it anew.
         Err(error) if persistent || error.kind() == ErrorKind::Full => error.to_string(),
         Err(error) => return Err(volatile_in_doubt(&device.spec.name, error)),
         Ok(opened) if opened.survived && !persistent => {
@@ -183,7 +185,7 @@ fn open_device(
     Ok((slot, stamp))
 }
 
-/// The error for a volatile device of which it is not known whether its bytes are there.
+/// Returns the error for a volatile device whose bytes may or may not survive.
 #[cold]
 fn volatile_in_doubt(name: &str, error: &Error) -> Error {
     Error::new(error.kind(), format!("device `{name}`"))
@@ -194,7 +196,7 @@ fn volatile_in_doubt(name: &str, error: &Error) -> Error {
         )
 }
 
-/// The stamp of a volatile device. `None`: a recovery made the device, and died before it wrote one.
+/// Returns the stamp of a volatile device. `None`: a recovery made the device, and died before it wrote one.
 fn read_volatile_stamp(
     device: &dyn cenote_device::Device,
     store: StoreId,
@@ -209,7 +211,7 @@ fn read_stamp(device: &dyn cenote_device::Device, store: StoreId, expected: &Sup
     Stamp::read(device, store, expected.id)
 }
 
-/// Which volatile devices lost their bytes.
+/// Returns the volatile devices that lost their bytes.
 fn check_stamps(
     state: &mut State,
     found: &[Option<Stamp>],
@@ -249,13 +251,13 @@ fn begin_replay(state: &mut State, retired: &[(cenote_model::DeviceId, u64, u64)
     }
 }
 
-/// What the checkpoint's extents share is known only after a rebuild; replay, and the way back from a power loss, need it
-/// before.
+/// Counts the units that extents of the checkpoint share. A rebuild would do it later, but replay and rollback need the
+/// counts before.
 fn find_shared(state: &mut State) {
     state.space.replay_shared(&state.objects, &state.containers);
 }
 
-/// Where the journal ended, and whether all that it says is that the store was closed in good order.
+/// Replays the journal. Returns where it ended, and whether its only content is the record of an orderly close.
 fn replay(
     meta: &dyn MetaDir,
     superblock: &Superblock,
@@ -286,7 +288,7 @@ fn replay(
     Ok((ended, closed && replayed == 0))
 }
 
-/// Goes on in a new file; the last one is on media before, and the new one says where it ends.
+/// Continues the journal in a new file. The last file is on media before that, and the new one says where it ends.
 fn begin_journal(
     seams: &Seams,
     superblock: &Superblock,
@@ -296,7 +298,7 @@ fn begin_journal(
 ) -> Result<Journal> {
     let meta = &seams.meta;
     let last = meta.open_log(&journal::file_name(ended.sequence))?;
-    // After a power loss too: an opening since may have begun this file, and have died at its sync.
+    // After a power loss too: an earlier opening may have begun this file, and died at its sync.
     write_again(last.as_ref(), 0, journal::HEADER_BYTES)?;
     write_again(last.as_ref(), ended.proven, ended.offset)?;
     last.sync()?;
@@ -305,13 +307,14 @@ fn begin_journal(
         let useless = journal::sequence_of(name).is_some_and(|n| n > ended.sequence || n < head.journal_from)
             || checkpoint::sequence_of(name).is_some_and(|n| n < head.sequence);
         if useless {
-            let _ = meta.remove(name); // it does no harm, and is removed after a later checkpoint
+            let _ = meta.remove(name); // harmless; a later checkpoint removes it
         }
     }
     let newest = names.iter().filter_map(|name| journal::sequence_of(name)).max().unwrap_or(0);
     let sequence = newest.max(ended.sequence) + 1;
     let previous = (ended.sequence, ended.offset);
-    // One of several openings that came to no checkpoint: files must not pile up however often an engine is killed.
+    // After several openings without a checkpoint, make short files: they must not pile up however often an engine is
+    // killed.
     let bytes = settings.log_bytes.min(if ended.files > 1 { FILE_BYTES_SHORT } else { LOG_BYTES_FIRST });
     let mut journal = Journal::begin(Arc::clone(meta), superblock.id, sequence, previous, ended.position, bytes)?;
     journal.next.file_bytes = settings.log_bytes;
@@ -319,8 +322,8 @@ fn begin_journal(
     Ok(journal)
 }
 
-/// Writes what a log has in `[from, to)` once more. A sync that failed under an earlier process may have left it clean
-/// in memory but not on media, and the next sync would not say so.
+/// Rewrites the range `[from, to)` of a log. A failed sync of an earlier process may have left pages clean in memory but
+/// not on media, and the next sync would not report that.
 fn write_again(log: &dyn LogFile, mut from: u64, to: u64) -> Result<()> {
     let mut bytes = vec![0; (1 << 20).min(to.saturating_sub(from)) as usize];
     while from < to {

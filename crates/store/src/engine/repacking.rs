@@ -1,5 +1,5 @@
-//! What lies plain on a tier that compresses, because programs wrote it there themselves, is compressed when nobody has used
-//! it for a while and the store has nothing else to do: it moves to another place on the same tier.
+//! Repacking: compresses plain bytes on tiers that compress, where programs wrote them directly. It runs when the bytes were
+//! not used for a while and the store is idle, and moves them to another place on the same tier.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ use crate::objects::Presence;
 use crate::placing::{Action, Placing, Target, identity};
 use crate::work::Job;
 
-/// Objects that were used within so many seconds are left alone.
+/// Objects used within this many seconds are left alone.
 const IDLE_S: u32 = 5;
-/// Objects looked at for one job, and extents.
+/// Most objects, and most extents, inspected for one job.
 const OBJECTS_MAX: u32 = 4096;
 const PARTS_MAX: usize = 256;
-/// After a look at all objects that found nothing.
+/// Pause after a pass over all objects that found nothing.
 const REST_NS: u64 = 10_000_000_000;
 
-/// How far the walk is.
+/// Position of the walk.
 #[derive(Default)]
 pub struct Repacking {
-    /// Next slot and offset in its object.
+    /// Next slot, and offset in its object.
     slot: u32,
     offset: u64,
-    /// Objects looked at since something was found.
+    /// Objects inspected since something was found.
     fruitless: u32,
     not_before_ns: u64,
 }
@@ -39,7 +39,7 @@ impl Activity for Repacking {
 }
 
 impl Repacking {
-    /// The next batch to be compressed where it is.
+    /// Returns a job that compresses the next batch in its tier.
     pub fn next_repack(&mut self, core: &mut Core) -> Option<Job> {
         let now = core.state.now.ns;
         let compresses = core.state.space.present().any(|slot| slot.compresses().is_some());
@@ -64,7 +64,7 @@ impl Repacking {
             pieces.push(Piece { part, at, like: None });
         }
         if parts.is_empty() {
-            self.not_before_ns = now + REST_NS; // no room to do it in
+            self.not_before_ns = now + REST_NS; // no room for the result
             return None;
         }
         let syncs = Some(Arc::clone(&core.state.space.get(dev).trust.syncs));
@@ -74,7 +74,7 @@ impl Repacking {
         Some(core.start_copies(Purpose::Compress, parts, copy, finish))
     }
 
-    /// Extents of one device that could be compressed there.
+    /// Finds extents of one device that could be compressed there.
     fn gather_repack(&mut self, core: &mut Core) -> Option<(u8, Vec<(Target, Ext)>)> {
         let slots = core.state.objects.slots();
         let mut batch: Vec<(Target, Ext)> = Vec::new();
@@ -115,15 +115,15 @@ impl Repacking {
     }
 }
 
-/// True if an extent lies plain where it could be compressed, and nobody tried yet. What an object service holds is
-/// not brought back for that.
+/// Returns true if an extent is plain on a tier that compresses, and nobody tried to compress it yet. Bytes in an object
+/// service are not fetched for that.
 fn could_repack(core: &Core, ext: &Ext) -> bool {
     let slot = core.state.space.get(ext.dev);
     let fits = slot.compresses().is_some() && slot.state == DeviceState::Online && slot.spec.kind.is_shareable();
     fits && !ext.is_packed && !ext.is_dense && ext.copy == NO_DEVICE && ext.hull().len() > slot.space.unit_bytes
 }
 
-/// What became no smaller is not tried again.
+/// Places the results. Extents that became no smaller are not tried again.
 fn finish_repack(core: &mut Core, parts: Vec<CopyPart>, results: Vec<Copied>) {
     for (part, _) in parts.iter().zip(&results).filter(|(_, result)| result.is_err()) {
         let found = core.state.target_mut(part.placing.target).filter(|ext| identity(ext) == part.placing.was);

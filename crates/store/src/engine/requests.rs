@@ -1,4 +1,4 @@
-//! Requests: which of the core or of an activity answers each.
+//! Requests: routes each to the core or to an activity.
 
 use std::ops::Bound;
 
@@ -12,7 +12,8 @@ use super::{Engine, failed, ready};
 use crate::{Outcome, SessionId};
 
 impl Engine {
-    /// Answers a request. `seq` numbers a session's changes from 1; 0 for what needs no exactly-once.
+    /// Answers a request. `seq` numbers a session's changes from 1; it is 0 for requests that need no
+    /// exactly-once. Fails if the session is not open or may not make the request.
     pub fn handle(&mut self, session: SessionId, seq: u64, request: Request) -> Outcome {
         let Some(open) = self.core.state.sessions.open.get_mut(&session) else {
             return failed(
@@ -108,7 +109,8 @@ impl Engine {
         self.core.grant((session, wanted.container), seq, dev, &runs)
     }
 
-    /// Space with bytes in it: written by a job, leased after that. It may be for less than all of the bytes.
+    /// Writes bytes into new space by a job, and leases the space after that. The space may be for less than
+    /// all of the bytes.
     fn carry_in(&mut self, session: SessionId, seq: u64, brought: Brought) -> Outcome {
         self.core.update_clock();
         if let Some(answer) = self.core.leased_again(session, seq) {

@@ -1,4 +1,4 @@
-//! Whose turn it is: what time demands, which job is next, and jobs that come back.
+//! Scheduling: ticks, the next job, and finished jobs.
 
 use super::Engine;
 use crate::work::{Job, JobDone};
@@ -22,7 +22,7 @@ impl Engine {
         core.note_progress();
     }
 
-    /// The next job, to be run on any thread. Several may run at once.
+    /// Returns the next job, to be run on any thread. Several may run at once.
     pub fn next_job(&mut self) -> Option<Job> {
         self.core.update_clock();
         self.activities.next_job(&mut self.core)
@@ -31,7 +31,7 @@ impl Engine {
     /// Takes a job's result. Jobs may come back in any order.
     ///
     /// # Panics
-    /// If it is another engine's: what it did would be lost there, and be done twice here.
+    /// If the job belongs to another engine: its result would be lost there, and done twice here.
     pub fn finish_job(&mut self, done: JobDone) {
         let Self { core, activities } = self;
         core.update_clock();

@@ -1,4 +1,4 @@
-//! Reads and checks what is stored: on request, and in the background when there is nothing else to do.
+//! Verification: reads and checks what is stored, on request and as a scrub in idle time.
 
 use std::collections::VecDeque;
 
@@ -16,16 +16,16 @@ use crate::{Outcome, Ticket};
 
 const SLICE_BYTES: u64 = 8 << 20;
 const SLICE_PARTS: usize = 512;
-/// Objects looked at for one slice.
+/// Most objects inspected for one slice.
 const SLICE_OBJECTS: u32 = 65_536;
-/// Containers whose tables are looked at in one go.
+/// Most containers whose tables are checked at a time.
 const SLICE_CONTAINERS: usize = 64;
 const FINDINGS_MAX: usize = 10_000;
 
 /// A walk over all that is stored.
 #[derive(Clone, Debug, Default)]
 struct Walk {
-    /// Who waits for its report.
+    /// The request that waits for its report.
     ticket: Option<Ticket>,
     container: Option<ContainerId>,
     object: Option<ObjectKey>,
@@ -35,7 +35,7 @@ struct Walk {
     report: VerifyReport,
     in_flight: u32,
     walked: bool,
-    /// Containers whose indices and tables are still to be looked at; None before the objects are.
+    /// Containers whose indices and tables are still to be checked; `None` until the objects are done.
     containers: Option<VecDeque<ContainerId>>,
 }
 
@@ -43,23 +43,23 @@ impl Walk {
     fn is_over(&self) -> bool {
         self.walked && self.is_audited() && self.in_flight == 0
     }
-    /// Tables and free space were looked at; a walk over one object does not.
+    /// Returns true if tables and free space were checked. A walk over one object does not check them.
     fn is_audited(&self) -> bool {
         self.object.is_some() || self.containers.as_ref().is_some_and(VecDeque::is_empty)
     }
 }
 
-/// Walks asked for, and the background one.
+/// Requested walks, and the scrub.
 #[derive(Default)]
 pub struct Verifying {
     queue: VecDeque<Walk>,
-    /// Jobs that check.
+    /// Running check jobs.
     running: u32,
     scrub: Walk,
     scrub_due_ns: u64,
     pub scrub_findings: u64,
     pub findings: Vec<Finding>,
-    /// Those of the scrub that nobody was told of.
+    /// Findings of the scrub that nobody has taken yet.
     unsaid: Vec<Finding>,
 }
 
@@ -69,7 +69,7 @@ impl Activity for Verifying {
     }
 }
 
-/// A part of a walk on its way through a job.
+/// A part of a walk that a job checks.
 pub struct Slice {
     scrub: bool,
     /// Object, offset, identity of the extent, and the device that was read.
@@ -77,6 +77,7 @@ pub struct Slice {
 }
 
 impl Verifying {
+    /// Queues a walk over the target. Fails if the object or container does not exist.
     pub fn verify_begin(&mut self, core: &mut Core, target: FlushTarget) -> Outcome {
         let mut walk = Walk::default();
         match target {
@@ -98,6 +99,7 @@ impl Verifying {
         Outcome::Wait(ticket)
     }
 
+    /// Returns the next check job: of a requested walk, or of the scrub if the engine is idle.
     pub fn next_check(&mut self, core: &mut Core) -> Option<Job> {
         if self.running >= 2 {
             return None;
@@ -129,7 +131,7 @@ impl Verifying {
         let before = walk.report.bytes;
         let parts = next_parts(core, &mut walk, 1 << 20);
         let read = walk.report.bytes - before;
-        // A slice, then a pause such that the rate comes out; after the last object a longer one.
+        // Pause after each slice to keep the rate, and longer after the last object.
         let pause_ns = if parts.is_empty() && walk.slot >= core.state.objects.slots() {
             if audit_next(core, &mut walk) {
                 self.scrub_findings += walk.report.contradictions.len() as u64;
@@ -165,6 +167,7 @@ impl Verifying {
         })
     }
 
+    /// Takes the results of a slice, and ends a requested walk with its last one.
     pub fn finish_check(&mut self, core: &mut Core, slice: Slice, results: Vec<Option<String>>) {
         let mut found = Vec::new();
         for ((key, offset, was, dev), what) in slice.parts.into_iter().zip(results) {
@@ -200,8 +203,8 @@ impl Verifying {
         }
     }
 
-    /// The scrub has found bad bytes: what has a copy falls back to it, if that is good; a copy that is bad is written
-    /// again. The rest is for a person to hear of, once.
+    /// Repairs what the scrub found bad: an extent falls back to its copy, if that is good; a bad copy is written again. Reports
+    /// the rest once.
     fn scrub_found(&mut self, core: &mut Core, mut finding: Finding) {
         let (key, offset) = (finding.key, finding.offset);
         let target = Target::Live { key, offset };
@@ -214,7 +217,7 @@ impl Verifying {
             return;
         }
         if !first_is_bad {
-            // A copy that is gone needs none.
+            // A copy that is gone needs no repair.
             if ext.copy != NO_DEVICE {
                 core.asks.push(Ask::Mend { target, ext: Box::new(ext), finding });
             }
@@ -224,22 +227,22 @@ impl Verifying {
         self.not_repaired(finding);
     }
 
-    /// Bad bytes that the scrub found and could not repair.
+    /// Records damage that the scrub found and could not repair.
     pub fn not_repaired(&mut self, finding: Finding) {
         if self.findings.contains(&finding) {
-            return; // said already, in an earlier round
+            return; // reported in an earlier round
         }
         self.scrub_findings += 1;
         self.unsaid.push(finding.clone());
         self.keep_findings(vec![finding]);
     }
 
-    /// What the scrub could not repair, and nobody was told yet.
+    /// Takes the findings of the scrub that could not be repaired and were not taken yet.
     pub fn take_findings(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.unsaid)
     }
 
-    /// Remembers that stored bytes are bad.
+    /// Records that stored bytes are bad.
     pub fn add_finding(&mut self, core: &mut Core, key: ObjectKey, offset: u64, len: u32, dev: u8, what: &str) {
         let device = core.state.space.get(dev).spec.name.clone();
         let finding = Finding { key, offset, len: u64::from(len), device, what: what.to_owned() };
@@ -262,7 +265,7 @@ fn end_walk(core: &mut Core, walk: Walk) {
     core.answers.finished.extend(walk.ticket.map(|ticket| (ticket, Response::Verified(walk.report))));
 }
 
-/// Looks at the indices and tables of some more containers, and at free space; true once that is done.
+/// Checks the indices and tables of some more containers, and free space. Returns true when done.
 fn audit_next(core: &mut Core, walk: &mut Walk) -> bool {
     if walk.is_audited() {
         return true;
@@ -280,7 +283,7 @@ fn audit_next(core: &mut Core, walk: &mut Walk) -> bool {
     walk.is_audited()
 }
 
-/// The next extents of a walk, and whether each is to be read at its copy.
+/// Returns the next extents of a walk, and whether each is to be read at its copy.
 fn next_parts(core: &mut Core, walk: &mut Walk, bytes_max: u64) -> Vec<(ObjectKey, u64, Ext, bool)> {
     let mut parts = Vec::new();
     let mut bytes = 0;
@@ -332,7 +335,7 @@ mod tests {
     use crate::space::{Bitmap, Tag};
     use crate::state::State;
 
-    /// Two containers of an object and an index each.
+    /// Two containers with an object and an index each.
     fn engine() -> Engine {
         let mut engine = filled(&std::sync::Arc::<MemClock>::default(), 2);
         for id in engine.core.state.containers.ids() {
@@ -356,7 +359,7 @@ mod tests {
         first(state).content.objects[&ObjectId(1)]
     }
 
-    /// Each table in memory, once it does not agree with the others, is named by an audit, which a verify and the scrub look at.
+    /// The audit, which a verify and the scrub run, names each table that contradicts the others.
     #[test]
     fn what_is_wrong_in_memory_is_named() {
         type Harm = fn(&mut State);
@@ -410,7 +413,7 @@ mod tests {
         }
     }
 
-    /// What the scrub read was a copy that is gone by now: what is left is good, and nobody is told otherwise.
+    /// The scrub read a copy that is gone by now: the rest is good, so nothing is reported.
     #[test]
     fn a_bad_copy_that_is_gone_by_now_is_no_finding() {
         let mut engine = engine();

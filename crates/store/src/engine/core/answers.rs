@@ -1,4 +1,4 @@
-//! Answers: who waits until something survives power loss, or a device is empty, and what is ready.
+//! Responses that wait: until an epoch survives power loss, or until a device is empty.
 
 use std::collections::HashSet;
 
@@ -8,18 +8,19 @@ use super::Core;
 use crate::engine::failed;
 use crate::{Outcome, Ticket};
 
-/// Answers that are to come, and those that are ready.
+/// Responses that are pending, and those that are ready.
 #[derive(Default)]
 pub struct Answers {
     pub waiting: Vec<Waiter>,
     pub finished: Vec<(Ticket, Response)>,
-    /// How many tickets there were.
+    /// Number of tickets handed out so far.
     pub tickets: u64,
-    /// Journal position after the last deletion of a container: who waits for one that is gone waits for that.
+    /// Journal position after the last deletion of a container. A request that waits for a deleted container waits for this
+    /// position.
     pub container_deleted_at: u64,
 }
 
-/// Who waits for what.
+/// A pending response and its condition.
 #[derive(Debug)]
 pub struct Waiter {
     pub ticket: Ticket,
@@ -27,23 +28,23 @@ pub struct Waiter {
     pub response: Response,
 }
 
-/// What is waited for.
+/// The condition of a pending response.
 #[derive(Debug)]
 pub enum Wait {
-    /// The journal is on media up to `journal`, and each container survives power loss up to its epoch. `any`: which
-    /// containers it was about is not remembered, so it is about every one that becomes `Sync` meanwhile too.
+    /// The journal is on media up to `journal`, and each container survives power loss up to its epoch. `any`: the response
+    /// does not remember its containers, so it also covers every container that becomes `Sync` meanwhile.
     Durable { journal: u64, containers: Vec<(ContainerId, u64)>, any: bool },
     /// The device is empty.
     Drained { dev: u8 },
 }
 
 impl Core {
-    /// The answer to a change that was just made: at once, or when `Sync` containers that it touched are durable.
+    /// Returns the response to a new change: at once, or when the `Sync` containers that it touched are durable.
     pub fn when_durable(&mut self, response: Response) -> Outcome {
         let mut containers = Vec::new();
         for id in &self.txn.touched {
             let Some(container) = self.state.containers.get(*id) else { continue };
-            // One that was `Sync` until now promises this last change.
+            // A container that was `Sync` until now still promises this last change.
             if container.spec.durability == Durability::Sync || self.txn.ends_sync {
                 containers.push((*id, container.epoch));
             }
@@ -55,8 +56,8 @@ impl Core {
         }
     }
 
-    /// The answer to a change that was made before. Which containers it was about is not remembered: it waits for all
-    /// that promise to be durable, be it from now on.
+    /// Returns the response to a repeated change. The record of the change does not name its containers, so the response
+    /// waits for all containers that are `Sync` now or become so.
     pub fn when_all_durable(&mut self, response: Response) -> Outcome {
         let sync = self.state.containers.iter().filter(|container| container.spec.durability == Durability::Sync);
         let mut containers: Vec<(ContainerId, u64)> = sync.map(|container| (container.id, container.epoch)).collect();
@@ -64,7 +65,7 @@ impl Core {
         self.wait_durable(containers, response, true)
     }
 
-    /// A container has become `Sync`: answers that are not given yet may promise its content too.
+    /// Adds a container that has become `Sync` to the pending responses that do not remember their containers.
     pub fn became_sync(&mut self, id: ContainerId) {
         let Some(epoch) = self.state.containers.get(id).map(|container| container.epoch) else { return };
         for waiter in &mut self.answers.waiting {
@@ -74,7 +75,8 @@ impl Core {
         }
     }
 
-    /// Returns when everything acknowledged so far within the target would survive power loss.
+    /// Returns when everything acknowledged so far within the target would survive power loss. Fails if the object or
+    /// container does not exist.
     pub fn flush(&mut self, target: FlushTarget) -> Outcome {
         self.update_clock();
         let ids = match target {
@@ -101,6 +103,8 @@ impl Core {
         self.wait_durable(containers, Response::Done, false)
     }
 
+    /// Waits until the journal up to here is on media and each container is persisted up to its epoch. Requests cuts for the
+    /// containers that lag.
     pub fn wait_durable(&mut self, containers: Vec<(ContainerId, u64)>, response: Response, any: bool) -> Outcome {
         let what = Wait::Durable { journal: self.journal.position(), containers, any };
         if self.is_over(&what) {
@@ -118,7 +122,8 @@ impl Core {
         Outcome::Wait(ticket)
     }
 
-    /// Journal position that somebody waits for. Who waits for a container too waits for its mark first: one sync is enough.
+    /// Journal position that a pending response needs on media. Responses that also wait for a container count only after
+    /// its mark (commit record), so that one sync is enough.
     pub fn journal_wanted(&self) -> u64 {
         let mut wanted = 0;
         for waiter in &self.answers.waiting {
@@ -136,7 +141,7 @@ impl Core {
         wanted
     }
 
-    /// Brings the list of wanted containers up to date.
+    /// Recomputes the set of containers that somebody waits for.
     pub fn update_wanted(&mut self) {
         self.state.cuts.wanted.clear();
         for waiter in &self.answers.waiting {
@@ -149,6 +154,7 @@ impl Core {
         }
     }
 
+    /// Returns true if the condition holds.
     pub fn is_over(&self, what: &Wait) -> bool {
         match what {
             Wait::Durable { journal, containers, .. } => {
@@ -156,7 +162,7 @@ impl Core {
                 *journal <= synced
                     && containers.iter().all(|(id, epoch)| {
                         let container = self.state.containers.get(*id);
-                        // A container that is gone could come back with what was not synced of the journal.
+                        // A deleted container could come back if its deletion is not yet on media.
                         let Some(c) = container else { return self.answers.container_deleted_at <= synced };
                         !c.is_tracked() || (c.durable.persisted >= *epoch && c.durable.persisted_at <= synced)
                     })
@@ -165,7 +171,7 @@ impl Core {
         }
     }
 
-    /// Moves what is over to the finished.
+    /// Moves responses whose condition holds to `finished`.
     pub fn answer_waiters(&mut self) {
         if self.answers.waiting.is_empty() {
             return;
@@ -180,7 +186,7 @@ impl Core {
         }
     }
 
-    /// Tells everybody who waits for one of these containers that it failed.
+    /// Fails all responses that wait for one of these containers to be persisted.
     pub fn fail_waiters_of(&mut self, members: &HashSet<ContainerId>, error: &Error) {
         let waiting = std::mem::take(&mut self.answers.waiting);
         for waiter in waiting {
@@ -198,7 +204,7 @@ impl Core {
         }
     }
 
-    /// Tells everybody who waits for something that fits.
+    /// Fails all responses whose condition fits.
     pub fn fail_waiters(&mut self, error: &Error, fits: impl Fn(&Wait) -> bool) {
         let waiting = std::mem::take(&mut self.answers.waiting);
         for waiter in waiting {

@@ -1,4 +1,4 @@
-//! `Apply`: updates, checks, exactly once.
+//! `Apply`: checks and updates, each request exactly once.
 
 use std::ops::Bound;
 
@@ -18,7 +18,7 @@ use crate::state::State;
 use crate::{Outcome, SessionId};
 
 impl Core {
-    /// Applies updates, each request once.
+    /// Applies updates. A repeated request gets its recorded response.
     pub fn apply(
         &mut self,
         session: SessionId,
@@ -43,7 +43,7 @@ impl Core {
         }
     }
 
-    /// Writes of the engine itself, each by itself.
+    /// Applies writes of the engine itself, one by one, without a sequence number.
     pub fn apply_own(&mut self, session: SessionId, updates: Vec<Update>) -> Result<()> {
         let mut txn = std::mem::take(&mut self.txn);
         let done = self.apply_new(&mut txn, session, 0, &[], updates, false);
@@ -52,6 +52,8 @@ impl Core {
         done.map(drop)
     }
 
+    /// Checks and applies updates, and appends their journal record. Fails if a check does not hold, if an atomic request is
+    /// refused, or if the journal does not take the record; nothing is changed then.
     pub fn apply_new(
         &mut self,
         txn: &mut Txn,
@@ -73,8 +75,8 @@ impl Core {
             return Ok(Response::Applied { epoch, codes: Vec::new(), words: Vec::new(), created: None });
         }
         if !self.state.gone.reclaim.is_empty() && self.state.space.shared.is_everywhere() {
-            // Whether a write makes its neighbour longer depends on whether a snapshot has the same bytes. Who reads the
-            // journal gives up at once what was deleted, and must come to the same.
+            // With a snapshot of the same bytes, a write extends its neighbour or does not. A replay of the journal gives up
+            // deleted objects at once, so do the same here to reach the same state.
             self.reclaim(usize::MAX);
         }
         let mut draft = self.journal.draft(Kind::Apply);
@@ -115,7 +117,7 @@ impl Core {
                 }
                 continue;
             };
-            // Deleting in a transaction what is not there is no failure of it.
+            // In a transaction, deleting a key that does not exist is not a failure.
             let nothing_to_delete = refusal == NO_KEY;
             if atomic && !nothing_to_delete {
                 let subject = decode_update(&mut Decoder::new(&draft.bytes[mark..])).map(|update| subject_of(&update));
@@ -140,10 +142,12 @@ impl Core {
         Ok(self.commit(txn, seq, codes))
     }
 
+    /// Publishes applied updates: raises version words, retires replaced space, records the outcome under the session's sequence
+    /// number.
     pub fn commit(&mut self, txn: &mut Txn, seq: u64, codes: Vec<KeyCode>) -> Response {
         let mut words = self.state.raise_words(txn, self.seams.control.as_ref());
         if matches!(txn.steps.last(), Some(Step::RolledBack { .. })) {
-            words.clear(); // it wrote nothing that the client knows of
+            words.clear(); // a rollback wrote nothing that the client knows of
         }
         let tag = self.tag();
         for step in &txn.steps {
@@ -184,7 +188,7 @@ impl Core {
         Response::Applied { epoch, codes, words, created }
     }
 
-    /// The answer to a change that was made before.
+    /// Returns the recorded response to a change, or `None` if it is new. Fails if a lease had the same sequence number.
     pub fn answer_again(&mut self, session: SessionId, seq: u64) -> Option<Outcome> {
         let recorded = self.state.sessions.open.get(&session)?.recorded(seq)?;
         let epoch = recorded.epoch;
@@ -202,6 +206,7 @@ impl Core {
         Some(self.when_all_durable(response))
     }
 
+    /// Fails with `Conflict` at the first check that does not hold.
     pub fn check_all(&mut self, checks: &[Check]) -> Result<()> {
         for check in checks {
             match self.state.broken(check) {
@@ -218,7 +223,7 @@ impl Core {
 }
 
 impl State {
-    /// What a check is about and why it does not hold; `None` if it does.
+    /// Returns the subject of a check and why it does not hold; `None` if it holds.
     pub fn broken(&mut self, check: &Check) -> Option<(String, String)> {
         let (now, expected, subject) = match check {
             Check::Object { key, epoch } => {
@@ -254,19 +259,20 @@ impl State {
                 return Some((format!("object {key}"), why));
             }
         };
-        // An object is unchanged after an epoch if its last update is not later; existence must agree too.
+        // An object is unchanged after an epoch if its last update is not later. Existence must agree too.
         let is_changed = now > expected || (now == 0) != (expected == 0);
         let why = || format!("it was changed at epoch {now}, the transaction had read epoch {expected}");
         is_changed.then(|| (subject, why()))
     }
 
+    /// Returns an index, or `None` if it or its container does not exist.
     pub fn index_of(&self, key: IndexKey) -> Option<&Index> {
         self.containers.get(key.container)?.content.indices.get(&key.index).map(|index| &**index)
     }
 }
 
-/// A new container with its first indices and records, and no bytes: like the making itself these are in the journal alone, so that
-/// all of it survives power loss, or nothing.
+/// Returns true for a new container with its first indices and records, and no bytes. Like the creation itself these are in the
+/// journal alone, so all of it survives power loss, or none.
 fn makes_container_whole(updates: &[Update]) -> bool {
     let [Update::ContainerCreate { id, .. }, content @ ..] = updates else { return false };
     content.iter().all(|update| match update {
@@ -275,7 +281,7 @@ fn makes_container_whole(updates: &[Update]) -> bool {
     })
 }
 
-/// What can be refused by looking at the request alone.
+/// Refuses what the request alone shows to be invalid.
 fn check_shape(checks: &[Check], updates: &[Update], atomic: bool) -> Result<()> {
     if updates.len() > TRANSACTION_UPDATES_MAX || checks.len() > TRANSACTION_UPDATES_MAX {
         return Err(Error::new(ErrorKind::LimitExceeded, "a transaction")

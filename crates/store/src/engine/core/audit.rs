@@ -1,9 +1,9 @@
-//! What contradicts itself in memory.
+//! Self-checks of the state in memory.
 
 use super::Core;
 
 impl Core {
-    /// What contradicts itself in memory: for tests, which ask after every step.
+    /// Returns contradictions in memory. Tests call it after every step.
     pub fn audit(&self) -> Vec<String> {
         self.state.audit()
     }

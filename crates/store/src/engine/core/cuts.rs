@@ -1,4 +1,4 @@
-//! What is done with cuts that everybody may do: they come a stage further, are marked, and fail.
+//! Operations on cuts (consistent cuts) that any activity may call: advance to the next stage, mark, fail.
 
 use std::collections::HashSet;
 
@@ -9,21 +9,21 @@ use crate::journal::Kind;
 use crate::journal::record::encode_cut;
 use crate::persist::{Cut, Stage};
 
-/// So often a cut of a store without persistent tiers waits twice as long as before.
+/// Number of times the retry interval of a cut doubles while the store has no persistent tier.
 const DOUBLINGS_MAX: u32 = 6;
 
 impl Core {
-    /// True if there was no room for all copies of a cut, and a later one may need fewer.
+    /// Returns true if a cut found no room for all its copies and a later cut may need fewer.
     pub fn is_held_up(&self, cut: &Cut) -> bool {
         let full = cut.tries.error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Full);
         let changed = |id: &ContainerId| self.state.containers.get(*id).is_none_or(|c| c.epoch > cut.epoch);
         full && cut.stage == Stage::Drain && cut.members.iter().any(changed)
     }
 
-    /// Something went wrong with a cut: who waits for it is told, and it is tried again later.
+    /// Records a failure of a cut, fails the responses that wait for it, and schedules a retry.
     pub fn cut_failed(&mut self, id: u64, error: &Error) {
         let now = self.state.now.ns;
-        // Without a persistent tier there is nothing to hope for but one that is added or comes back.
+        // Without a persistent tier a retry can succeed only after one is added or comes back.
         let is_hopeless = error.kind() == ErrorKind::Full && !self.has_persistent_tier();
         let Some(cut) = self.state.cuts.get_mut(id) else { return };
         let doublings = if is_hopeless { (cut.tries.failures + cut.tries.renewals).min(DOUBLINGS_MAX) } else { 0 };
@@ -37,7 +37,7 @@ impl Core {
         let members: HashSet<ContainerId> = cut.members.iter().copied().collect();
         let held_up = self.held_up_by(&members);
         self.fail_waiters_of(&held_up, error);
-        // What is to leave a volatile device waits for cuts, and so does what is kept only to go back to.
+        // A volatile device being emptied waits for cuts. So does a device whose bytes are kept only for rollback.
         let waits_for_cuts: Vec<bool> = (0..self.state.space.slots.len() as u8)
             .map(|dev| self.state.space.is_volatile(dev) || self.holds_nothing_live(dev))
             .collect();
@@ -47,8 +47,8 @@ impl Core {
         );
     }
 
-    /// Of the containers that somebody waits for those that wait for a cut of these members: who shares a transaction with
-    /// a member is cut together with it.
+    /// Of the containers that responses wait for, returns those that wait for a cut of these members. A container that
+    /// shares a transaction with a member is cut together with it.
     pub fn held_up_by(&self, members: &HashSet<ContainerId>) -> HashSet<ContainerId> {
         let mut held_up = HashSet::new();
         for waiter in &self.answers.waiting {
@@ -64,18 +64,19 @@ impl Core {
         held_up
     }
 
+    /// Returns true if a persistent tier is online.
     pub fn has_persistent_tier(&self) -> bool {
         self.state.space.present().any(|slot| !slot.is_volatile() && slot.state == DeviceState::Online)
     }
 
-    /// A tier has come: what waited for one is tried at once.
+    /// Retries all pending cuts at once: a tier has been added or has come back.
     pub fn retry_cuts(&mut self) {
         for cut in self.state.cuts.pending.values_mut() {
             cut.tries.retry_ns = 0;
         }
     }
 
-    /// Takes cuts whose copies are made a stage further.
+    /// Advances cuts whose copies are complete: to the sync stage, or to their mark if no sync is needed.
     pub fn advance_cuts(&mut self) {
         let mut done = Vec::new();
         for cut in self.state.cuts.pending.values_mut() {
@@ -93,15 +94,15 @@ impl Core {
         }
     }
 
-    /// All that a cut promises is on media: says so in the journal.
+    /// Appends the mark (commit record) of a cut whose data are on media.
     pub fn mark(&mut self, id: u64) {
-        // What is to be renewed is not whole: a later cut takes its place at the next tick.
+        // A cut that is to be renewed is incomplete: a later cut replaces it at the next tick.
         let Some(cut) = self.state.cuts.pending.get(&id).filter(|cut| !cut.renew) else { return };
         let (epoch, members) = (cut.epoch, cut.members.clone());
         let mut draft = self.journal.draft(Kind::Mark);
         encode_cut(&mut draft.bytes, id, epoch, &members);
         if self.journal.append(draft, self.state.epoch).is_err() {
-            return; // tried again at the next tick
+            return; // the next tick tries again
         }
         self.note_journal_dirty();
         let position = self.journal.position();

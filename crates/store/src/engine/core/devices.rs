@@ -1,4 +1,4 @@
-//! Devices as the store knows them: their slots, their specifications, the superblock that names them.
+//! Devices of the store: slots, specifications, and the superblock that names them.
 
 use crate::engine::failed;
 use cenote_model::size::human;
@@ -13,12 +13,12 @@ use crate::space::{Bitmap, DeviceSlot, Pace, RetiredQueue, STAMP_BYTES, SlotSpac
 use crate::superblock::{Stamp, Superblock, SuperblockDevice, capacity_max};
 use crate::{Outcome, Seams, SessionId};
 
-/// How long after a start clients repeat what the engine before left unanswered.
+/// Time after a start in which clients repeat requests that the previous engine left unanswered.
 const AGAIN_NS: u64 = 60_000_000_000;
 /// Longest name of a device, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// What of a specification can be checked by looking at it.
+/// Checks a specification by itself, and its name against the others.
 pub fn check_spec<'a>(spec: &DeviceSpec, mut others: impl Iterator<Item = &'a str>) -> Result<()> {
     let invalid =
         |why: String| Err(Error::new(ErrorKind::InvalidInput, format!("device `{}`", spec.name)).because(why));
@@ -42,14 +42,14 @@ pub fn check_spec<'a>(spec: &DeviceSpec, mut others: impl Iterator<Item = &'a st
     Ok(())
 }
 
-/// A device that was opened, as a slot with all its space free.
+/// Returns a slot for an opened device, with all its space free.
 pub fn slot_of(id: DeviceId, spec: &DeviceSpec, opened: &OpenedDevice, incarnation: u64) -> DeviceSlot {
     let device = &opened.device;
     let (unit, segment) = (device.unit_bytes().max(1), device.segment_bytes().max(1));
     slot_with(id, spec, Some(Arc::clone(device)), device.capacity_bytes(), (unit, segment), incarnation)
 }
 
-/// A slot with all its space free.
+/// Returns a slot with all its space free.
 pub fn slot_with(
     id: DeviceId,
     spec: &DeviceSpec,
@@ -86,7 +86,7 @@ pub fn slot_with(
     }
 }
 
-/// Makes a device and writes its stamp.
+/// Creates a device, writes its stamp and returns its slot.
 pub fn make_device(
     seams: &Seams,
     store: StoreId,
@@ -100,7 +100,7 @@ pub fn make_device(
     Ok(slot_with(id, spec, Some(device), capacity, units, incarnation))
 }
 
-/// Makes a device and writes its stamp.
+/// Creates a device and writes its stamp.
 pub fn make_stamped(
     devices: &dyn cenote_device::Devices,
     store: StoreId,
@@ -115,14 +115,16 @@ pub fn make_stamped(
 }
 
 impl Core {
-    /// True if the request may be one that an engine before this one carried out and could not answer any more. Device
-    /// requests leave no outcome in the journal: for these, finding done what is asked for is as good as doing it.
+    /// Returns true if a previous engine may have carried out this request without answering it. The journal holds no
+    /// outcomes of device requests, so finding the requested state counts as success.
     pub fn may_be_again(&self, session: SessionId) -> bool {
         session.0 < self.store.resumed_below
             && self.seams.clock.now_ns().saturating_sub(self.store.opened_ns) < AGAIN_NS
             && self.state.sessions.open.contains_key(&session)
     }
 
+    /// Starts to empty a device; the response waits until no extent is on it. Fails if the device does not exist or
+    /// the superblock cannot be written.
     pub fn device_drain(&mut self, name: &str) -> Outcome {
         self.update_clock();
         let dev = match self.named(name) {
@@ -133,7 +135,7 @@ impl Core {
         if let Err((error, _)) = self.change_superblock(|engine| engine.state.space.get_mut(dev).state = before) {
             return failed(error);
         }
-        // Clients write no more to what they lease of it, and keep space for files elsewhere.
+        // Clients stop writing to their leases on it, and reserve space for files elsewhere.
         self.seams.control.word_raise(DEVICES_WORD);
         if self.is_drained(dev) {
             return Outcome::Ready(Response::Done);
@@ -143,7 +145,7 @@ impl Core {
         Outcome::Wait(ticket)
     }
 
-    /// Whose space on a device is leased, in words.
+    /// Returns the sessions that lease space of a device, as text.
     pub fn who_leases(&self, dev: u8) -> Option<String> {
         let mut who = Vec::new();
         for session in self.state.sessions.open.values() {
@@ -157,6 +159,7 @@ impl Core {
         (!who.is_empty()).then(|| who.join(", "))
     }
 
+    /// Returns the slot of a device. Fails if no device has this name.
     pub fn named(&self, name: &str) -> Result<u8> {
         let found = self.state.space.slots.iter().position(|slot| !slot.removed && slot.spec.name == name);
         found.map(|slot| slot as u8).filter(|slot| *slot != NO_DEVICE).ok_or_else(|| {
@@ -166,14 +169,15 @@ impl Core {
         })
     }
 
-    /// Writes the superblock. If that fails it may be on media all the same, so `undo` is done and it is written as it
-    /// was; with the error comes whether that succeeded.
+    /// Writes the superblock. A failed write may still have reached media, so this runs `undo` and writes the
+    /// superblock again; the error comes with whether that second write succeeded.
     pub fn change_superblock(&mut self, undo: impl FnOnce(&mut Self)) -> std::result::Result<(), (Error, bool)> {
         let Err(error) = self.write_superblock() else { return Ok(()) };
         undo(self);
         Err((error, self.write_superblock().is_ok()))
     }
 
+    /// Writes the superblock from the current device slots.
     pub fn write_superblock(&self) -> Result<()> {
         let devices = self.state.space.slots.iter().map(SuperblockDevice::of).collect();
         let superblock = Superblock {

@@ -1,4 +1,4 @@
-//! Bytes leave for a copy only if that is trusted: on a device where bytes were found bad of late a copy is read first.
+//! Eviction from a damaged tier: where bad bytes were found of late, a copy is read and verified before the other place is given up.
 
 use cenote_model::{ObjectId, ObjectKey};
 
@@ -7,11 +7,12 @@ use crate::engine::activity::Ask;
 use crate::map::NO_DEVICE;
 use crate::placing::{Action, Placing, Target, identity};
 
-/// Copies that wait to be read; more are found by the next plan.
+/// Most copies that wait to be read. The next plan finds the others.
 const WAITING_MAX: usize = 4096;
 
 impl Core {
-    /// Of these placings those that may be done at once. The others wait for their copy to be read; for how many of them `waiter` waits.
+    /// Returns the placings that may be done at once, and for how many of the others `waiter` waits. The others wait until their copy is
+    /// read.
     pub fn doubt(&mut self, placings: Vec<Placing>, waiter: Option<u64>) -> (Vec<Placing>, usize) {
         if !self.state.space.any_damaged {
             return (placings, 0);

@@ -1,4 +1,4 @@
-//! Long extents are split around a range, so that no more is moved than is wanted.
+//! Splits long extents around a range, so that moves carry only the bytes wanted.
 
 use cenote_model::ObjectKey;
 
@@ -7,13 +7,13 @@ use crate::map::Ext;
 use crate::placing::{Action, Placing, Target, identity};
 use crate::sums::UNIT;
 
-/// Extents looked at in one request.
+/// Most extents inspected in one request.
 const EXTENTS_MAX: usize = 1024;
-/// Of longer extents only the part around what is wanted is brought, in pieces of this size.
+/// Long extents are split at multiples of this size around the wanted range.
 const PIECE: u32 = 4 << 20;
 
 impl Core {
-    /// Makes the parts of long extents that hold a range extents of their own, so that no more is moved than is wanted.
+    /// Splits long extents so that a range lies in extents of its own, and a move carries no more than that.
     pub fn isolate(&mut self, slot: u32, key: ObjectKey, from: u64, to: u64) {
         let is_long = |(_, ext): &(u64, &Ext)| ext.len > 2 * PIECE;
         let long: Vec<(u64, Ext)> = (self.state.objects.get(slot).map.overlapping(from, to))
@@ -23,7 +23,7 @@ impl Core {
             .collect();
         let mut splits = Vec::new();
         for (at, ext) in long {
-            // Positions in the run, at whole checksum units around what is wanted.
+            // Positions in the run: piece boundaries, which are checksum unit boundaries, around the wanted range.
             let position = |offset: u64| u64::from(ext.skip) + offset.saturating_sub(at);
             let piece = u64::from(PIECE);
             let begin = position(from) / piece * piece;
@@ -35,7 +35,7 @@ impl Core {
                 }
             }
         }
-        // The later cut of an extent comes first, so that the extent still begins where it did.
+        // Do the later split of an extent first: its begin must still be where it was.
         for (target, at) in splits {
             let Some(was) = self.state.target_mut(target).map(|ext| identity(ext)) else { continue };
             let placing = Placing { target, was, action: Action::Split { at } };

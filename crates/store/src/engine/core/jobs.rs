@@ -1,4 +1,4 @@
-//! Jobs under way.
+//! Running jobs: their epochs, effects, purposes and reserved space.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use crate::space::DeviceSlot;
 use crate::sums::UNIT;
 use crate::work::{Finish, Job, JobId, Work};
 
-/// Bytes of a pack of a tier in an object service that says nothing else.
+/// Pack size of an object service tier that sets none.
 const PACK_BYTES: u64 = 16 << 20;
-/// Larger packs are filled by several jobs: what one of them takes is lost if it fails.
+/// Larger packs are filled by several jobs, because a failed job loses all its work.
 const PACK_JOB_BYTES_MAX: u64 = 64 << 20;
 
-/// Jobs under way.
+/// The running jobs.
 pub struct Jobs {
-    /// Tells this engine's jobs from those of others in the process.
+    /// Tells this engine's jobs from those of other engines in the process.
     engine: u64,
     next_number: u64,
     running: BTreeMap<u64, Running>,
-    /// How long compressing takes.
+    /// Measured compression speeds.
     pub rates: Arc<Rates>,
 }
 
-/// What the engine needs to know of a job while it runs.
+/// What the engine keeps about a running job.
 struct Running {
-    /// Reader epoch when it began: space retired since then on devices that it uses is not given out before it ends.
+    /// Reader epoch at the job's start. Space retired since then on devices that the job uses is not reused before it ends.
     epoch: u64,
     /// The slots of devices whose space it reads or writes; `None`: any.
     uses: Option<Vec<u8>>,
@@ -42,40 +42,40 @@ struct Running {
     copies: Option<Copies>,
 }
 
-/// What a job does for free space, sooner or later.
+/// Effect of a job on free space, sooner or later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// It waits for nothing and holds up nothing: the journal is synced, bytes are checked.
+    /// None, and the job waits for nothing and holds up nothing: a sync of the journal, a verification.
     Light,
-    /// Nothing.
+    /// None.
     Other,
-    /// Some becomes free, directly or because something can leave then.
+    /// The job frees space, or makes an eviction possible.
     FreesSpace,
-    /// What was given up becomes free, if there is any.
+    /// The job frees retired space, if there is any.
     FreesRetired,
 }
 
-/// What copies are made for.
+/// Purpose of copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// A cut waits for them.
+    /// For a cut.
     Cut(u64),
-    /// The bytes leave this device.
+    /// To empty this device.
     Leave(u8),
-    /// They are to be elsewhere.
+    /// To move the bytes to another tier.
     Relocate,
-    /// They are to be compressed where they are.
+    /// To compress them where they are.
     Compress,
 }
 
 /// The copies that a job makes.
 struct Copies {
     purpose: Purpose,
-    /// Of what extent, and the room reserved for it: device slot, offset, bytes.
+    /// Identity of each extent, and the room reserved for its copy: device slot, offset, bytes.
     parts: Vec<(Identity, (u8, u64, u64))>,
 }
 
-/// A copy: what to place, what is reserved for it (device slot, offset, bytes), and what a cut queues again if it fails.
+/// One copy: its placing, the room reserved (device slot, offset, bytes), and the item that a cut queues again if the copy fails.
 pub struct CopyPart {
     pub placing: Placing,
     pub reserved: (u8, u64, u64),
@@ -95,34 +95,34 @@ impl Default for Jobs {
 }
 
 impl Jobs {
-    /// The reader epoch at which the oldest job began that uses this device. What moves between slow devices takes long, and must
-    /// not keep what is overwritten in memory meanwhile from being given out again.
+    /// Returns the reader epoch at which the oldest job that uses this device began. The epoch is per device because a move
+    /// between slow devices takes long, and must not keep overwritten memory from reuse meanwhile.
     pub fn min_epoch(&self, dev: u8) -> u64 {
         let uses = |running: &&Running| running.uses.as_ref().is_none_or(|uses| uses.contains(&dev));
         self.running.values().filter(uses).map(|running| running.epoch).min().unwrap_or(u64::MAX)
     }
-    /// The extents that copies for cuts are being made of.
+    /// Returns the extents that are being copied for cuts.
     pub fn copied(&self) -> HashSet<Identity> {
         let for_cuts = self.copies().filter(|copies| matches!(copies.purpose, Purpose::Cut(_)));
         for_cuts.flat_map(|copies| copies.parts.iter().map(|(was, _)| *was)).collect()
     }
-    /// Jobs that make copies for such a purpose.
+    /// Returns the number of jobs that copy for a fitting purpose.
     pub fn copying(&self, fits: impl Fn(Purpose) -> bool) -> usize {
         self.copies().filter(|copies| fits(copies.purpose)).count()
     }
-    /// Jobs with that effect.
+    /// Returns the number of jobs with this effect.
     pub fn with_effect(&self, effect: Effect) -> usize {
         self.running.values().filter(|running| running.effect == effect).count()
     }
-    /// True if there are none.
+    /// Returns true if no job runs.
     pub fn is_idle(&self) -> bool {
         self.running.is_empty()
     }
-    /// True if there are light ones at most.
+    /// Returns true if only `Light` and `FreesRetired` jobs run.
     pub fn is_nearly_idle(&self) -> bool {
         self.with_effect(Effect::Light) + self.with_effect(Effect::FreesRetired) == self.running.len()
     }
-    /// Bytes that moves and copies for cuts are about to read and write, by device slot.
+    /// Bytes that moves and copies for cuts are about to read and to write, by device slot.
     pub fn queued_bytes(&self, slots: usize) -> (Vec<u64>, Vec<u64>) {
         let (mut reads, mut writes) = (vec![0; slots], vec![0; slots]);
         for copies in self.copies().filter(|copies| copies.purpose != Purpose::Compress) {
@@ -133,10 +133,10 @@ impl Jobs {
         }
         (reads, writes)
     }
-    /// A job has come back.
+    /// Removes a job that has come back.
     ///
     /// # Panics
-    /// If it is another engine's.
+    /// If the job belongs to another engine.
     pub fn end(&mut self, id: JobId) {
         assert_eq!(id.engine, self.engine, "a job came back to another engine than that which began it");
         self.running.remove(&id.number);
@@ -147,8 +147,7 @@ impl Jobs {
 }
 
 impl Core {
-    /// Bytes of one job that copies to a device: each is synced by itself to an object service, so that it should fill a
-    /// pack.
+    /// Bytes of one copy job to a device. An object service syncs each job by itself, so a job should fill a pack.
     pub fn job_bytes(&self, dev: u8) -> u64 {
         let slot = self.state.space.get(dev);
         if !slot.forgets_unsynced() {
@@ -156,18 +155,18 @@ impl Core {
         }
         let pack = slot.spec.options.get("pack").and_then(|text| cenote_model::size::parse(text).ok());
         let pack = pack.unwrap_or(PACK_BYTES).min(PACK_JOB_BYTES_MAX);
-        // What is compressed takes more to fill it.
+        // Compressed bytes: it takes more of them to fill a pack.
         let times = slot.space.unpacked_bytes.checked_div(slot.space.packed_bytes).unwrap_or(1).clamp(1, 4);
         self.settings.copy_bytes.max(pack * times)
     }
 
-    /// The same for the copies of a cut, as long as their device is not known.
+    /// Bytes of one copy job of a cut before its device is known.
     pub fn cut_job_bytes(&self) -> u64 {
         let dev = self.device_for(self.settings.copy_bytes, None, &[]);
         dev.map_or(self.settings.copy_bytes, |dev| self.job_bytes(dev))
     }
 
-    /// What a copy to a device needs to know in order to compress; `None` if it does not.
+    /// Compression parameters for copies to a device; `None` if it does not compress.
     pub fn packing_for(&self, dev: u8) -> Option<Packing> {
         let slot = self.state.space.get(dev);
         let fits = slot.space.unit_bytes.is_power_of_two() && slot.space.unit_bytes <= UNIT;
@@ -182,7 +181,7 @@ impl Core {
         })
     }
 
-    /// Begins a job. `finish` is what its activity does with what came of it.
+    /// Starts a job. `finish` hands the job's output to its activity.
     pub fn start<A: Registered, W: Work>(
         &mut self,
         effect: Effect,
@@ -207,7 +206,7 @@ impl Core {
         }
     }
 
-    /// Begins a job that makes copies. `finish` gets them back with what became of each.
+    /// Starts a job that makes copies. `finish` receives the parts with the result of each.
     pub fn start_copies<A: Registered>(
         &mut self,
         purpose: Purpose,
@@ -230,7 +229,7 @@ impl Core {
         job
     }
 
-    /// The slots of these devices; `None` if one of them has none any more.
+    /// Returns the slots of these devices; `None` if one of them has no slot any more.
     fn slots_of(&self, devices: &[&Arc<dyn Device>]) -> Option<Vec<u8>> {
         let mut uses: Vec<u8> = Vec::new();
         let mut last: Option<&Arc<dyn Device>> = None;
@@ -256,7 +255,7 @@ mod tests {
     use super::*;
     use crate::placing::{Action, Target};
 
-    /// What a cut copies is not copied a second time for others that are the same bytes.
+    /// An extent that a cut is copying is not copied a second time for another extent with the same bytes.
     #[test]
     fn the_extents_that_are_being_copied_are_known() {
         let part = |at: u64| {

@@ -1,4 +1,4 @@
-//! Leases: space goes to a session, and comes back.
+//! Leases (reservations): space is granted to a session, and returned.
 
 use cenote_model::{ContainerId, Error, ErrorKind, Lease, Response, Result, Run};
 
@@ -10,18 +10,19 @@ use crate::journal::record::encode_runs;
 use crate::session::{Detail, Recorded};
 
 impl Core {
-    /// The answer to a lease that was granted before.
+    /// Returns the response to a repeated lease request, or `None` if it is new.
     pub fn leased_again(&self, session: SessionId, seq: u64) -> Option<Response> {
         self.leased_before(session, seq).map(|runs| Response::Lease(Lease { runs }))
     }
 
-    /// The use of each tier, in words.
+    /// Returns the use of each tier, as text.
     pub fn uses(&self) -> String {
         let mut views = self.state.space.views();
         views.sort_by_key(|view| (view.kind, view.id));
         views.iter().map(cenote_policy::DeviceView::use_words).collect::<Vec<_>>().join(", ")
     }
 
+    /// Returns the runs granted to this session under this sequence number, or `None`.
     pub fn leased_before(&self, session: SessionId, seq: u64) -> Option<Vec<Run>> {
         match self.state.sessions.open.get(&session)?.recorded(seq)?.detail.as_deref() {
             Some(Detail::Leased { runs }) => Some(runs.clone()),
@@ -29,6 +30,8 @@ impl Core {
         }
     }
 
+    /// Records taken space as leased by the session. Fails if the journal does not take it; the
+    /// space is free again then.
     pub fn grant(
         &mut self,
         (session, container): (SessionId, ContainerId),
@@ -64,6 +67,8 @@ impl Core {
         Ok(Response::Lease(Lease { runs }))
     }
 
+    /// Takes leased runs back from a session. Fails, and changes nothing, if the session does not
+    /// lease one of them or the journal does not take it.
     pub fn unlease(&mut self, session: SessionId, runs: &[Run]) -> Result<Response> {
         self.update_clock();
         let mut taken: Vec<(u8, Run)> = Vec::new();
@@ -104,6 +109,7 @@ impl Core {
         Ok(Response::Done)
     }
 
+    /// Puts runs back under a session's leases after a failed return.
     pub fn lease_again(&mut self, session: SessionId, taken: &[(u8, Run)]) {
         if let Some(owner) = self.state.sessions.open.get_mut(&session) {
             for (dev, run) in taken {

@@ -1,4 +1,4 @@
-//! What there is: containers, objects, maps, indices. Nothing of it changes anything.
+//! Read-only queries: containers, objects, extent maps, indices.
 
 use std::ops::Bound;
 
@@ -12,24 +12,25 @@ use crate::container::Container;
 use crate::index::Index;
 use crate::map::ExtentMap;
 
-/// Most things in one answer.
+/// Most items in one response.
 pub const LIMIT_MAX: u32 = 65_536;
-/// Most bytes of records in one answer, beyond the first.
+/// Most bytes of records in one response, beyond the first.
 pub const BYTES_MAX: u32 = 64 << 20;
-/// Indices that [`cenote_model::Request::ContainerContent`] tells of.
+/// Most indices in a response to [`cenote_model::Request::ContainerContent`].
 const CONTENT_INDICES_MAX: usize = 8;
-/// Objects whose maps it looks at, and the extents of one that it tells.
+/// Most objects inspected for it, and the most extents of an object whose map it includes.
 const CONTENT_OBJECTS_MAX: usize = 32;
 const CONTENT_EXTENTS_MAX: u64 = 16;
 
 impl Core {
-    /// Containers that somebody may see.
+    /// Lists the containers that the asker may see.
     pub fn list_containers(&self, seer: super::rights::Seer<'_>, after: Option<&str>, limit: u32) -> Response {
         let found = self.state.containers.after_label(after).filter(|container| self.may_see(seer, container));
         let infos: Vec<ContainerInfo> = found.take(limit.min(LIMIT_MAX) as usize).map(Container::info).collect();
         Response::Containers(infos)
     }
 
+    /// Returns a container. Fails if it does not exist, or is a deleted snapshot that no session reads.
     pub fn container(&self, id: ContainerId) -> Result<&Container> {
         let container = self.state.containers.get(id).filter(|container| !self.is_out_of_sight(container));
         container.ok_or_else(|| {
@@ -37,13 +38,14 @@ impl Core {
         })
     }
 
+    /// Returns an index. Fails if it or its container does not exist.
     pub fn index(&self, key: IndexKey) -> Result<&Index> {
         self.container(key.container)?.content.indices.get(&key.index).map(|index| &**index).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("index {key}")).try_next("check its id, or create it")
         })
     }
 
-    /// The slot of an object that must be there.
+    /// Returns the slot of an object. Fails if the object does not exist.
     pub fn object(&mut self, key: ObjectKey) -> Result<u32> {
         let slot = self.state.find_object(key).filter(|slot| {
             let container = self.state.objects.get(*slot).container;
@@ -54,7 +56,8 @@ impl Core {
         })
     }
 
-    /// What a container begins with. Nothing of it counts as used.
+    /// Returns the first indices, records and maps of a container. Does not count as a use of them. Fails
+    /// if the container does not exist.
     pub fn content(&self, id: ContainerId, limit: u32, bytes_max: u32) -> Result<ContainerContent> {
         let container = self.container(id)?;
         let mut left = bytes_max as usize;
@@ -63,7 +66,7 @@ impl Core {
             let version = self.seams.control.word(IndexKey { container: id, index: *index }.word_hash());
             let (begin, mut missing) = (Bound::Included(&[][..]), Vec::new());
             let (records, more) = records.copy(begin, &[], (limit.max(1) as usize, left), &mut missing);
-            // What is in the value log takes a job to read: whoever wants it asks for it.
+            // Values in the value log need a job to read them: clients ask for these by themselves.
             let (records, more) = if missing.is_empty() { (records, more) } else { (Records::default(), true) };
             let is_over = more || records.bytes().len() >= left;
             left = left.saturating_sub(records.bytes().len());
@@ -83,6 +86,8 @@ impl Core {
         Ok(ContainerContent { info: self.info(id)?, indices, maps })
     }
 
+    /// Returns the map of a range of an object, and notes the object as used. Fails if the object does not
+    /// exist.
     pub fn lookup(&mut self, key: ObjectKey, offset: u64, len: u64, limit: u32) -> Result<Lookup> {
         let slot = self.object(key)?;
         let now_s = self.state.now.s;
@@ -90,6 +95,8 @@ impl Core {
         Ok(self.map_of(key, slot, (offset, len), limit))
     }
 
+    /// Returns the map of a range of an object, at most `limit` extents. `covered_to` is where the answer
+    /// ends.
     pub fn map_of(&self, key: ObjectKey, slot: u32, (offset, len): (u64, u64), limit: u32) -> Lookup {
         let version = self.seams.control.word(key.word_hash());
         let to = offset.saturating_add(len);
@@ -107,6 +114,7 @@ impl Core {
         Lookup { version, epoch, size, block_shift, extents, covered_to }
     }
 
+    /// Returns size, extents and space of an object. Fails if the object does not exist.
     pub fn stat(&mut self, key: ObjectKey) -> Result<ObjectStat> {
         let slot = self.object(key)?;
         let pinned_bytes = self.pinned_bytes_of(key, slot);
@@ -122,7 +130,8 @@ impl Core {
         })
     }
 
-    /// Bytes that extents take where they are read, in allocation units. What neighbours share counts once.
+    /// Space that extents take at their first place, in whole allocation units. A unit that neighbours
+    /// share counts once. Longer maps are extrapolated from their first extents.
     pub fn taken_bytes(&self, map: &ExtentMap) -> u64 {
         const COUNTED_MAX: usize = 16_384;
         let (mut taken, mut mapped) = (UnitBytes::default(), 0u64);
@@ -143,7 +152,7 @@ impl Core {
         (u128::from(taken.bytes()) * u128::from(map.mapped_bytes()) / u128::from(mapped.max(1))) as u64
     }
 
-    /// Bytes of memory that the metadata take, about.
+    /// Approximate memory of the metadata, in bytes.
     pub fn metadata_bytes(&self) -> u64 {
         const TREE_ENTRY: u64 = 29; // id and slot, and their part of a node that is two thirds full
         const EXTENT: u64 = 80;

@@ -1,7 +1,7 @@
-//! The core: what all activities work on, and the verbs that change it.
+//! The core (state machine): the state that all activities work on, and the verbs that change it.
 //!
-//! The core decides nothing on its own account. It must not know any activity: what it wants of one, it asks for
-//! ([`super::activity::Ask`]).
+//! The core decides nothing on its own account. It must not know any activity: it requests work from one by an
+//! [`super::activity::Ask`].
 
 mod answers;
 mod apply;
@@ -47,13 +47,13 @@ pub use lookup::{BYTES_MAX, LIMIT_MAX};
 pub use observed::Observed;
 pub use trouble::Trouble;
 
-/// Which store this is, whose, and since when this engine has it open.
+/// Identity of the store, its users, and when this engine opened it.
 pub struct Identity {
     pub id: StoreId,
     pub writers: Vec<u32>,
     pub readers: Vec<u32>,
     pub opened_ns: u64,
-    /// Sessions with lower ids began with an engine before this one: what they ask first may have been done by it.
+    /// Sessions with lower ids began with an earlier engine, which may have carried out their first requests.
     pub resumed_below: u64,
 }
 
@@ -62,10 +62,10 @@ pub(crate) struct Core {
     pub seams: Seams,
     pub store: Identity,
     pub settings: Tuning,
-    /// What the journal is about.
+    /// The recoverable state: what the journal and the checkpoint describe.
     pub state: State,
     pub journal: Journal,
-    /// The last request's, for its room.
+    /// Transaction buffer of the last request, kept to reuse its memory.
     pub txn: Txn,
     pub jobs: Jobs,
     pub answers: Answers,
@@ -74,36 +74,38 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// A device, for clients to map. None if there is none, or it could not be opened.
+    /// Returns a device for clients to map. `None` if it does not exist or could not be opened.
     pub fn device(&self, id: DeviceId) -> Option<Arc<dyn Device>> {
         let slot = self.state.space.slot_of(id)?;
         self.state.space.get(slot).device.clone()
     }
 
-    /// The devices and their use.
+    /// Returns the devices and their use.
     pub fn device_infos(&self) -> Vec<DeviceInfo> {
         let leased = self.state.sessions.leased_bytes(self.state.space.slots.len());
         let slots = self.state.space.slots.iter().zip(leased).filter(|(slot, _)| !slot.removed);
         slots.map(|(slot, leased_bytes)| slot.info(leased_bytes)).collect()
     }
 
+    /// Returns a new ticket (completion token).
     pub fn ticket(&mut self) -> Ticket {
         self.answers.tickets += 1;
         Ticket(self.answers.tickets)
     }
 
-    /// The tag for space given up now.
+    /// Returns the tag for space that is retired now.
     pub fn tag(&self) -> Tag {
         Tag { epoch: self.seams.control.epoch(), journal: self.journal.position() }
     }
 
-    /// The journal has something that is not on media.
+    /// Notes that the journal has records that are not on media.
     pub fn note_journal_dirty(&mut self) {
         if self.journal.media.dirty_since_ns.is_none() {
             self.journal.media.dirty_since_ns = Some(self.state.now.ns);
         }
     }
 
+    /// Reads the clock into the state.
     pub fn update_clock(&mut self) {
         let now = self.seams.clock.now_ns();
         self.state.now.ns = now;

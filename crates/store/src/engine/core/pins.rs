@@ -1,4 +1,4 @@
-//! What must stay on its tier, as people have said.
+//! Pins: what must stay on its tier, as users have requested.
 
 use super::Core;
 use crate::map::Ext;
@@ -9,19 +9,19 @@ use cenote_model::DeviceState;
 use cenote_model::ObjectKey;
 
 impl Core {
-    /// The place that a range is pinned to, if it is.
+    /// Returns the place that a range is pinned to, if any.
     pub fn pin_of(&self, key: ObjectKey, offset: u64, ext: &Ext) -> Option<DeviceId> {
         self.state.pins.of(key, offset, offset + u64::from(ext.len))
     }
 
-    /// True if an extent is to stay on the device where it is read. One that is being emptied keeps nothing.
+    /// Returns true if an extent is pinned to its first place. A device that is being emptied keeps nothing.
     pub fn is_pinned_on(&self, key: ObjectKey, offset: u64, ext: &Ext) -> bool {
         let Some(place) = self.pin_of(key, offset, ext) else { return false };
         let slot = self.state.space.get(ext.dev);
         (place == WHERE_IT_IS || place == slot.id) && slot.state != DeviceState::Draining
     }
 
-    /// True if a pin, its own or one of a twin's, does not let an extent go there.
+    /// Returns true if a pin of the extent or of a twin (shared extent of a snapshot) forbids this placing.
     pub fn is_held(&mut self, placing: &Placing) -> bool {
         if self.state.pins.is_empty() {
             return false;
@@ -36,7 +36,8 @@ impl Core {
         if self.state.space.get(ext.dev).state == DeviceState::Draining {
             return false;
         }
-        // What can be read only where its copy is has to leave there by becoming it.
+        // If the first place cannot be read, a copy on a device being emptied can leave only by becoming the
+        // first place.
         if self.state.space.get(to).state == DeviceState::Draining && !self.state.space.is_well(ext.dev) {
             return false;
         }
@@ -46,7 +47,7 @@ impl Core {
         pins.any(|place| place != to && (place == WHERE_IT_IS || place == here))
     }
 
-    /// Bytes of an object that are pinned.
+    /// Pinned bytes of an object.
     pub fn pinned_bytes_of(&self, key: ObjectKey, slot: u32) -> u64 {
         if self.state.pins.is_empty() {
             return 0;
@@ -55,7 +56,7 @@ impl Core {
         extents.filter(|(at, ext)| self.pin_of(key, *at, ext).is_some()).map(|(_, ext)| u64::from(ext.len)).sum()
     }
 
-    /// What is pinned of a range, in words to be added to why it is there.
+    /// Returns the pin of a range as text, to append to the reason why it is there.
     pub fn pin_words(&self, key: ObjectKey, offset: u64, ext: &Ext) -> String {
         let Some(place) = self.pin_of(key, offset, ext) else { return String::new() };
         let here = self.state.space.get(ext.dev);
@@ -71,14 +72,14 @@ impl Core {
         }
     }
 
-    /// Forgets pins of what is gone for good.
+    /// Drops pins of containers and objects that are gone for good.
     pub fn prune_pins(&mut self) {
         if self.state.pins.is_empty() {
             return;
         }
         let mut pins = std::mem::take(&mut self.state.pins);
         let containers = &self.state.containers;
-        // A deletion may still be undone, after power loss: until then its pins stay.
+        // Power loss may still undo a deletion: until then its pins stay.
         let is_there = |key: ObjectKey| {
             containers
                 .get(key.container)

@@ -1,4 +1,4 @@
-//! Placings are put into the journal and into the maps; copies come back from jobs and become places.
+//! Placings: into the journal and the maps. Copies come back from jobs and become places.
 
 use std::collections::HashSet;
 
@@ -14,18 +14,18 @@ use crate::persist::DrainItem;
 use crate::placing::{Action, Placing, Target};
 
 impl Core {
-    /// The target of copies could not be synced: what was not synced of it is not to be trusted.
+    /// If the sync of the target failed, suspects all its unsynced writes.
     pub fn look_at_target(&mut self, sync_failed: bool, parts: &[CopyPart]) {
         if let (true, Some(part)) = (sync_failed, parts.first()) {
             self.look_at_syncs(part.reserved.0);
         }
     }
 
-    /// Gives what went wrong, if something did.
+    /// Places finished copies, returns unused room, and queues failed copies of a cut again. Returns the last error, if any.
     pub fn finish_copy(&mut self, purpose: Purpose, mut parts: Vec<CopyPart>, results: Vec<Copied>) -> Option<Error> {
         self.settle_room(&mut parts, &results);
         let cut = if let Purpose::Cut(cut) = purpose { Some(cut) } else { None };
-        // Now, not when the job began: a sync that began in between does not cover it.
+        // Now, not when the job began: a sync that began in between does not cover these writes.
         for part in &parts {
             let slot = self.state.space.get_mut(part.reserved.0);
             slot.trust.unsynced |= !slot.is_volatile();
@@ -34,9 +34,9 @@ impl Core {
             }
         }
         let mut good: Vec<CopyPart> = Vec::new();
-        // An extent can be listed twice; what the first one did is not done yet when the second one is looked at.
+        // An extent can be listed twice; the second one must see that the first is about to be placed.
         let mut targets = HashSet::new();
-        // The same bytes in a snapshot: what becomes of the first mostly becomes of the second too.
+        // Twins (the same bytes in a snapshot) mostly share the fate of the first one.
         let mut bytes = HashSet::new();
         let mut failure = None;
         for (part, result) in parts.into_iter().zip(results) {
@@ -56,11 +56,11 @@ impl Core {
                 }
                 Ok(_) => {
                     self.give_back(&part);
-                    self.queue_again(cut, &part); // it changed meanwhile: look again
+                    self.queue_again(cut, &part); // changed meanwhile: inspect it again
                 }
                 Err(CopyFailure::NoSmaller) => self.give_back(&part),
                 Err(CopyFailure::Source(_)) if !matches!(part.placing.target, Target::Live { .. }) => {
-                    // Overwritten since, and not to be read: a later cut does not need it.
+                    // Overwritten since, and unreadable: a later cut does not need it.
                     self.give_back(&part);
                     if let Some(cut) = cut.and_then(|cut| self.state.cuts.get_mut(cut)) {
                         cut.renew = true;
@@ -99,13 +99,13 @@ impl Core {
         failure
     }
 
-    /// True if what was copied got a copy elsewhere meanwhile, since somebody wanted it there.
+    /// Returns true if the extent got a copy elsewhere meanwhile.
     pub fn has_copy_by_now(&mut self, part: &CopyPart) -> bool {
         self.state.target_mut(part.placing.target).is_some_and(|ext| ext.copy != NO_DEVICE)
     }
 
-    /// False if another object has taken the place of the one that a cut has to copy from. It may have the very same extent:
-    /// a rollback brings it back from a snapshot.
+    /// Returns false if another object has replaced the one to be copied for a cut. It may have the very same extent,
+    /// because a rollback brings it back from a snapshot.
     pub fn is_same_object(&mut self, part: &CopyPart) -> bool {
         match (part.placing.target, part.again) {
             (Target::Live { key, .. }, Some(DrainItem::Fresh(fresh))) => {
@@ -115,6 +115,7 @@ impl Core {
         }
     }
 
+    /// Returns the room reserved for a copy.
     pub fn give_back(&mut self, part: &CopyPart) {
         let (dev, offset, bytes) = part.reserved;
         if bytes > 0 {
@@ -122,8 +123,8 @@ impl Core {
         }
     }
 
-    /// What was compressed took less room than was reserved, and parts moved up: each part has what it took from now on,
-    /// and the rest is given back.
+    /// Adjusts reservations after compression: parts took less room and moved up, so each part keeps what it took, and the
+    /// rest becomes free.
     pub fn settle_room(&mut self, parts: &mut [CopyPart], results: &[Copied]) {
         let lands = |(part, result): (&CopyPart, &Copied)| match result {
             Ok(landed) => landed.packed.is_none() && landed.at == part.reserved.1,
@@ -164,14 +165,14 @@ impl Core {
         }
     }
 
-    /// What could not be copied for a cut is tried again.
+    /// Queues a failed copy of a cut again.
     fn queue_again(&mut self, cut: Option<u64>, part: &CopyPart) {
         if let (Some(cut), Some(item)) = (cut.and_then(|cut| self.state.cuts.get_mut(cut)), part.again) {
             cut.queue.push_back(item);
         }
     }
 
-    /// Records what went wrong; gives the error for those who wait.
+    /// Records the failure of a copy. Returns the error for those who wait.
     pub fn copy_failed(&mut self, part: &CopyPart, failure: CopyFailure) -> Error {
         let subject = self.subject(part.placing.target, part.placing.was.3);
         match failure {
@@ -183,7 +184,7 @@ impl Core {
                     self.asks.push(Ask::Report { key, offset, len, dev, what });
                 }
                 let device = self.state.space.get(part.placing.was.0).spec.name.clone();
-                // Only what is damaged is helped by writing it again: what cannot be reached now is still there.
+                // Rewriting helps damaged bytes only; unreachable bytes are still there.
                 let next = if error.kind() == ErrorKind::Corrupt {
                     "rewrite or delete that range; the rest of the store is not affected".to_owned()
                 } else {
@@ -204,8 +205,9 @@ impl Core {
         }
     }
 
-    /// Writes placings to the journal and does them, and what follows from them for other extents that are the same bytes.
-    /// Each must be possible. What would fall back to a copy that is not to be trusted unread is done once that was read.
+    /// Writes placings to the journal and applies them, with the placings that follow for extents with the same bytes. Each
+    /// must be possible. An eviction to an untrusted copy is done after the copy was read. Fails if the journal does not
+    /// take the record.
     pub fn place_all(&mut self, placings: &[Placing]) -> Result<()> {
         if !self.state.space.any_damaged {
             return self.place_trusted(placings);
@@ -214,7 +216,7 @@ impl Core {
         if trusted.is_empty() { Ok(()) } else { self.place_trusted(&trusted) }
     }
 
-    /// The same of what was looked at.
+    /// Places as [`Self::place_all`] does, without checking trust in copies.
     pub fn place_trusted(&mut self, placings: &[Placing]) -> Result<()> {
         let groups = self.with_sharers(placings);
         let all = groups.iter().flat_map(|group| group.iter().enumerate());
@@ -231,7 +233,7 @@ impl Core {
                 let twins = self.state.twins(placing);
                 self.state.place(placing, &twins, number > 0, tag);
                 if let Target::Live { key, .. } = placing.target {
-                    // These change nothing for readers.
+                    // Copies, dropped copies and splits change nothing for readers.
                     if !matches!(placing.action, Action::Copy { .. } | Action::DropCopy | Action::Split { .. }) {
                         for key in [key].iter().chain(&twins) {
                             self.seams.control.word_raise(key.word_hash());
@@ -245,7 +247,7 @@ impl Core {
         Ok(())
     }
 
-    /// Each placing with those that follow from it. No two groups are about the same bytes.
+    /// Groups each placing with those that follow from it. No two groups are about the same bytes.
     pub fn with_sharers(&mut self, placings: &[Placing]) -> Vec<Vec<Placing>> {
         let mut seen = HashSet::new();
         let mut groups = Vec::with_capacity(placings.len());
@@ -264,7 +266,7 @@ impl Core {
         groups
     }
 
-    /// What moved together is found together at its new place.
+    /// Notes that extents placed together share bytes at their new place.
     pub fn note_group(&mut self, group: &[Placing]) {
         if group.len() < 2 {
             return;
@@ -292,7 +294,7 @@ mod tests {
     use crate::engine::filled::filled;
     use crate::placing::identity;
 
-    /// A second placing of the same bytes is none: they are where the first one puts them by then.
+    /// A second placing of the same bytes is dropped: the first one has moved them by then.
     #[test]
     fn no_two_groups_are_about_the_same_bytes() {
         let mut engine = filled(&Arc::<MemClock>::default(), 2);

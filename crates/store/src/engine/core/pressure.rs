@@ -1,4 +1,4 @@
-//! Whether devices are too full, or empty.
+//! Pressure: whether devices are too full, or empty.
 
 use cenote_model::DeviceState;
 use cenote_policy::excess_bytes;
@@ -6,9 +6,9 @@ use cenote_policy::excess_bytes;
 use super::Core;
 
 impl Core {
-    /// True if a volatile device holds so much, or is to be emptied, that copies should be made at once; or if all that is
-    /// left on a device to be emptied are bytes that somebody could go back to until the next cut. While bytes move off a
-    /// persistent one cuts come as they always do: one at each tick would cost writers more than the movement.
+    /// Returns true if copies should be made at once. This holds if a volatile device is over its watermark or being
+    /// emptied, or if a device being emptied holds only bytes that rollback needs until the next cut. While bytes move off
+    /// a persistent device, cuts keep their usual interval: one at each tick would cost writers more than the move.
     pub fn is_under_pressure(&self) -> bool {
         (0..self.state.space.slots.len() as u8).any(|dev| {
             let slot = self.state.space.get(dev);
@@ -22,17 +22,18 @@ impl Core {
         })
     }
 
-    /// True if all objects were looked at and none has anything on the device that could be moved.
+    /// Returns true if all objects were inspected and none has bytes on the device that could move.
     pub fn holds_nothing_live(&self, dev: u8) -> bool {
         self.state.space.get(dev).space.looked_in_vain >= self.state.objects.slots()
     }
 
+    /// Returns true if the slot holds a container that is not deleted.
     pub fn is_visible(&self, container: u32) -> bool {
         self.state.containers.is_taken(container)
             && self.state.containers.get(self.state.containers.at(container).id).is_some()
     }
 
-    /// True if no extent is on the device any more.
+    /// Returns true if no extent is on the device any more.
     pub fn is_drained(&self, dev: u8) -> bool {
         let slot = self.state.space.get(dev);
         slot.removed || slot.used_bytes() == 0

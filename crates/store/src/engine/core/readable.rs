@@ -1,14 +1,14 @@
-//! Where an extent is read that has two places: one rule for all who read.
+//! Choice of the place to read an extent that has two: one rule for all readers.
 
 use super::Core;
 use crate::map::{Ext, NO_DEVICE};
 
 impl Core {
-    /// An extent as it is to be read: at its first place if that is open, else at its copy. `at_copy`: the first place was tried, and could
-    /// not be read.
+    /// Returns an extent as it is to be read: at its first place if that is open, else at its copy. `at_copy`: reading the first place
+    /// failed.
     ///
-    /// A copy that was found bad is no place to read. A tier that failed of late is none while the first place can be tried again; but
-    /// if that is away, the copy is all there is: it is tried, since tiers come back sooner than they are trusted again.
+    /// A copy found bad is never read. While the first place is open, a copy on a tier that failed of late is not read. If the first place
+    /// is away, the copy is read even there: tiers come back sooner than they are trusted again.
     pub fn readable(&self, ext: &Ext, at_copy: bool) -> Ext {
         let space = &self.state.space;
         let is_away = space.get(ext.dev).device.is_none();
@@ -40,13 +40,13 @@ mod tests {
         let is_at_copy = |engine: &Engine, at_copy| engine.core.readable(&copied, at_copy).dev == 1;
         assert_eq!((is_at_copy(&engine, false), is_at_copy(&engine, true)), (false, true));
         assert_eq!(engine.core.readable(&alone, true).dev, 0);
-        // What failed of late is worse than another try at the first place, and better than nothing.
+        // After a failure of the copy's tier, retrying an open first place is better; without one, the copy is better than nothing.
         engine.core.note_trouble(1, &Error::new(ErrorKind::Io, "a test"));
         assert_eq!((is_at_copy(&engine, false), is_at_copy(&engine, true)), (false, false));
         let first = engine.core.state.space.get_mut(0).device.take();
         assert_eq!((is_at_copy(&engine, false), is_at_copy(&engine, true)), (true, true));
         assert_eq!(engine.core.readable(&alone, false).dev, 0);
-        // One that is known to be bad, or away too, is none.
+        // A copy that is known to be bad, or away too, is not read.
         engine.core.state.space.mark_bad_copy(&copied);
         assert!(!is_at_copy(&engine, false));
         engine.core.state.space.unmark_bad_copy(&copied);

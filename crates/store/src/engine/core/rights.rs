@@ -1,9 +1,8 @@
-//! Who may ask for what. The one place where it is judged: every request comes by here, whoever brings it and through
-//! whichever door, and the match over the kinds of requests names all of them, so that a new one cannot be forgotten.
+//! Access rights. This is the only place that judges them: every request passes here, whatever its transport, and the
+//! match over the kinds of requests names all of them, so that a new one cannot be forgotten.
 //!
-//! A session that is not bound (the store's owner's, and root's) may do all that it may at all. One that is bound may
-//! do with each container what that container's owner, group and mode say, and nothing that is about the store as a
-//! whole.
+//! A session that is not bound (the store owner's and root's) may do everything that it can do at all. A bound session
+//! may do with a container what its owner, group and mode allow, and nothing that concerns the store as a whole.
 
 use cenote_model::{
     Arrange, ArrangeTarget, Check, ContainerId, ContainerSpec, Error, ErrorKind, FlushTarget, Request, Result, Right,
@@ -15,11 +14,11 @@ use crate::container::Container;
 use crate::state::State;
 use crate::{SessionId, SessionInfo};
 
-/// What a session may see of answers that are about the whole store: all of it, or what its user may.
+/// Limit of what a session sees in answers about the whole store: `None` for all, or the user whose rights apply.
 pub type Seer<'a> = Option<&'a SessionInfo>;
 
 impl Core {
-    /// An error if this session may not ask that.
+    /// Fails if this session may not make this request.
     pub fn check_rights(&self, who: &SessionInfo, request: &Request) -> Result<()> {
         if !who.write && request.changes() {
             return Err(Error::new(ErrorKind::PermissionDenied, "this store")
@@ -64,17 +63,17 @@ impl Core {
             Request::Flush { target } => asker.may_target(*target, Right::Find, Ok(())),
             Request::Verify { target } => asker.may_target(*target, Right::Read, asker.refuse_store("to read all of it")),
             Request::Arrange { target, what, dry_run } => asker.may_arrange(target, what, *dry_run),
-            // They show nothing that is in a container, or only what this session may see of it: [`Self::may_see`].
+            // These show no content of containers, or only what this session may see: [`Self::may_see`].
             Request::ContainerList { .. }
             | Request::Telemetry { .. }
             | Request::Devices
             | Request::Stats
             | Request::Moved
             | Request::Profile { measure_ms: 0, .. }
-            // Of this session's own.
+            // The session's own pins and leases.
             | Request::SnapshotUnpin { .. }
             | Request::Unlease { .. } => Ok(()),
-            // Space that others had is given to those alone who may map it.
+            // Space that held others' bytes goes only to sessions that may map it.
             Request::Lease { .. } => Err(denied("the memory of this store").because(format!(
                 "user {} gets no space that others had: bytes go through the daemon",
                 who.uid
@@ -90,24 +89,23 @@ impl Core {
         }
     }
 
-    /// The same by the session's number.
+    /// Checks as [`Self::check_rights`] does, by session id. A session that is not open passes.
     #[cold]
     pub fn check_rights_of(&self, session: SessionId, request: &Request) -> Result<()> {
         self.state.sessions.open.get(&session).map_or(Ok(()), |open| self.check_rights(&open.info, request))
     }
 
-    /// Whose eyes an answer is for.
+    /// Returns the user whose rights limit an answer, or `None` for a session that is not bound.
     pub fn seer(&self, session: SessionId) -> Seer<'_> {
         self.state.sessions.open.get(&session).map(|open| &open.info).filter(|who| who.bound.is_some())
     }
 
-    /// True if somebody may see that there is this container.
+    /// Returns true if the asker may know that this container exists.
     pub fn may_see(&self, seer: Seer<'_>, container: &Container) -> bool {
         seer.is_none_or(|who| Asker { state: &self.state, who }.allows(container, Right::Find))
     }
 
-    /// Takes out of what a store tells of itself what is about containers that somebody may not see, and about others'
-    /// programs.
+    /// Removes from the telemetry what concerns containers that the asker may not see, and other users' programs.
     pub fn keep_visible(&self, seer: Seer<'_>, told: &mut Telemetry) {
         let Some(who) = seer else { return };
         let sees = |id: ContainerId, right| Asker { state: &self.state, who }.may(id, right).is_ok();
@@ -116,7 +114,7 @@ impl Core {
         told.clients.retain(|client| client.uid == who.uid);
     }
 
-    /// A new container belongs to whoever makes it, if nothing else is said.
+    /// Sets the session's user and group as owners of a new container that names none.
     pub fn fill_in_owners(&self, session: SessionId, spec: &mut ContainerSpec) {
         let Some(session) = self.state.sessions.open.get(&session) else { return };
         spec.owner_uid = spec.owner_uid.or(Some(session.info.uid));
@@ -124,7 +122,7 @@ impl Core {
     }
 }
 
-/// A bound session, beside what it asks about.
+/// A bound session and the state that it asks about.
 #[derive(Clone, Copy)]
 struct Asker<'a> {
     state: &'a State,
@@ -132,7 +130,7 @@ struct Asker<'a> {
 }
 
 impl<'a> Asker<'a> {
-    /// The settings that say who may do what. A snapshot has those of what it is of, as they are now.
+    /// Returns the settings that decide rights. A snapshot has the present settings of its original.
     fn spec_of(self, container: &'a Container) -> &'a ContainerSpec {
         let of = container.snapshot.as_ref().and_then(|snapshot| self.state.containers.get(snapshot.of));
         &of.unwrap_or(container).spec
@@ -140,7 +138,7 @@ impl<'a> Asker<'a> {
     fn allows(self, container: &Container, right: Right) -> bool {
         self.spec_of(container).allows(self.who.uid, |gid| self.who.is_in_group(gid), right)
     }
-    /// What is not there is for the request itself to say.
+    /// Checks the right to an existing container. The request itself reports a missing one.
     fn may(self, id: ContainerId, right: Right) -> Result<()> {
         match self.state.containers.get(id) {
             Some(container) if !self.allows(container, right) => Err(self.refusal(container, right)),
@@ -157,7 +155,7 @@ impl<'a> Asker<'a> {
             Right::Write => ("change", "w"),
             Right::Own => ("rename, delete or set", ""),
         };
-        // Who may not find it is not told more of it than that it is there.
+        // A user who may not find it learns only that it exists.
         let about = if self.allows(container, Right::Find) {
             format!(
                 "user {} may not {to} it: it belongs to user {}, group {}, with mode {:04o}",
@@ -192,7 +190,7 @@ impl<'a> Asker<'a> {
     }
     fn may_arrange(self, target: &ArrangeTarget, what: &Arrange, dry_run: bool) -> Result<()> {
         let right = match what {
-            // Bytes that come to a faster tier stay where they were, too: as reading them would have it.
+            // Promoted bytes also stay where they were, just as after a read.
             Arrange::Promote { .. } => Right::Read,
             _ if dry_run => Right::Read,
             Arrange::Demote { .. }
@@ -208,7 +206,7 @@ impl<'a> Asker<'a> {
             ArrangeTarget::Query { container: None, .. } => self.refuse_store("to look through all containers"),
         }
     }
-    /// Premises tell what is there, as reading does.
+    /// Checks a transaction. Premises reveal content, so they need the right to read.
     fn may_apply(self, checks: &[Check], updates: &[Update]) -> Result<()> {
         let mut known = None;
         for check in checks {
@@ -248,7 +246,7 @@ impl<'a> Asker<'a> {
         }
         Ok(())
     }
-    /// The same for one after the other, mostly of one container.
+    /// Checks one update after the other, and skips the repeated check of the same container.
     fn may_again(self, known: &mut Option<(ContainerId, Right)>, id: ContainerId, right: Right) -> Result<()> {
         if *known != Some((id, right)) {
             self.may(id, right)?;
@@ -256,7 +254,7 @@ impl<'a> Asker<'a> {
         }
         Ok(())
     }
-    /// As for files: nobody gives a container to somebody else, or to a group that they are not in.
+    /// As for files: nobody gives a container to another user, or to a group that they are not in.
     fn may_own_so(self, was: Option<&ContainerSpec>, spec: &ContainerSpec) -> Result<()> {
         let is_given = spec.owner_uid.is_some_and(|uid| uid != self.who.uid)
             || was.is_some_and(|was| was.owner_uid != spec.owner_uid);

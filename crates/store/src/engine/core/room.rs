@@ -1,4 +1,4 @@
-//! Room on devices for what is copied and moved, and the words for it.
+//! Room on devices for copies and moves, and its description in errors.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::placing::Target;
 use crate::undo::Change;
 
 impl Core {
-    /// The bytes of an extent, in whole checksum units.
+    /// Returns the bytes of an extent as whole checksum units, or `None` if its device is not open.
     pub fn part_of(&self, ext: &Ext) -> Option<Part> {
         let device: Arc<dyn Device> = self.state.space.get(ext.dev).device.clone()?;
         let seen = ext.trimmed();
@@ -26,8 +26,8 @@ impl Core {
         })
     }
 
-    /// Takes room on a persistent device (or, for moves, where placement says) for stretches of these lengths: on one
-    /// device, for as many as it has room for, at least one.
+    /// Takes room for stretches of these lengths on one persistent device (for moves, on the device that placement
+    /// chooses): for as many stretches as fit, at least one. Fails if no device has room for the first.
     pub fn room_for(
         &mut self,
         lens: &[u32],
@@ -40,7 +40,7 @@ impl Core {
         for wanted in [total, first] {
             let mut refused: Vec<DeviceId> = leaving.into_iter().collect();
             while let Some(dev) = self.device_for(wanted, moving, &refused) {
-                // What may stay must not fill the other device past its watermark, or it would come back.
+                // An extent that may stay must not fill the other device past its watermark, or it would come back.
                 let may_stay = leaving.is_some_and(|from| !self.must_leave(from));
                 let fitting = if may_stay && wanted < total { &lens[..1] } else { lens };
                 let places = self.take_each(dev, fitting);
@@ -55,7 +55,7 @@ impl Core {
             .try_next("delete something or add a device; what was acknowledged stays readable"))
     }
 
-    /// Where placement would put so many bytes, if not on the `refused` devices.
+    /// Returns the device where placement would put this many bytes, except the `refused` ones.
     pub fn device_for(
         &self,
         bytes: u64,
@@ -73,17 +73,19 @@ impl Core {
         let well = if troubled.is_empty() { None } else { among(&[refused, &troubled].concat()).ok() };
         let decision = well.map_or_else(|| among(refused), Ok);
         let may_stay = moving.is_some_and(|(_, from)| !self.must_leave(from));
-        // What may stay is no better off where that is full too.
+        // Moving an optional extent to another full device gains nothing.
         let decision = decision.ok().filter(|decision| !(decision.past_watermarks && may_stay))?;
         self.state.space.slot_of(decision.device)
     }
 
-    /// True if a device is to be emptied, at all costs.
+    /// Returns true if a device is being emptied.
     pub fn must_leave(&self, id: DeviceId) -> bool {
         let slot = self.state.space.slot_of(id);
         slot.is_some_and(|slot| self.state.space.get(slot).state == cenote_model::DeviceState::Draining)
     }
 
+    /// Takes room for stretches of these lengths on a device: in one piece if possible, else one by one until one
+    /// does not fit.
     pub fn take_each(&mut self, dev: u8, lens: &[u32]) -> Vec<u64> {
         let slot = self.state.space.get_mut(dev);
         let padded: Vec<u64> = lens.iter().map(|len| slot.padded(u64::from(*len))).collect();
@@ -106,7 +108,7 @@ impl Core {
         places
     }
 
-    /// What a part is, in words.
+    /// Returns the target of a placing, as text.
     pub fn subject(&self, target: Target, len: u32) -> String {
         match target {
             Target::Live { key, offset } => format!("{len} bytes at {offset} of object {key}"),

@@ -1,4 +1,4 @@
-//! Sessions open and close.
+//! Sessions: open, close, list.
 
 use cenote_model::Result;
 
@@ -10,7 +10,8 @@ use crate::session::Session;
 use crate::{SessionId, SessionInfo};
 
 impl Core {
-    /// Opens a session; the same nonce finds the same session, with its answers and leases.
+    /// Opens a session. The same nonce finds the same session, with its recorded responses and leases. Fails if the
+    /// journal does not take it.
     pub fn session_open(&mut self, who: SessionInfo) -> Result<SessionId> {
         self.update_clock();
         if let Some(id) = self.state.sessions.by_nonce(who.nonce) {
@@ -30,8 +31,8 @@ impl Core {
         Ok(id)
     }
 
-    /// Ends a session: its process is dead or done. What it leased returns. If the journal does not take it the session
-    /// stays open, to be closed again later: what the journal says is leased must not be given to others.
+    /// Ends a session whose process is dead or done, and returns its leases. If the journal does not take it, the
+    /// session stays open, to be closed later: space that the journal calls leased must not go to others.
     pub fn session_close(&mut self, session: SessionId) {
         self.update_clock();
         if !self.state.sessions.open.contains_key(&session) {
@@ -44,8 +45,8 @@ impl Core {
         }
         self.note_journal_dirty();
         let Some(closed) = self.state.sessions.open.remove(&session) else { return };
-        // The process may be gone while a view of the bytes in another one is not: leases were never visible, so
-        // nobody can be reading them.
+        // Another process may still hold a view of bytes of this one. Leases were never visible, so nobody can be
+        // reading them.
         for id in closed.pins {
             self.raise_words_of(id);
             self.state.let_go(id);
@@ -55,7 +56,7 @@ impl Core {
         }
     }
 
-    /// All open sessions.
+    /// Returns all open sessions.
     pub fn sessions(&self) -> Vec<(SessionId, SessionInfo)> {
         self.state.sessions.open.iter().map(|(id, session)| (*id, session.info.clone())).collect()
     }

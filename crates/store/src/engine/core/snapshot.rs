@@ -1,4 +1,4 @@
-//! Snapshots are listed, found, and kept for those who read them.
+//! Snapshots: list, find, and pin for their readers.
 
 use cenote_model::{ContainerId, ContainerInfo, Error, ErrorKind, Response, Result, SnapshotInfo};
 
@@ -11,19 +11,19 @@ use crate::undo::{Change, Undo};
 
 /// Most snapshots in one answer.
 const LIMIT_MAX: u32 = 65_536;
-/// Most snapshots that a session that may only read keeps from being freed.
+/// Most snapshots that a read-only session can keep from being freed.
 const PINS_OF_READER_MAX: usize = 64;
 
 impl Core {
-    /// True if a snapshot was deleted and no session reads it: it only waits for the original to be persistent.
+    /// Returns true if a snapshot was deleted and no session reads it: it only waits until the original is persistent.
     pub fn is_out_of_sight(&self, container: &Container) -> bool {
         let deleted = container.snapshot.as_ref().is_some_and(|snapshot| snapshot.deleted);
         deleted && !self.state.sessions.open.values().any(|session| session.pins.contains(&container.id))
     }
 
-    /// Of these containers the slots of snapshots that were deleted up to an epoch, and that nobody reads. Going back to that
-    /// epoch or a later one does not bring them back, so that no cut there needs copies of what they have; and going back
-    /// further needs none that are not there.
+    /// Returns the slots of those snapshots among the members that were deleted up to an epoch and that nobody reads. A
+    /// rollback to that epoch or a later one does not bring them back, so a cut there needs no copies of their bytes. A
+    /// rollback further back needs only copies that exist.
     pub fn gone_before(&mut self, members: &[ContainerId], epoch: u64) -> Vec<u32> {
         if self.state.containers.has_no_snapshots() {
             return Vec::new();
@@ -38,7 +38,8 @@ impl Core {
         gone.into_iter().filter_map(|id| self.state.containers.slot_of(id)).collect()
     }
 
-    /// A container or a snapshot. The label of a snapshot is that of its container and its name, with an `@` between.
+    /// Returns a container or a snapshot. The label of a snapshot is its container's label, an `@`, and its name. Fails if
+    /// the container does not exist.
     pub fn info(&self, id: ContainerId) -> Result<ContainerInfo> {
         let container = self.container(id)?;
         let mut info = container.info();
@@ -49,6 +50,7 @@ impl Core {
         Ok(info)
     }
 
+    /// Lists the snapshots of a container by name. Fails if the container does not exist.
     pub fn snapshots(&self, of: ContainerId, after: Option<&str>, limit: u32) -> Result<Response> {
         self.container(of)?;
         let ids = self.state.containers.snapshots_of(of);
@@ -59,7 +61,7 @@ impl Core {
         Ok(Response::Snapshots(infos))
     }
 
-    /// `None`: it is no snapshot, or was deleted.
+    /// Returns a snapshot; `None` if the container is no snapshot, or was deleted.
     pub fn snapshot_info(&self, id: ContainerId) -> Option<SnapshotInfo> {
         let container = self.state.containers.get(id)?;
         let snapshot = container.snapshot.as_ref().filter(|snapshot| !snapshot.deleted)?;
@@ -76,7 +78,8 @@ impl Core {
         })
     }
 
-    /// Finds a snapshot by its name. `pin`: this session can read it until it says otherwise or ends.
+    /// Finds a snapshot by its name. `pin`: the session can read it until it unpins it or ends. Fails if the snapshot does
+    /// not exist, or the session has too many pins.
     pub fn snapshot(&mut self, session: SessionId, of: ContainerId, name: &str, pin: bool) -> Result<Response> {
         let label = self.container(of)?.label.clone();
         let slot = self.state.containers.snapshot_slot(of, name);
@@ -91,7 +94,8 @@ impl Core {
         Ok(Response::Snapshots(vec![info]))
     }
 
-    /// A session reads a snapshot, or does no longer. The journal knows, so that it is so after a restart too.
+    /// Pins a snapshot for a session, or unpins it. Pins are in the journal, so they outlive a restart. Fails if the session
+    /// has too many pins or the journal does not take it.
     pub fn pin(&mut self, session: SessionId, id: ContainerId, yes: bool) -> Result<()> {
         self.update_clock();
         let Some(owner) = self.state.sessions.open.get(&session) else { return Ok(()) };
@@ -122,7 +126,7 @@ impl Core {
         Ok(())
     }
 
-    /// Nobody may find a deleted snapshot in a cached map once its last reader is gone.
+    /// Raises the version words of a deleted snapshot, so that cached maps of it are void once its last reader is gone.
     pub fn raise_words_of(&mut self, id: ContainerId) {
         if self.state.containers.is_deleted_snapshot(id)
             && let Some(slot) = self.state.containers.slot_of(id)

@@ -1,13 +1,13 @@
-//! Free space: what was given up becomes free once no reader can hold it, and whether more may come.
+//! Free space: releases retired space that no reader can hold, and tells whether more may become free.
 
 use cenote_device::Control;
 
 use super::{Core, Effect};
 
-/// For so long after anything changed that has to do with space, more of it may become free.
+/// More space may become free for this long after the last change that concerns space.
 const SETTLED_NS: u64 = 50_000_000;
 
-/// What of the state makes space free sooner or later, as it was when it last changed.
+/// The counters that change whenever space may become free, and when they last did.
 #[derive(Default)]
 pub struct Progress {
     seen: [u64; 6],
@@ -15,7 +15,7 @@ pub struct Progress {
 }
 
 impl Core {
-    /// Notes whether anything changed that makes space free.
+    /// Notes whether anything changed that may free space.
     pub fn note_progress(&mut self) {
         let slots = &self.state.space.slots;
         let seen = [
@@ -31,7 +31,7 @@ impl Core {
         }
     }
 
-    /// True if space is being freed, or may be about to. If not, none becomes free unless somebody deletes something.
+    /// Returns true if space is being freed or may soon be. Otherwise space becomes free only by deletions.
     pub fn may_free_space(&self) -> bool {
         let retired = self.state.space.slots.iter().any(|slot| slot.space.retired.bytes() > 0);
         let frees = self.jobs.with_effect(Effect::FreesSpace) > 0;
@@ -44,7 +44,7 @@ impl Core {
             || self.state.cuts.pending.values().any(|cut| self.is_held_up(cut))
     }
 
-    /// Gives up what was deleted; true if nothing is left.
+    /// Gives up the space of deleted objects, within a budget. Returns true if nothing is left.
     pub fn reclaim(&mut self, budget: usize) -> bool {
         if self.state.gone.reclaim.is_empty() {
             return true;
@@ -59,7 +59,7 @@ impl Core {
         empty
     }
 
-    /// Makes space free that no reader can hold.
+    /// Frees retired space (limbo lists) that no reader can hold.
     pub fn release_space(&mut self) {
         if self.state.space.slots.iter().all(|slot| slot.space.retired.bytes() == 0) {
             return;
@@ -84,7 +84,7 @@ mod tests {
     use crate::engine::verifying::Verifying;
     use crate::work::CheckParts;
 
-    /// Who finds no space waits while jobs may make some free, and for nothing else.
+    /// A lease that finds no space waits while running jobs may free some, and for nothing else.
     #[test]
     fn space_may_become_free_while_a_job_is_at_it() {
         let clock = Arc::<MemClock>::default();

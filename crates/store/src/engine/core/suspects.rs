@@ -1,10 +1,10 @@
-//! What may not be on media, since a sync failed or an earlier engine died before one.
+//! Suspects (data in doubt): bytes that may not be on media, because a sync failed or an earlier engine died before one.
 
 use super::Core;
 use crate::container::Container;
 
 impl Core {
-    /// If a sync of a device failed, nothing that was written to it since the last good one can be trusted.
+    /// After a failed sync of a device, suspects all that was written to it since its last good sync.
     pub fn look_at_syncs(&mut self, dev: u8) {
         let slot = self.state.space.get_mut(dev);
         let failed = slot.trust.syncs.failed();
@@ -16,8 +16,8 @@ impl Core {
         }
     }
 
-    /// After an opening. If an earlier process died, a sync may have failed under it; and a device that is away now cannot be
-    /// synced with what that process wrote.
+    /// Suspects unsynced data after an opening. If an earlier process died, one of its syncs may have failed; and a device
+    /// that is away now cannot be synced with what that process wrote.
     pub fn suspect_unsynced(&mut self, died: bool) {
         let persistent = |dev: &u8| {
             let slot = self.state.space.get(*dev);
@@ -27,7 +27,7 @@ impl Core {
         self.suspect(&devs);
     }
 
-    /// What was written to devices that are not open cannot be synced: no cut may pass over it.
+    /// Suspects unsynced writes to devices that are not open: no sync can cover them, so no cut may pass over them.
     pub fn suspect_closed(&mut self) {
         let slots = self.state.space.slots.iter_mut().enumerate();
         let closed = slots.filter(|(_, slot)| {
@@ -43,6 +43,7 @@ impl Core {
         }
     }
 
+    /// Marks these devices as suspect in all dirty containers.
     pub fn suspect(&mut self, devs: &[u8]) {
         for id in self.state.cuts.dirty.clone() {
             let Some(container) = self.state.containers.get_mut(id).filter(|c| c.is_dirty()) else { continue };
@@ -51,11 +52,11 @@ impl Core {
                     container.durable.suspect.push(*dev);
                 }
             }
-            container.durable.suspects_listed = false; // from the beginning
+            container.durable.suspects_listed = false; // list them from the beginning
         }
     }
 
-    /// True if something is still to be written again. The journal must not look like that of a store at rest then.
+    /// Returns true if suspects are still to be written again. The journal must then not look like that of a store at rest.
     pub fn is_suspect(&self) -> bool {
         self.state.cuts.dirty.iter().any(|id| self.state.containers.get(*id).is_some_and(Container::is_suspect))
     }

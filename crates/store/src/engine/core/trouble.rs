@@ -1,5 +1,5 @@
-//! Devices that failed of late are no place for new bytes while others take them: a copy that cannot be made there is made
-//! elsewhere, and not tried there again and again. Of those that have shown bad bytes, copies are not trusted unread.
+//! Devices that failed of late. They take no new bytes while others do: a copy that fails there is made elsewhere, without
+//! repeated attempts. Copies on devices that have shown bad bytes are verified before they are trusted.
 
 use std::sync::Arc;
 
@@ -10,27 +10,27 @@ use crate::copying::Unread;
 use crate::space::DeviceSlot;
 use crate::superblock::Superblock;
 
-/// For so long after a failure.
+/// Time for which a device is avoided after a failure.
 const AVOIDED_NS: u64 = 30_000_000_000;
-/// For so long after bad bytes were found: a day, within which the scrub reads all of most stores.
+/// Time for which copies are doubted after bad bytes were found: a day, within which the scrub reads all of most stores.
 const DOUBTED_NS: u64 = 24 * 3600 * 1_000_000_000;
 
-/// What a device did of late.
+/// A recent failure of a device.
 pub struct Trouble {
-    /// For a person.
+    /// The cause, as text.
     pub why: String,
     until_ns: u64,
 }
 
 impl Core {
-    /// A device failed.
+    /// Notes a failure of a device.
     pub fn note_trouble(&mut self, dev: u8, error: &Error) {
         let why = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
         let until_ns = self.state.now.ns.saturating_add(AVOIDED_NS);
         self.state.space.get_mut(dev).trust.trouble = Some(Trouble { why, until_ns });
     }
 
-    /// Bytes of a device were read and are not those that were written there: there may be more.
+    /// Notes damage of a device: bytes read differ from those written, and there may be more.
     pub fn note_damage(&mut self, dev: u8) {
         let until_ns = self.state.now.ns.saturating_add(DOUBTED_NS);
         let was = self.state.space.get_mut(dev).trust.damaged_until_ns.replace(until_ns);
@@ -40,13 +40,13 @@ impl Core {
         }
     }
 
-    /// The superblock says which devices have shown damage, for the next opening. One that cannot be written now is written
-    /// with the next change of devices; until then the note holds for this opening alone.
+    /// Writes the superblock, which tells the next opening the devices that have shown damage. If the write fails, the next
+    /// change of devices writes it; until then the note holds for this opening alone.
     pub fn remember_damage(&self) {
         let _ = self.write_superblock();
     }
 
-    /// What the superblock says of devices that had shown damage before the store was closed.
+    /// Restores from the superblock which devices had shown damage before the store was closed.
     pub fn recall_damage(&mut self, superblock: &Superblock) {
         self.update_clock();
         let until_ns = self.state.now.ns.saturating_add(DOUBTED_NS);
@@ -56,20 +56,20 @@ impl Core {
         }
     }
 
-    /// Bytes of a device were read and are not those that were written there (`is_damage`), or cannot be read.
+    /// Notes damage (`is_damage`) of a device, or bytes that cannot be read.
     pub fn note_unread(&mut self, dev: u8, is_damage: bool, error: &Error) {
         if is_damage { self.note_damage(dev) } else { self.note_trouble(dev, error) }
     }
 
-    /// What is needed of a tier that is not open cannot be done.
+    /// Returns the error for an operation that needs a tier that is not open.
     pub fn not_open(&self, dev: u8) -> Error {
         Error::new(ErrorKind::Io, format!("tier `{}`", self.state.space.get(dev).spec.name))
             .because("it is not open")
             .try_next("bring it back (`cenote tiers` says what is wrong with it), and try again")
     }
 
-    /// Bytes could not be read, for a person: devices know paths and addresses, people know tiers. What is damaged is helped
-    /// by `mending` alone; what cannot be reached now is still there.
+    /// Returns the error for bytes that could not be read, by tier: devices know paths and addresses, people know tiers.
+    /// Only `mending` helps damaged bytes; unreachable bytes are still there.
     pub fn not_read(&mut self, subject: String, unread: &Unread, mending: &str) -> Error {
         let Unread { device, error } = unread;
         let is_it = |slot: &DeviceSlot| {
@@ -94,11 +94,11 @@ impl Core {
         Error::new(error.kind(), subject).because(cause).try_next(next)
     }
 
-    /// What lies long enough behind is forgotten: the device is given another try.
+    /// Forgets failures after their time, so that the device is tried again.
     pub fn forget_trouble(&mut self) {
         let now = self.state.now.ns;
         for slot in &mut self.state.space.slots {
-            // A clock that went back must not keep a device out for ever.
+            // A clock that went back must not exclude a device for ever.
             slot.trust.trouble.take_if(|trouble| !(now..=now.saturating_add(AVOIDED_NS)).contains(&trouble.until_ns));
         }
         if self.state.space.any_damaged {
@@ -115,7 +115,7 @@ impl Core {
         }
     }
 
-    /// Devices to be avoided if there are others.
+    /// Returns the devices to avoid if there are others.
     pub fn troubled(&self) -> Vec<DeviceId> {
         self.state.space.present().filter(|slot| slot.trust.trouble.is_some()).map(|slot| slot.id).collect()
     }

@@ -1,4 +1,4 @@
-//! Cuts are begun, copied and marked.
+//! Begins cuts (consistent cuts) and copies the extents that they need.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use crate::persist::{Cut, DrainItem, Stage};
 use crate::placing::{Action, Placing, Target, identity};
 use crate::work::Job;
 
-/// Extents in one job.
+/// Most extents in one job.
 const PARTS_MAX: usize = 1024;
 
-/// A volatile extent that a cut wants a copy of.
+/// A volatile extent that a cut needs a copy of.
 struct Source {
     target: Target,
     ext: Ext,
     again: DrainItem,
 }
 
-/// The next batch of copies for a cut.
+/// Returns a job that makes the next batch of copies for a cut.
 pub fn next_copy(core: &mut Core) -> Option<Job> {
     if core.jobs.copying(|purpose| matches!(purpose, Purpose::Cut(_) | Purpose::Leave(_))) >= core.settings.copy_jobs {
         return None;
@@ -67,7 +67,7 @@ pub fn next_copy(core: &mut Core) -> Option<Job> {
     }
 }
 
-/// Copies sources to these places on a device, as many as there are.
+/// Copies sources to these places on a device, as many as there are places.
 fn copy_job(core: &mut Core, cut: u64, sources: Vec<Source>, dev: u8, places: &[u64]) -> Option<Job> {
     let target = core.state.space.get(dev).device.clone()?;
     let mut parts = Vec::new();
@@ -110,7 +110,7 @@ fn copy_job(core: &mut Core, cut: u64, sources: Vec<Source>, dev: u8, places: &[
     }))
 }
 
-/// Takes extents from a cut's queue, some MiB together.
+/// Takes some MiB of extents from a cut's queue.
 fn gather(core: &mut Core, id: u64) -> Vec<Source> {
     let mut sources = Vec::new();
     let mut bytes = 0;
@@ -147,7 +147,7 @@ fn gather(core: &mut Core, id: u64) -> Vec<Source> {
         }
     }
     if shares {
-        // The same bytes elsewhere get the same copy: looked at again when that is there.
+        // Extents with the same bytes get the same copy: look at them again when that is made.
         let mut seen = core.jobs.copied();
         sources.retain(|source| {
             let first = seen.insert(identity(&source.ext));
@@ -166,7 +166,7 @@ fn gather(core: &mut Core, id: u64) -> Vec<Source> {
 /// Begins the cuts that are due. `pressure`: a volatile device is too full.
 pub fn begin_cuts(core: &mut Core, pressure: bool) {
     let now = core.state.now.ns;
-    // There may be very many that only grow old: no tick looks at them that comes right behind another.
+    // Very many dirty containers may only be growing old: do not inspect them at each tick.
     let rest_ns = core.settings.group_commit_ns / 2;
     if !pressure && now.saturating_sub(core.observed.pace.looked_ns) < rest_ns && !is_cut_asked_for(core) {
         return core.advance_cuts();
@@ -223,18 +223,20 @@ pub fn begin_cuts(core: &mut Core, pressure: bool) {
     }
     for members in due {
         if begin_cut(core, &members).is_err() {
-            return; // the journal does not take it: later
+            return; // the journal does not take it: retry later
         }
     }
     core.advance_cuts();
 }
 
+/// Begins a cut of these containers at the current epoch, or renews their pending one. Fails if the journal does
+/// not take the record.
 pub fn begin_cut(core: &mut Core, members: &[ContainerId]) -> cenote_model::Result<()> {
     super::densify::densify(core, members);
     let (id, epoch) = (core.state.cuts.next_id, core.state.epoch);
     let containers = || members.iter().map(|member| core.state.containers.get(*member));
     let renews = containers().flatten().any(|container| container.durable.pending_cut.is_some());
-    // The journal says what is forgotten: a checkpoint does not keep what this is known from.
+    // The record says what the cut forgets, because a checkpoint does not keep the data to derive it.
     let later = containers().map(|container| container.map_or(u32::MAX, |container| container.durable.later));
     let later: Vec<u32> = if renews { later.collect() } else { Vec::new() };
     let mut draft = core.journal.draft(if renews { Kind::Recut } else { Kind::Cut });
@@ -252,14 +254,14 @@ pub fn begin_cut(core: &mut Core, members: &[ContainerId]) -> cenote_model::Resu
     Ok(())
 }
 
-/// True if somebody waits for a cut that was not begun.
+/// Returns true if a response waits for a cut that was not begun.
 fn is_cut_asked_for(core: &Core) -> bool {
     let is_to_come = |c: &Container| c.is_dirty() && c.durable.pending_cut.is_none();
     core.state.cuts.wanted.iter().any(|id| core.state.containers.get(*id).is_some_and(is_to_come))
 }
 
-/// True if a cut without room had better wait: what was given up is not free yet. It waits a bounded time, since
-/// readers may hold it long.
+/// Returns true if a cut without room should wait until space given up is free. The wait is bounded, since
+/// readers may hold the space long.
 fn waits_for_space(core: &mut Core, id: u64) -> bool {
     let given_up = !core.state.gone.reclaim.is_empty()
         || core.state.space.present().any(|slot| !slot.is_volatile() && slot.space.retired.bytes() > 0);
@@ -273,17 +275,18 @@ fn waits_for_space(core: &mut Core, id: u64) -> bool {
     true
 }
 
-/// Queues again what was gathered, before all else. The first of it was split, and `second` is its second part.
+/// Puts gathered sources back at the front of the queue. The first of them was split, and `second` is its second
+/// part.
 fn put_first(core: &mut Core, id: u64, sources: &[Source], second: Target) {
     let Some(cut) = core.state.cuts.get_mut(id) else { return };
     sources.iter().rev().for_each(|source| cut.queue.push_front(source.again));
-    // A range that is queued has both parts.
+    // A queued range contains both parts.
     if let Target::Undo { container, number, piece } = second {
         cut.queue.push_front(DrainItem::Undo { container, number, piece: piece as usize });
     }
 }
 
-/// Gives the offset from which on nothing was taken, if the batch is full.
+/// Gathers the extents of a fresh range. Returns the offset of the first byte not taken, if the batch is full.
 fn gather_fresh(
     core: &Core,
     fresh: crate::container::Fresh,
@@ -330,6 +333,7 @@ fn gather_fresh(
     None
 }
 
+/// Appends items to a cut's queue again.
 pub fn put_back(core: &mut Core, cut: u64, items: impl Iterator<Item = DrainItem>) {
     if let Some(cut) = core.state.cuts.get_mut(cut) {
         cut.queue.extend(items);

@@ -1,10 +1,10 @@
-//! Small neighbours become one extent before they are copied to where units are larger.
+//! Densify (coalescing): merges small neighbouring extents into one before they are copied to a tier with larger units.
 //!
-//! Each write of a program has space of its own, of at least one allocation unit: a log that is written in lines of
-//! some bytes would take a unit of 512 bytes for each in memory, and one of 4 KiB where it is copied to. So what was
-//! written next to each other since the last cut is written once more, as one piece, before the next cut begins. That
-//! is a write like any other, by a session that exists for as long as it takes: readers, the journal, undo and recovery
-//! know nothing new, but that the object's epoch stays. What it replaces is given up when the cut is marked.
+//! Each write of a program has space of its own, of at least one allocation unit: a log written in lines of some bytes
+//! would take a unit of 512 bytes for each in memory, and one of 4 KiB on the tier to which it is copied. So before a
+//! cut begins, neighbours written since the last cut are written once more, as one piece. This is a write like any
+//! other, by a session that exists only for it: readers, the journal, undo and recovery need no special case, except
+//! that the object's epoch stays. The replaced extents are given up when the cut is marked.
 
 use std::sync::Arc;
 
@@ -19,22 +19,22 @@ use crate::objects::Presence;
 use crate::session::OWN_NONCE;
 use crate::sums::{UNIT, sum_of};
 
-/// What is worth it: shorter than this, and not whole units of devices that are files.
+/// Candidates are shorter than this, and not a multiple of the unit of file devices.
 const SMALL_BYTES: u32 = 16 << 10;
 const FILE_UNIT_BYTES: u32 = 4096;
-/// The most that becomes one extent.
+/// Longest merged extent.
 const DENSE_BYTES_MAX: u64 = 256 << 10;
-/// So many extents of a container are looked at before a cut: nobody else is served meanwhile.
+/// Most extents of a container inspected before a cut: no other request is served meanwhile.
 const LOOKED_MAX: usize = 1 << 17;
-/// Of more ranges than this only those are looked at that are not blocks, up to this size.
+/// Of more ranges than this, aligned blocks up to this size are skipped.
 const RANGES_MANY: usize = 1024;
 const BLOCK_BYTES: u64 = 64 << 10;
-/// Of what was there before, so many neighbours on the left: usually the end of a log, which is one.
+/// Most neighbours to the left that are older than the last cut: usually the end of a log, which is one extent.
 const LEFT_MAX: usize = 4;
-/// Writes in one request.
+/// Most writes in one request.
 const WRITES_MAX: usize = 256;
 
-/// Neighbours that become one.
+/// Neighbours that become one extent.
 struct Group {
     key: ObjectKey,
     offset: u64,
@@ -42,7 +42,7 @@ struct Group {
     dev: u8,
 }
 
-/// Neighbours so far.
+/// The neighbours found so far.
 struct Row {
     offset: u64,
     len: u64,
@@ -50,16 +50,16 @@ struct Row {
     extents: usize,
 }
 
-/// Makes small neighbours among what the next cut of these containers will copy one extent each. What cannot be is
-/// left as it is.
+/// Merges small neighbours among the extents that the next cut of these containers will copy. Leaves them as they are
+/// where that fails.
 pub fn densify(core: &mut Core, members: &[ContainerId]) {
     if core.state.space.shared.is_everywhere() {
-        return; // what snapshots have, too, would be there twice
+        return; // bytes that a snapshot shares would exist twice
     }
     for member in members {
         let groups = small_neighbours(core, *member);
         if !groups.is_empty() && write_dense(core, *member, &groups).is_err() {
-            return; // there is no space, or the journal does not take it
+            return; // no space, or the journal does not take it
         }
     }
 }
@@ -116,10 +116,10 @@ fn small_neighbours(core: &Core, member: ContainerId) -> Vec<Group> {
     groups
 }
 
-/// Object slots and ranges that were written since the last cut, each byte once, in order.
+/// Returns object slots and ranges written since the last cut, each byte once, in order.
 fn written(core: &Core, member: ContainerId) -> Vec<(u32, u64, u64)> {
     let Some(container) = core.state.containers.get(member) else { return Vec::new() };
-    // Who writes blocks here and there has nothing that could get denser.
+    // Scattered blocks of whole units have nothing to merge.
     let is_long = container.unsaved.fresh.len() > RANGES_MANY;
     let unit = u64::from(FILE_UNIT_BYTES);
     let is_wanted = |fresh: &&Fresh| {
@@ -146,7 +146,7 @@ fn written(core: &Core, member: ContainerId) -> Vec<(u32, u64, u64)> {
     ranges
 }
 
-/// Where the small neighbours begin that lie before `offset`.
+/// Returns the begin of the small neighbours before `offset`.
 fn first_small(core: &Core, slot: u32, offset: u64) -> u64 {
     let map = &core.state.objects.get(slot).map;
     let mut from = offset;
@@ -160,7 +160,8 @@ fn first_small(core: &Core, slot: u32, offset: u64) -> u64 {
     from
 }
 
-/// In memory, and more in units than in bytes. Whole runs only: parts of one have no checksum of their own.
+/// Returns true for an extent in memory that wastes part of its units. Whole runs only: a part of a run has no checksum
+/// of its own.
 fn is_small(core: &Core, ext: &Ext) -> bool {
     let is_whole = ext.skip == 0 && ext.len == ext.run_len && !ext.is_packed;
     let device = core.state.space.get(ext.dev);
@@ -172,7 +173,7 @@ fn is_small(core: &Core, ext: &Ext) -> bool {
         && !core.state.space.shared.is_shared(ext.dev, ext.place().unit_at(0))
 }
 
-/// Puts the bytes of a group there. None if they are not as they were written: the scrub finds that.
+/// Writes the bytes of a group to one place. `None` if they do not match their checksums: the scrub reports that.
 fn gather_dense(core: &mut Core, group: &Group, device: &Arc<dyn Device>, at: u64) -> Option<Extent> {
     let slot = core.state.find_object(group.key)?;
     let mut bytes = vec![0; usize::try_from(group.len).ok()?];
@@ -186,7 +187,7 @@ fn gather_dense(core: &mut Core, group: &Group, device: &Arc<dyn Device>, at: u6
     }
     let sums: Vec<u32> = bytes.chunks(UNIT as usize).map(sum_of).collect();
     device.write_at(at, &bytes).ok()?;
-    // What it takes the place of is good: this must be, too.
+    // The replaced extents were verified, so verify the new one too.
     device.read_at(at, &mut bytes).ok()?;
     if !bytes.chunks(UNIT as usize).map(sum_of).eq(sums.iter().copied()) {
         return None;
@@ -195,7 +196,7 @@ fn gather_dense(core: &mut Core, group: &Group, device: &Arc<dyn Device>, at: u6
 }
 
 impl Row {
-    /// Goes on with an extent, if that lies behind it and there is room.
+    /// Adds an extent, if it follows directly and there is room.
     fn takes(&mut self, at: u64, ext: &Ext) -> bool {
         let len = self.len + u64::from(ext.len);
         let takes = self.dev == ext.dev && self.offset + self.len == at && len <= DENSE_BYTES_MAX;

@@ -1,19 +1,19 @@
-//! Cuts that fail: who waits for one is told, it is tried again later, and gives way to a later one if that may need less.
+//! Cuts that fail: fails their waiters, retries them later, and replaces them by a later cut where that may need less.
 
 use cenote_model::ContainerId;
 
 use crate::engine::core::Core;
 use crate::persist::{Cut, Stage};
 
-/// So often a cut without room is renewed at double the interval of the time before.
+/// A cut without room is renewed at double the previous interval this many times.
 const RENEWALS_QUICK: u32 = 5;
-/// Cuts that cannot be completed give way to later ones: something as it was at the cut cannot be read any more, or
-/// there was no room for a copy, and of what was deleted since a later cut needs none.
+/// Renews cuts that cannot be completed: bytes as they were at the cut cannot be read any more, or there was no room for a copy.
+/// A later cut needs no copies of what was deleted since.
 pub fn renew_cuts(core: &mut Core) {
     let due: Vec<u64> =
         core.state.cuts.pending.values().filter(|cut| is_to_renew(core, cut)).map(|cut| cut.id).collect();
     for id in due {
-        // One that was begun here may have taken its place already.
+        // A cut begun in this loop may have replaced it already.
         let Some(cut) = core.state.cuts.pending.get(&id) else { continue };
         let Some(group) = renewed_group(core, id, cut.members.clone()) else { continue };
         if !group.is_empty() {
@@ -30,13 +30,13 @@ fn is_to_renew(core: &Core, cut: &Cut) -> bool {
     if cut.in_flight > 0 || cut.renew {
         return cut.in_flight == 0;
     }
-    // Not at each tick: who deletes much does it in many requests. And ever more seldom while it does not help.
+    // Not at each tick, since large deletions come in many requests; and less often each time that a renewal does not help.
     let rest_ns = core.settings.group_commit_ns << cut.tries.renewals.min(RENEWALS_QUICK);
     core.is_held_up(cut) && core.state.now.ns.saturating_sub(cut.tries.failed_ns) >= rest_ns
 }
 
-/// All that must be cut together with the members of cut `id`: whom they share transactions with, and who is in a cut
-/// with these. None if one of those cuts is making progress.
+/// Returns all containers that must be cut together with the members of cut `id`: those that share transactions with them, and
+/// those in a pending cut with these. `None` if one of those cuts is making progress.
 fn renewed_group(core: &Core, id: u64, mut group: Vec<ContainerId>) -> Option<Vec<ContainerId>> {
     let mut next = 0;
     while let Some(member) = group.get(next).copied() {
@@ -59,7 +59,7 @@ fn renewed_group(core: &Core, id: u64, mut group: Vec<ContainerId>) -> Option<Ve
     Some(group)
 }
 
-/// True if a cut is not waiting for its next try. Whoever asks for it is answered as soon as if it had failed for the first time.
+/// Returns true if a cut may be tried now. A request that waits for it gets its result as soon as after a first failure.
 pub fn may_try(core: &Core, cut: &Cut) -> bool {
     let now = core.state.now.ns;
     cut.tries.retry_ns <= now

@@ -1,7 +1,7 @@
-//! Cuts: what volatile devices hold survives power loss up to an epoch.
+//! Cuts (consistent cuts): make the content of volatile devices survive power loss up to an epoch.
 //!
-//! Cuts are begun when they are due, what they need is copied to persistent devices, these are synced, and a mark in the
-//! journal says so. What a failed sync may have dropped is written again first.
+//! When a cut is due, the engine begins it, copies the extents that it needs to persistent devices, syncs these, and
+//! appends a mark (commit record) to the journal. What a failed sync may have dropped is written again first.
 
 mod copying;
 mod densify;

@@ -1,7 +1,7 @@
-//! After a sync that failed: what no mark covers is written once more before any sync is trusted.
+//! Rewrites data in doubt: after a failed sync, what no mark covers is written once more before any sync is trusted.
 //!
-//! An operating system that could not write a page may count it as clean all the same, so that the next sync ends well
-//! and the bytes are nowhere. What marks cover was synced well; the rest is read, checked and written again in place.
+//! An operating system that could not write a page may count it as clean all the same. The next sync then succeeds, and
+//! the bytes are nowhere. Data that marks cover were synced well; the rest is read, checked and written again in place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::state::State;
 use crate::undo::Change;
 use crate::work::Job;
 
-/// Extents in one job.
+/// Most extents in one job.
 const PARTS_MAX: usize = 1024;
 
 /// What is still to be written again, by container.
 #[derive(Default)]
 pub struct Rewrites {
-    /// A job writes some of them again.
+    /// A job is writing some of them.
     is_running: bool,
     queues: BTreeMap<ContainerId, Queue>,
 }
@@ -33,7 +33,8 @@ pub struct Rewrites {
 #[derive(Default)]
 struct Queue {
     list: Vec<Suspect>,
-    /// What was not found any more where it was listed. Parts of it may be elsewhere: in an undo list, or cut off.
+    /// Places of suspects that were not found where they were listed. Parts of them may be elsewhere: in an undo list,
+    /// or cut off.
     lost: Vec<(u8, u64, u64)>,
 }
 
@@ -41,14 +42,14 @@ struct Queue {
 #[derive(Clone, Copy)]
 pub struct Suspect {
     target: Target,
-    /// The device slot of the place, and from where to where it is on it, in whole checksum units.
+    /// Device slot of the place, and its begin and end there, in whole checksum units.
     dev: u8,
     begin: u64,
     end: u64,
 }
 
 impl Rewrites {
-    /// What was found of a container, unless more of it may have to be written again since: then it is looked for anew.
+    /// Returns the list of a container; drops it if more may have to be written again since, so that it is made anew.
     fn queue(&mut self, state: &State, id: ContainerId) -> Option<&mut Queue> {
         if !state.containers.get(id).is_some_and(|container| container.durable.suspects_listed) {
             self.queues.remove(&id);
@@ -73,7 +74,7 @@ impl Suspect {
 }
 
 impl State {
-    /// Lists what of a container is on its suspect devices and no mark covers.
+    /// Lists the extents of a container that are on its suspect devices and that no mark covers.
     fn list_suspect(&self, id: ContainerId) -> Vec<Suspect> {
         let mut found = Vec::new();
         let Some(container) = self.containers.get(id) else { return found };
@@ -92,7 +93,7 @@ impl State {
                 it.map.iter().for_each(|(offset, ext)| look(Target::Live { key, offset }, ext));
             }
         }
-        // What was replaced is needed only to go back to the cut under way.
+        // Replaced extents are needed only for a rollback to the pending cut.
         let Some(cut) = container.durable.pending_cut.and_then(|cut| self.cuts.pending.get(&cut)) else { return found };
         for (number, undo) in
             (container.back.undo_first..).zip(&container.back.undo).filter(|(_, undo)| undo.epoch > cut.epoch)
@@ -115,14 +116,14 @@ impl State {
         found
     }
 
-    /// The extent, if it is where it was listed, at that place and of that length.
+    /// Returns the extent, if it is still where it was listed, with that length.
     fn still_there(&mut self, suspect: &Suspect) -> Option<Ext> {
         let ext = self.target_mut(suspect.target).cloned()?;
         let found = Suspect::of(suspect.target, &ext, suspect.dev)?;
         (found.place() == suspect.place()).then_some(ext)
     }
 
-    /// True if something of a cut must be written again before its sync.
+    /// Returns true if members of a cut have suspects to be written again before its sync.
     pub fn has_suspect(&self, cut: &Cut) -> bool {
         let suspect = |id: &ContainerId| self.containers.get(*id).is_some_and(|c| !c.durable.suspect.is_empty());
         cut.members.iter().any(suspect)
@@ -130,7 +131,7 @@ impl State {
 }
 
 impl Cutting {
-    /// The next batch to be written again, for a cut that waits for its sync.
+    /// Returns a job that rewrites the next batch, for a cut that waits for its sync.
     pub fn next_rewrite(&mut self, core: &mut Core) -> Option<Job> {
         if self.rewrites.is_running {
             return None;
@@ -163,7 +164,7 @@ impl Cutting {
                 self.rewrites.queues.insert(member, Queue { list, lost: Vec::new() });
                 continue;
             }
-            // Nothing is left: what was written again is synced with the cut.
+            // Nothing is left: the rewritten data are synced with the cut.
             if let Some(container) = core.state.containers.get_mut(member) {
                 container.durable.suspect.clear();
             }
@@ -196,14 +197,14 @@ impl Cutting {
                 return self.cannot_rewrite(core, cut, container, rest, ext.dev);
             };
             bytes += u64::from(part.len);
-            // As it was: what is written again in place must have the same bytes in the same units.
+            // The same compression: bytes rewritten in place must land in the same units.
             let seen = ext.trimmed();
             let like = if seen.dev == target_dev { seen.packed() } else { seen.copy_packed() };
             parts.push(Piece { part, at: suspect.begin, like: like.cloned() });
             targets.push(*suspect);
         }
         if parts.is_empty() {
-            // All of these are gone; perhaps there are more.
+            // All of these are gone; there may be more.
             return if self.rewrites.queues.get(&container).is_some_and(|queue| !queue.list.is_empty()) {
                 self.rewrite_job(core, cut, container)
             } else {
@@ -250,6 +251,7 @@ impl Cutting {
         None
     }
 
+    /// Takes the results of a rewrite job. Fails the cut if a suspect could not be read or written.
     pub fn finish_rewrite(
         &mut self,
         core: &mut Core,
@@ -262,7 +264,7 @@ impl Cutting {
         for (suspect, result) in targets.into_iter().zip(results) {
             let Suspect { target, dev, begin, end } = suspect;
             core.observed.counting.moved(dev, dev, cenote_model::FlowWhy::Rewrite, end - begin);
-            // Now, not when it began: a sync that began in between does not cover it.
+            // Now, not when the job began: a sync that began in between does not cover these writes.
             core.state.space.get_mut(dev).trust.unsynced = true;
             if let Some(cut) = core.state.cuts.get_mut(cut) {
                 cut.sync.wrote.add(dev);
@@ -275,13 +277,13 @@ impl Cutting {
                 continue;
             };
             if matches!(what, CopyFailure::Source(_)) && !matches!(target, Target::Live { .. }) {
-                // Overwritten since, and not to be read: a later cut does not need it.
+                // Overwritten since, and unreadable: a later cut does not need it.
                 if let Some(cut) = core.state.cuts.get_mut(cut) {
                     cut.renew = true;
                 }
                 continue;
             }
-            // If the list was given up meanwhile it is made anew, and has this one.
+            // If the list was dropped meanwhile, its next version contains this one.
             if let Some(queue) = self.rewrites.queue(&core.state, container) {
                 queue.list.push(suspect);
             }

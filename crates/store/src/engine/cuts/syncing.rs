@@ -1,4 +1,4 @@
-//! Devices are synced for cuts.
+//! Syncs devices for cuts.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::persist::{Cut, DeviceSet, Stage};
 use crate::syncs::Syncs;
 use crate::work::{Io, Job, Work};
 
-/// Devices are synced.
+/// Syncs devices.
 struct SyncDevices(Vec<(Arc<dyn Device>, Arc<Syncs>)>);
 
 impl Work for SyncDevices {
@@ -27,21 +27,21 @@ impl Work for SyncDevices {
 }
 
 impl Cutting {
-    /// The next devices to be synced: those to which cuts whose copies are made have written.
+    /// Returns a job that syncs the next devices: those that cuts with complete copies have written to.
     pub fn next_sync_devices(&mut self, core: &mut Core) -> Option<Job> {
         core.advance_cuts();
         core.suspect_closed();
         let now = core.state.now.ns;
         let ready =
             |cut: &&Cut| cut.stage == Stage::Copied && cut.tries.retry_ns <= now && !core.state.has_suspect(cut);
-        // What is being synced has to be waited for: what a cut wrote before that began is on media only then.
+        // A running sync may not cover writes made after it began, so wait for it.
         let busy = self.syncing;
         let present = core.state.space.present_set();
         let wrote = |cut: &Cut| cut.sync.wrote.common(present);
         let free = |cut: &&Cut| ready(cut) && !wrote(cut).meets(busy);
         let pending = &core.state.cuts.pending;
         let first = pending.values().filter(free).max_by_key(|cut| (cut.urgent, std::cmp::Reverse(cut.id)))?;
-        // A slow device holds up only those who wrote there: each set of devices is synced by itself.
+        // Sync each set of devices by itself: a slow device then holds up only cuts that wrote there.
         let set = wrote(first);
         let with = |cut: &&Cut| ready(cut) && wrote(cut).is_within(set);
         let cuts: Vec<u64> = pending.values().filter(with).map(|cut| cut.id).collect();
@@ -75,7 +75,7 @@ fn finish_sync_devices(core: &mut Core, slots: &[(u8, u64)], cuts: &[u64], resul
     let mut failure = None;
     let mut trusted = true;
     for ((dev, failed_before), result) in slots.iter().zip(results) {
-        // Another sync may have failed before, and have dropped what this one then did not see.
+        // An earlier sync may have failed and dropped pages, which this one does not report.
         core.look_at_syncs(*dev);
         trusted &= core.state.space.get(*dev).trust.failed_syncs == *failed_before;
         if let Err(error) = result {

@@ -1,4 +1,4 @@
-//! What making and forgetting devices takes is done by jobs: an object service may let one wait long, and nobody else shall.
+//! Creates and removes devices by jobs: an object service may be slow, and other requests must not wait for it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use crate::Ticket;
 use crate::engine::core::{Core, Effect, make_stamped, slot_with};
 use crate::work::{Io, Job, Work};
 
-/// What is still to be done, oldest first, and what is being made.
+/// Pending changes, oldest first, and the names of devices being made.
 #[derive(Default)]
 pub struct Changes {
     queue: VecDeque<Change>,
     making: Vec<String>,
-    /// A job makes or forgets one.
+    /// A job is carrying out a change.
     is_running: bool,
 }
 
-/// A device that is to be made or forgotten.
+/// A device to be made or removed.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Who waits for it.
+    /// The request that waits for it.
     pub ticket: Option<Ticket>,
     pub id: DeviceId,
     pub spec: DeviceSpec,
-    /// Of a device that is to be made; `None`: forget it.
+    /// Incarnation of a device to be made; `None`: remove it.
     pub incarnation: Option<u64>,
 }
 
 impl Changes {
-    /// Names of devices that are being made.
+    /// Returns the names of devices that are being made.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.making.iter().map(String::as_str)
     }
@@ -45,7 +45,7 @@ impl Changes {
     }
 }
 
-/// A device is made, of that incarnation, or forgotten.
+/// Makes or removes a device.
 struct MakeOrForget {
     devices: Arc<dyn cenote_device::Devices>,
     store: StoreId,
@@ -69,7 +69,7 @@ impl Work for MakeOrForget {
 }
 
 impl Devices {
-    /// The next device to be made or forgotten, in the order in which they were asked for.
+    /// Returns a job for the next change, in the order of the requests.
     pub fn next_change(&mut self, core: &mut Core) -> Option<Job> {
         if self.changes.is_running {
             return None;
@@ -84,7 +84,7 @@ impl Devices {
         }))
     }
 
-    /// `result`: the device that was made, if one was to be.
+    /// Takes the result of a change; `result` holds the device, if one was to be made.
     pub fn finish_change(&mut self, core: &mut Core, change: Change, result: Result<Option<Arc<dyn Device>>>) {
         self.changes.making.retain(|name| change.incarnation.is_none() || *name != change.spec.name);
         let Change { ticket, id, spec, incarnation } = change;
@@ -93,7 +93,7 @@ impl Devices {
             (Ok(_), _) => Ok(Response::Done),
             (Err(error), made) => {
                 if made.is_some() && self.id_burnt == id.0 {
-                    self.id_burnt -= 1; // the next one is made in its place
+                    self.id_burnt -= 1; // the next device gets this id
                 }
                 Err(error)
             }
@@ -103,7 +103,7 @@ impl Devices {
         }
     }
 
-    /// Takes in a device that was made.
+    /// Adds a device that was made to the store.
     fn admit(
         &mut self,
         core: &mut Core,
@@ -120,7 +120,7 @@ impl Devices {
             core.retry_cuts();
             return Ok(Response::Device(id));
         };
-        // If it was not taken back, the next opening may find the device in the superblock, and then it must be there.
+        // If the superblock was not restored, the next opening may find the device in it, and then the device must exist.
         if taken_back {
             self.changes.push(Change { ticket: None, id, spec: spec.clone(), incarnation: None });
         }

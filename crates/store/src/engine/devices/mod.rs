@@ -1,4 +1,4 @@
-//! The devices themselves: they are made, forgotten, measured, and opened again when they come back.
+//! Devices: creates, removes and measures them, and reopens them when they come back.
 
 mod changes;
 mod profiles;
@@ -16,10 +16,10 @@ pub use profiles::Measurement;
 #[derive(Default)]
 pub struct Devices {
     pub changes: changes::Changes,
-    /// Highest device id that was given to a device of which it is not known whether it was added.
+    /// Highest id given to a device that may not have been added.
     id_burnt: u16,
     pub profiles: profiles::Profiles,
-    /// What programs have learned of their reads.
+    /// Access patterns that programs have learned.
     habits: Habits,
     reopening: reopening::Reopening,
 }

@@ -1,8 +1,9 @@
-//! How fast the devices are: measured by who runs the engine, in space that it gives, and learned from its copies.
+//! Speed of the devices: measured by the engine's owner in space that the engine grants, and learned from the engine's
+//! copies.
 //!
-//! The engine takes no time itself but what its clock says of jobs. A measurement is given out by
-//! [`Engine::measure_next`] and taken back by [`Engine::measured`]; its space is reserved meanwhile, which no journal
-//! says: an engine that dies leaves nothing.
+//! The engine itself takes no time except what its clock says of jobs. [`Engine::measure_next`] gives out a
+//! measurement, and [`Engine::measured`] takes it back. Its space is reserved meanwhile, which is not in the journal:
+//! an engine that dies leaves nothing behind.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,19 +26,19 @@ use crate::{Outcome, Ticket};
 /// Largest and smallest range to measure in.
 const RANGE_BYTES_MAX: u64 = 32 << 20;
 const RANGE_BYTES_MIN: u64 = 64 << 10;
-/// Nobody measures longer, whatever was asked for.
+/// Longest measurement, whatever a request says.
 const MEASURE_MS_MAX: u32 = 10_000;
-/// At most this part of a device's free space is taken: a store may be about to need the rest.
+/// A measurement takes at most one part in this many of a device's free space: the store may need the rest.
 const FREE_SHARE: u64 = 4;
 
-/// What the engine remembers of measuring.
+/// State of measurements.
 #[derive(Default)]
 pub struct Profiles {
-    /// Who waits for which device, and how long it is to be measured.
+    /// The requests that wait, their devices, and how long each is to be measured.
     asked: Vec<(Ticket, DeviceId, u32)>,
-    /// What is being measured.
+    /// The range being measured: device slot, offset, bytes.
     running: Option<(u8, u64, u64)>,
-    /// Not to be tried again unless somebody asks: measuring failed, or found no room.
+    /// Devices not to be measured again unless a request asks: measuring failed, or found no room.
     given_up: BTreeSet<DeviceId>,
     /// Something was learned that is not in the file.
     is_changed: bool,
@@ -48,14 +49,14 @@ impl Profiles {
     pub fn reserved_bytes(&self, dev: u8) -> u64 {
         self.running.filter(|(measured, ..)| *measured == dev).map_or(0, |(_, _, bytes)| bytes)
     }
-    /// True if a device is to be measured without being asked for: once. A measurement of a service would leave objects
-    /// in it, and may cost money.
+    /// Returns true if a device is to be measured without a request: once. Measuring a service would leave objects in
+    /// it, and may cost money.
     fn wants(&self, slot: &DeviceSlot) -> bool {
         slot.pace.profile.points.is_empty() && slot.spec.kind.is_shareable() && !self.given_up.contains(&slot.id)
     }
 }
 
-/// A device's slot, the device, and a range of it: where it begins and its bytes.
+/// A device slot, the device, and a range of it: begin and bytes.
 type Range = (u8, Arc<dyn Device>, (u64, u64));
 
 /// A device to be measured, with space for it.
@@ -66,12 +67,12 @@ pub struct Measurement {
     range: (u64, u64),
     syncs: Arc<Syncs>,
     clock: Arc<dyn Clock>,
-    /// How long it is to be measured, if somebody waits for that.
+    /// How long it is to be measured, if a request waits for that.
     pub asked_ms: Option<u32>,
 }
 
 impl Measurement {
-    /// Measures, without the engine. `None` if `stop` said so, or the space is too small to say anything.
+    /// Measures, without the engine. `None` if `stop` said so, or the space is too small for a result.
     pub fn run(&self, budget_ns: u64, stop: &(dyn Fn() -> bool + Sync)) -> Result<Option<Profile>> {
         measure(&Probe {
             device: self.device.as_ref(),
@@ -87,8 +88,8 @@ impl Measurement {
 }
 
 impl Devices {
-    /// A device that is to be measured now, if there is one: one that somebody asked for, or with `idle` one that never
-    /// was. It comes back through [`Engine::measured`]; until then there is no other.
+    /// Returns a device to be measured now, if there is one: one that a request names, or with `idle` one that was
+    /// never measured. It comes back through [`Engine::measured`]; until then there is no other.
     pub fn measure_next(&mut self, core: &mut Core, idle: bool) -> Option<Measurement> {
         if self.profiles.running.is_some() {
             return None;
@@ -112,7 +113,7 @@ impl Devices {
         ids.into_iter().find_map(|id| self.measurement(core, id, None))
     }
 
-    /// True if [`Engine::measure_next`] would give something.
+    /// Returns true if [`Engine::measure_next`] would return something.
     pub fn is_measuring_due(&self, core: &Core, idle: bool) -> bool {
         let new = || core.state.space.present().any(|slot| self.profiles.wants(slot));
         self.profiles.running.is_none() && (!self.profiles.asked.is_empty() || idle && new())
@@ -129,7 +130,7 @@ impl Devices {
         Some(Measurement { device, kind, id, range, syncs, clock, asked_ms })
     }
 
-    /// Takes a measurement back: its space is free again, and what it says is kept and told to those who asked.
+    /// Takes a measurement back: frees its space, keeps the result and answers those who asked.
     pub fn measured(&mut self, core: &mut Core, measurement: &Measurement, result: Result<Option<Profile>>) {
         core.update_clock();
         let Some((dev, offset, bytes)) = self.profiles.running.take() else { return };
@@ -139,7 +140,7 @@ impl Devices {
         }
         match result {
             Ok(Some(profile)) => self.set_profile(core, measurement.id, profile),
-            Ok(None) => {} // broken off: somebody had something better to do
+            Ok(None) => {} // stopped in favour of other work
             Err(error) => {
                 self.profiles.given_up.insert(measurement.id);
                 self.answer_asked(core, measurement.id, &Err(error));
@@ -147,7 +148,7 @@ impl Devices {
         }
     }
 
-    /// Keeps what was measured of a device, for this engine and the next ones.
+    /// Keeps a device's measured profile, for this engine and the next ones.
     pub fn set_profile(&mut self, core: &mut Core, id: DeviceId, profile: Profile) {
         let Some(dev) = core.state.space.slot_of(id) else { return };
         let slot = core.state.space.get_mut(dev);
@@ -159,7 +160,7 @@ impl Devices {
         self.answer_asked(core, id, &Ok(profile));
     }
 
-    /// What was measured of a device, or a ticket for what will be.
+    /// Returns the profile of a device, or a ticket for a measurement. Fails if the device does not exist.
     pub fn profile(&mut self, core: &mut Core, name: &str, measure_ms: u32) -> Outcome {
         let dev = match core.named(name) {
             Ok(dev) => dev,
@@ -186,13 +187,13 @@ impl Devices {
         core.answers.finished.extend(answered.into_iter().map(|(ticket, ..)| (ticket, response())));
     }
 
-    /// Learns from what a job saw.
+    /// Learns the devices' speed from what a job saw.
     pub fn observe(&mut self, core: &mut Core, seen: &[(Arc<dyn Device>, Seen)]) {
         if seen.is_empty() {
             return;
         }
         let copies = |purpose| matches!(purpose, Purpose::Cut(_) | Purpose::Leave(_));
-        let sharing = core.jobs.copying(copies) as u32 + 1; // this one is counted no longer
+        let sharing = core.jobs.copying(copies) as u32 + 1; // this job is not counted any more
         for (device, seen) in seen.iter().filter(|(_, seen)| seen.bytes > 0 && seen.ns > 0) {
             let is_it = |slot: &&mut DeviceSlot| slot.device.as_ref().is_some_and(|other| Arc::ptr_eq(other, device));
             if let Some(slot) = core.state.space.slots.iter_mut().find(is_it) {
@@ -205,7 +206,7 @@ impl Devices {
         }
     }
 
-    /// Takes up what engines before this one knew.
+    /// Reads the profiles and habits that earlier engines wrote.
     pub fn read_profiles(&mut self, core: &mut Core) {
         let habits = core.seams.meta.read_file(HABITS).unwrap_or_default();
         self.habits = Habits::decode(core.store.id, &habits).unwrap_or_default();
@@ -218,12 +219,13 @@ impl Devices {
         }
     }
 
-    /// What a program has learned of its reads in a container.
+    /// Returns the access pattern that a program has learned in a container.
     pub fn habit(&self, container: ContainerId, program: &str) -> Response {
         Response::Habit(self.habits.of(container, program).to_vec())
     }
 
-    /// A program has learned something. It is written with the next checkpoint, or when the store is closed.
+    /// Keeps an access pattern that a program has learned. It is written with the next checkpoint, or when the store is
+    /// closed. Fails if it is too long or the container does not exist.
     pub fn learn_habit(
         &mut self,
         core: &mut Core,
@@ -242,7 +244,7 @@ impl Devices {
         Ok(Response::Done)
     }
 
-    /// Writes what is known, if something new is. Nothing depends on it: a failure is none.
+    /// Writes profiles and habits if they changed. Nothing depends on them, so failures are ignored.
     pub fn write_profiles(&mut self, core: &mut Core) {
         if std::mem::take(&mut self.habits.is_changed) {
             let containers = &core.state.containers;
@@ -259,7 +261,7 @@ impl Devices {
     }
 }
 
-/// Free space of a device, in one piece.
+/// Takes free space of a device, in one piece.
 fn take_range(core: &mut Core, id: DeviceId) -> Option<Range> {
     let dev = core.state.space.slot_of(id)?;
     let slot = core.state.space.get_mut(dev);

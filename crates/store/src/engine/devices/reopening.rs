@@ -1,4 +1,4 @@
-//! Tiers behind a network that could not be reached when the store was opened come back without it being opened again.
+//! Reopens tiers behind a network that could not be reached when the store was opened, while the store stays open.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::space::DeviceSlot;
 use crate::superblock::Stamp;
 use crate::work::{Io, Job, Work};
 
-/// Between two tries.
+/// Time between two attempts.
 const AGAIN_NS: u64 = 5_000_000_000;
 
-/// When to try next, and whose turn it is.
+/// When to try next, and which device.
 #[derive(Default)]
 pub struct Reopening {
     next_ns: u64,
     turn: usize,
-    /// A job tries one.
+    /// A job is trying one.
     is_running: bool,
 }
 
-/// A device that should be there is opened.
+/// Opens a device that the store knows.
 struct Reopen {
     devices: Arc<dyn cenote_device::Devices>,
     store: StoreId,
@@ -32,7 +32,7 @@ struct Reopen {
 }
 
 impl Work for Reopen {
-    /// The device and what its stamp says.
+    /// The device and its stamp.
     type Output = Result<(Arc<dyn Device>, Stamp)>;
     const TIMED: Timed = Timed::Reopen;
     fn devices(&self) -> Vec<&Arc<dyn Device>> {
@@ -50,7 +50,7 @@ fn is_away(slot: &DeviceSlot) -> bool {
 }
 
 impl Devices {
-    /// The next try to open a device that is away.
+    /// Returns a job that tries to open a device that is away.
     pub fn next_reopen(&mut self, core: &mut Core) -> Option<Job> {
         let now = core.state.now.ns;
         if self.reopening.next_ns > now || self.reopening.is_running {
@@ -73,7 +73,7 @@ impl Devices {
     }
 }
 
-/// Takes in a device that is back, if it is the one that the store knows.
+/// Takes a device back, if it is the one that the store knows.
 fn finish_reopen(core: &mut Core, dev: u8, result: Result<(Arc<dyn Device>, Stamp)>) {
     let slot = core.state.space.get_mut(dev);
     if !is_away(slot) {

@@ -1,4 +1,4 @@
-//! Devices come and go while the store is open.
+//! Requests that add and remove devices while the store is open.
 
 use cenote_model::{DeviceId, DeviceSpec, DeviceState, Error, ErrorKind, Response, Result};
 
@@ -9,6 +9,8 @@ use crate::space::{DEVICES_MAX, DeviceSlot};
 use crate::{Outcome, SessionId};
 
 impl Devices {
+    /// Makes a device and adds it to the store; the response waits for the job. Fails if the specification is invalid, the
+    /// name is taken, or the store has had too many devices.
     pub fn device_add(&mut self, core: &mut Core, session: SessionId, spec: &DeviceSpec) -> Result<Outcome> {
         if core.may_be_again(session)
             && let Some(slot) = core.state.space.present().find(|slot| slot.spec == *spec)
@@ -30,7 +32,8 @@ impl Devices {
         Ok(self.change(core, Change { ticket: None, id, spec: spec.clone(), incarnation: Some(incarnation) }))
     }
 
-    /// Deletes what removed devices left at the place of a new one: an engine that died right after a removal did not.
+    /// Queues the deletion of what removed devices left at the place of a new one: an engine that died right after a
+    /// removal did not delete it.
     fn forget_removed_at(&mut self, core: &mut Core, spec: &DeviceSpec) {
         let is_at = |slot: &&DeviceSlot| slot.removed && (slot.spec.kind, &slot.spec.path) == (spec.kind, &spec.path);
         for slot in core.state.space.slots.iter().filter(is_at) {
@@ -38,14 +41,15 @@ impl Devices {
         }
     }
 
-    /// Queues a change that the one who asks waits for.
+    /// Queues a change whose response waits.
     fn change(&mut self, core: &mut Core, change: Change) -> Outcome {
         let ticket = core.ticket();
         self.changes.push(Change { ticket: Some(ticket), ..change });
         Outcome::Wait(ticket)
     }
 
-    /// Removes a device that nothing is on. `sync_journal`: what says that all has left it must survive what takes it away.
+    /// Removes a device that holds nothing. Calls `sync_journal` first, because the records that emptied the device must be
+    /// on media before it goes. Fails if the device does not exist, or anything is on it or leased.
     pub fn device_remove(
         &mut self,
         core: &mut Core,

@@ -1,4 +1,4 @@
-//! Checkpoints are planned, written, and make old journal files superfluous.
+//! Checkpoints: plans and writes them, and removes the journal files that they replace.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use crate::work::{Io, Job, Work};
 /// Length of the journal file of a closed store, which holds hardly more than its header.
 const CLOSED_LOG_BYTES: u64 = 64 << 10;
 
-/// After an opening that found more than one journal file, a checkpoint is due; for this long the first requests go before it.
+/// After an opening that found more than one journal file, a checkpoint is due; the first requests go before it for this long.
 const AFTER_OPENING_NS: u64 = 1_000_000_000;
-/// With this many files it does not wait: journals must not grow however soon engines are killed.
+/// With this many files the checkpoint does not wait: journals must not grow however soon engines are killed.
 const FILES_MAX: usize = 8;
 
-/// The journal file that begins with a checkpoint: a job makes it, since to clear 64 MiB takes 8 ms.
+/// The journal file that begins with a checkpoint. A job makes it, since clearing 64 MiB takes 8 ms.
 #[derive(Default, PartialEq, Eq)]
 pub enum NextFile {
     #[default]
@@ -30,17 +30,17 @@ pub enum NextFile {
     Tried,
 }
 
-/// A checkpoint that was begun.
+/// The last checkpoint that was begun.
 #[derive(Default)]
 pub struct Last {
     pub sequence: u64,
     /// Journal position.
     pub position: u64,
-    /// Its length.
+    /// Length of the encoded checkpoint.
     pub bytes: usize,
 }
 
-/// A checkpoint is written, and then what it makes superfluous is removed.
+/// Writes a checkpoint, then removes the files that it replaces.
 struct WriteCheckpoint {
     meta: Arc<dyn MetaDir>,
     name: String,
@@ -57,7 +57,7 @@ impl Work for WriteCheckpoint {
     fn run(self, _io: &mut Io<'_>) -> Self::Output {
         self.meta.write_file(&self.name, &self.bytes)?;
         for old in &self.remove {
-            // What cannot be removed now is removed after the next checkpoint, or at the next opening.
+            // A file that cannot be removed now is removed after the next checkpoint, or at the next opening.
             let _ = self.meta.remove(old);
         }
         Ok(())
@@ -65,6 +65,7 @@ impl Work for WriteCheckpoint {
 }
 
 impl Journaling {
+    /// Requests a checkpoint; the response waits until it is written.
     pub fn checkpoint_begin(&mut self, core: &mut Core) -> Outcome {
         core.update_clock();
         self.wanted = true;
@@ -75,7 +76,7 @@ impl Journaling {
         Outcome::Wait(ticket)
     }
 
-    /// The journal has so many files at the opening: the next opening is to read fewer.
+    /// Requests a checkpoint if the opening found several journal files, so that the next opening reads fewer.
     pub fn want_checkpoint_after_opening(&mut self, core: &Core, files: usize) {
         self.wanted = files > 1;
         if files > 1 && files <= FILES_MAX {
@@ -83,10 +84,10 @@ impl Journaling {
         }
     }
 
-    /// Wants a checkpoint once the journal has grown by several times the last one.
+    /// Requests a checkpoint once the journal has grown by several times the last one.
     pub fn plan_checkpoint(&mut self, core: &Core) {
         let grown = core.journal.position().saturating_sub(self.last.position);
-        // The journal of a small store is small: what it costs to write a checkpoint is in proportion to that.
+        // A small store has a small journal: the limit follows the cost of a checkpoint.
         let (bytes, most) = (self.last.bytes as u64, core.settings.checkpoint_bytes);
         let limit = (8 * bytes).max(core.settings.log_bytes).min(most).max(2 * bytes);
         if grown > limit {
@@ -94,6 +95,7 @@ impl Journaling {
         }
     }
 
+    /// Returns a job that writes a checkpoint, if one is wanted. The state is encoded here; the job writes it.
     pub fn next_checkpoint(&mut self, core: &mut Core) -> Option<Job> {
         let now = core.state.now.ns;
         let busy = self.running.is_some() || core.journal.is_making();
@@ -101,7 +103,7 @@ impl Journaling {
             return None;
         }
         if !core.reclaim(100_000) {
-            return None; // what is half deleted is not in checkpoints
+            return None; // checkpoints cannot hold half deleted objects
         }
         if self.file != NextFile::Tried && !core.journal.has_spare() {
             self.file = NextFile::Wanted;
@@ -122,8 +124,8 @@ impl Journaling {
         }))
     }
 
-    /// The state as a checkpoint after which the journal goes on in file `journal_from`; its name, its bytes, and the
-    /// names of files that it makes superfluous.
+    /// Encodes the state as a checkpoint after which the journal continues in file `journal_from`. Returns its name, its
+    /// bytes, and the names of the files that it replaces.
     fn encode_checkpoint(&mut self, core: &mut Core, journal_from: u64) -> (String, Vec<u8>, Vec<String>) {
         core.look_at_times();
         core.prune_pins();
@@ -149,6 +151,7 @@ impl Journaling {
         (file_name(head.sequence), bytes, remove)
     }
 
+    /// Takes the result of a checkpoint job: answers those who wait for it, or schedules a retry.
     pub fn finish_checkpoint(&mut self, core: &mut Core, result: Result<()>) {
         let number = self.running.take().unwrap_or(0);
         match result {
@@ -166,24 +169,25 @@ impl Journaling {
         core.answers.finished.extend(answered);
     }
 
-    /// Checkpoints up to this one are on media: who waited for one of them is answered.
+    /// Answers those who wait for a checkpoint up to this number, all of which are on media.
     fn finished_until(&mut self, core: &mut Core, number: u64) {
         let over = self.waiting.extract_if(.., |(_, wanted)| *wanted <= number);
         core.answers.finished.extend(over.map(|(ticket, _)| (ticket, Response::Done)));
     }
 
-    /// Writes a checkpoint here and now and begins a new journal file, whatever became of the old one.
+    /// Writes a checkpoint at once and begins a new journal file, whatever the state of the old one. Fails if either cannot be
+    /// written.
     pub fn checkpoint_now(&mut self, core: &mut Core) -> Result<()> {
         self.checkpoint_before(core, core.journal.next.file_bytes)
     }
 
-    /// The same before the store is closed. The next engine begins a file of its own, so the journal's new one is short: a
-    /// store at rest takes little space.
+    /// Writes a checkpoint before the store is closed. The next engine begins a file of its own, so the new journal file is
+    /// short: a store at rest takes little space.
     pub fn last_checkpoint(&mut self, core: &mut Core) -> Result<()> {
         self.checkpoint_before(core, core.journal.next.file_bytes.min(CLOSED_LOG_BYTES))
     }
 
-    /// The same, with a new journal file of `bytes`.
+    /// Writes a checkpoint at once and begins a new journal file of `bytes`.
     fn checkpoint_before(&mut self, core: &mut Core, bytes: u64) -> Result<()> {
         while !core.reclaim(1_000_000) {}
         let (header, file) = core.journal.prepare_restart(bytes)?;

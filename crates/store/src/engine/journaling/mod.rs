@@ -1,4 +1,5 @@
-//! The journal and the checkpoints come on media: syncs, files, checkpoints, what they make superfluous.
+//! Journal and checkpoints on media: syncs, files, checkpoints, and removal of the files that they
+//! replace.
 
 mod checkpoint;
 mod syncing;
@@ -17,15 +18,15 @@ pub struct Journaling {
     pub last: Last,
     wanted: bool,
     begun: u64,
-    /// A job writes the one of this number.
+    /// The number of the checkpoint that a job is writing.
     running: Option<u64>,
     file: NextFile,
     retry_ns: u64,
-    /// Who waits for which one, by its number.
+    /// The requests that wait, by the number of their checkpoint.
     waiting: Vec<(Ticket, u64)>,
-    /// A job syncs the journal.
+    /// A job is syncing the journal.
     is_syncing: bool,
-    /// A journal that cannot be synced: when a checkpoint is tried again.
+    /// When a journal that cannot be synced is replaced by a checkpoint again.
     mend_ns: u64,
 }
 

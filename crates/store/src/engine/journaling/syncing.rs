@@ -1,4 +1,4 @@
-//! The journal is synced, gets its next file, and is mended where it could not be synced.
+//! Syncs the journal, makes its next file, and replaces a file that cannot be synced.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::journal::file_name;
 use crate::syncs::Log;
 use crate::work::{Io, Job, Work};
 
-/// The journal's file is synced.
+/// Syncs the journal's file.
 struct SyncLog(Arc<Log>);
 
 impl Work for SyncLog {
@@ -27,7 +27,7 @@ impl Work for SyncLog {
     }
 }
 
-/// A file of the journal is made.
+/// Makes a file of the journal.
 struct MakeLog {
     meta: Arc<dyn MetaDir>,
     name: String,
@@ -59,8 +59,8 @@ impl Journaling {
         }
     }
 
-    /// Nothing is known of what of the journal is on media, and a later sync would not tell: a checkpoint makes the
-    /// file superfluous.
+    /// After a failed sync nobody knows which records are on media, and a later sync would not tell. A checkpoint
+    /// replaces the file.
     fn mend_journal(&mut self, core: &mut Core, error: &Error) {
         let Err(second) = self.checkpoint_now(core) else { return };
         self.mend_ns = core.state.now.ns + core.settings.retry_ns;
@@ -70,7 +70,8 @@ impl Journaling {
         core.fail_waiters(&error, |what| matches!(what, Wait::Durable { .. }));
     }
 
-    /// Syncs the journal here and now, before something that a lost record would make senseless.
+    /// Syncs the journal at once, before something that must not outlive a lost record. Fails if neither a sync nor
+    /// a checkpoint succeeds.
     pub fn sync_log_now(&mut self, core: &mut Core) -> Result<()> {
         if core.journal.synced() >= core.journal.position() {
             return Ok(());
@@ -85,7 +86,7 @@ impl Journaling {
         }
     }
 
-    /// Tries again to get rid of a journal file that cannot be synced.
+    /// Retries to replace a journal file that cannot be synced.
     pub fn mend_journal_if_due(&mut self, core: &mut Core) {
         if core.journal.is_tainted() && self.mend_ns <= core.state.now.ns {
             self.mend_journal(core, &log_sync_failed());
@@ -93,7 +94,7 @@ impl Journaling {
     }
 
     fn finish_make_log(&mut self, core: &mut Core, sequence: u64, result: Result<Arc<Log>>) {
-        // If it failed, the journal makes its next file itself, and says so if it cannot.
+        // If it failed, the journal makes its next file itself, and reports an error if it cannot.
         if self.file == NextFile::Wanted {
             self.file = NextFile::Tried;
         }
@@ -102,6 +103,7 @@ impl Journaling {
         }
     }
 
+    /// Returns a job that syncs the journal, if a response waits for it or the group commit interval is over.
     pub fn next_sync_log(&mut self, core: &mut Core) -> Option<Job> {
         if core.journal.is_tainted() || core.journal.synced() >= core.journal.position() {
             core.journal.media.dirty_since_ns = None;
@@ -125,6 +127,7 @@ impl Journaling {
         }))
     }
 
+    /// Returns a job that makes the journal's next file, if it needs one.
     pub fn next_log(&mut self, core: &mut Core) -> Option<Job> {
         let sequence = core.journal.make_spare(self.file == NextFile::Wanted)?;
         let (meta, bytes) = (Arc::clone(&core.seams.meta), core.settings.log_bytes);

@@ -1,5 +1,5 @@
-//! Bytes leave for a copy only if that is trusted. On a device where bytes were found bad of late a copy is read first; if it is bad, the
-//! bytes stay, and it is written again. Where no device has shown damage, nothing is read and nothing waits.
+//! Doubted copies: before an eviction to a device where bytes were found bad of late, the copy is read. If it is bad, the bytes stay, and
+//! the copy is written again. Where no device has shown damage, nothing is read and nothing waits.
 
 use cenote_model::{Error, ErrorKind, Finding, ObjectKey};
 
@@ -11,23 +11,23 @@ use crate::engine::core::Core;
 use crate::map::NO_DEVICE;
 use crate::placing::{Identity, Placing, Target, identity};
 
-/// One copy that is read before bytes leave for it.
+/// A copy to be read before an eviction.
 pub struct Doubt {
     was: Identity,
-    /// For a person.
+    /// The range, as text.
     pub place: String,
-    /// Who waits.
+    /// The waiter number of the move, if a request waits for it.
     waiter: Option<u64>,
 }
 
 impl Repairing {
-    /// Bytes are to leave for a copy that is doubted.
+    /// Queues the check of a doubted copy.
     pub fn check_copy(&mut self, key: ObjectKey, placing: Placing, place: String, waiter: Option<u64>) {
         let doubt = Doubt { was: placing.was, place, waiter };
         self.rescues.push_back(Rescue::doubting(key, placing, doubt));
     }
 
-    /// A copy was read, and cannot be or is bad; `mends`: what is good stays where it is, so that the copy can be written again.
+    /// Records that a copy cannot be read or is bad; `mends`: the first place is good, so the copy can be written again.
     pub fn note_bad_copy(&mut self, core: &mut Core, placing: &Placing, why: &str, mends: bool) {
         let Some(ext) = core.state.target_mut(placing.target).cloned().filter(|ext| identity(ext) == placing.was)
         else {
@@ -50,7 +50,7 @@ impl Repairing {
     }
 }
 
-/// A copy was read, or needed not be.
+/// Ends the check of a doubted copy, whether it was read or needed no read.
 pub fn doubt_over(core: &mut Core, doubt: &Doubt, error: Option<&Error>) {
     core.asks.doubted.remove(&doubt.was);
     if let Some(waiter) = doubt.waiter {

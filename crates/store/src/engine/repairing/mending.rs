@@ -1,5 +1,5 @@
-//! A copy that went bad, of bytes that are good where they are read, is written again in its place and read back. Until
-//! then nothing leaves the good place for it.
+//! Rewrites bad copies, of bytes that are good at their first place: a copy is written again in place and read back.
+//! Until then nothing is evicted to it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::map::Ext;
 use crate::placing::{Identity, Target, identity};
 use crate::work::Job;
 
-/// Copies that are to be written again; more are found by the next round of the scrub.
+/// Most queued copies; the next round of the scrub finds the others.
 const QUEUED_MAX: usize = 1024;
 
 /// A copy to be written again.
@@ -24,14 +24,14 @@ pub struct Mend {
     finding: Finding,
 }
 
-/// Those that wait.
+/// The queued copies.
 #[derive(Default)]
 pub struct Mending {
     queue: VecDeque<Mend>,
 }
 
 impl Repairing {
-    /// The scrub found a copy bad.
+    /// Queues a copy that the scrub found bad.
     pub fn mend_copy(&mut self, core: &mut Core, target: Target, ext: &Ext, finding: Finding) {
         core.state.space.mark_bad_copy(ext);
         if self.mending.queue.len() < QUEUED_MAX {
@@ -39,6 +39,7 @@ impl Repairing {
         }
     }
 
+    /// Returns a job that writes the next bad copy again.
     pub fn next_mend(&mut self, core: &mut Core) -> Option<Job> {
         while let Some(mend) = self.mending.queue.pop_front() {
             let ext = core.state.target_mut(mend.target).cloned().filter(|ext| identity(ext) == mend.was);
@@ -57,6 +58,7 @@ impl Repairing {
     }
 }
 
+/// Takes the result of a rewrite; reports the damage if it failed.
 pub fn finish_mend(core: &mut Core, mend: Mend, results: &[Copied], sync_failed: bool) {
     let Mend { target, was, mut finding } = mend;
     let ext = core.state.target_mut(target).cloned().filter(|ext| identity(ext) == was);

@@ -1,5 +1,5 @@
-//! Bytes that cannot be trusted where they are: they fall back to their copy, or the copy is written again; and copies that
-//! nobody needs go, once what is left was read.
+//! Repair of bytes that cannot be trusted: an extent falls back to its copy, or the copy is written again. Copies that
+//! nobody needs are dropped, after the other place was read.
 
 mod doubted;
 mod mending;
@@ -17,9 +17,9 @@ use crate::work::Job;
 #[derive(Default)]
 pub struct Repairing {
     rescues: VecDeque<rescue::Rescue>,
-    /// Copies that are to go.
+    /// Copies to be dropped.
     spares: Vec<Placing>,
-    /// A job reads what is left without them.
+    /// A job is reading the places that remain.
     looks_at_spares: bool,
     mending: mending::Mending,
 }

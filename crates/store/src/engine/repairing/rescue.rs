@@ -1,5 +1,5 @@
-//! A reader cannot read bytes where they are: what has a copy that is well falls back to it. The copy is read and its
-//! checksums compared before the place that failed is given up, since that may be the only good one after all.
+//! Rescue (read repair): when a reader cannot read an extent, it falls back to its copy. The copy is read and verified
+//! before the failed place is given up, since that may be the only good one after all.
 
 use cenote_model::{Error, ErrorKind, Finding, ObjectKey, Response, Result};
 
@@ -14,27 +14,28 @@ use crate::placing::{Action, Placing, Target, identity};
 use crate::work::{CheckParts, Job};
 use crate::{Outcome, Ticket};
 
-/// Ranges in one request, and extents looked at for it.
+/// Most ranges in one request, and most extents inspected for it.
 const RANGES_MAX: usize = 256;
 const EXTENTS_MAX: usize = 1024;
 
-/// One rescue: who waits, and what may fall back to its copy.
+/// A rescue: who waits, and the extents that may fall back to their copy.
 pub struct Rescue {
     ticket: Option<Ticket>,
     key: ObjectKey,
     placings: Vec<Placing>,
-    /// The devices that are looked at after all copies: where the first of the bytes are, or all of them.
+    /// Devices of the first places that are read after all copies: one place, or all of them.
     firsts: Vec<u8>,
-    /// Who asked may only read the store, so that is no reason to believe it: what can be read where it is stays there.
+    /// The requester may only read the store, so it is not believed: an extent that can be read at its first place
+    /// stays there.
     is_doubted: bool,
-    /// The scrub's: what is to be said if there is no good copy.
+    /// A finding of the scrub, to be reported if there is no good copy.
     finding: Option<Finding>,
-    /// It leaves for a copy that is doubted; nothing is wrong with where it is.
+    /// The check of a doubted copy; nothing is wrong with the first place.
     doubt: Option<Doubt>,
 }
 
 impl Rescue {
-    /// One that nobody waits for.
+    /// A rescue that no request waits for.
     pub fn unasked(key: ObjectKey, placing: Placing) -> Self {
         Self {
             ticket: None,
@@ -46,17 +47,18 @@ impl Rescue {
             doubt: None,
         }
     }
-    /// What leaves for a copy that is doubted.
+    /// A check of a doubted copy.
     pub fn doubting(key: ObjectKey, placing: Placing, doubt: Doubt) -> Self {
         Self { doubt: Some(doubt), ..Self::unasked(key, placing) }
     }
-    /// One of bad bytes that the scrub found.
+    /// A rescue of bad bytes that the scrub found.
     fn for_scrub(key: ObjectKey, placing: Placing, finding: Finding) -> Self {
         Self { finding: Some(finding), ..Self::unasked(key, placing) }
     }
 }
 
 impl Repairing {
+    /// Queues a rescue of ranges that a reader cannot read. Fails if the object does not exist or has no copies there.
     pub fn rescue(&mut self, core: &mut Core, key: ObjectKey, ranges: &[(u64, u64)], is_doubted: bool) -> Outcome {
         core.update_clock();
         match plan_rescue(core, key, &ranges[..ranges.len().min(RANGES_MAX)], is_doubted) {
@@ -77,14 +79,15 @@ impl Repairing {
         }
     }
 
-    /// Bad bytes that the scrub found fall back to their copy, if that is good.
+    /// Queues a rescue of bad bytes that the scrub found.
     pub fn rescue_found(&mut self, key: ObjectKey, placing: Placing, finding: Finding) {
         self.rescues.push_back(Rescue::for_scrub(key, placing, finding));
     }
 
+    /// Returns a job that reads the copies of the next rescue.
     pub fn next_rescue(&mut self, core: &mut Core) -> Option<Job> {
         while let Some(rescue) = self.rescues.pop_front() {
-            // Those that can be looked at where they are come first, so that one's number is that of the other.
+            // Placings whose first place is open go first, so that their numbers match those of the first places.
             let (mut seen, mut away, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
             for placing in rescue.placings {
                 let Some(ext) = core.state.target_mut(placing.target).cloned() else { continue };
@@ -92,7 +95,7 @@ impl Repairing {
                     && ext.copy != NO_DEVICE
                     && let Some(part) = core.part_of(&ext.at_copy())
                 {
-                    // Where it is, is looked at too: a tier that fails is to be known to.
+                    // Read the first place too, so that a failing tier is noticed.
                     match core.part_of(&ext) {
                         Some(first) => {
                             firsts.push((ext.dev, first));
@@ -113,17 +116,17 @@ impl Repairing {
                 }));
             }
             if let Some(doubt) = rescue.doubt {
-                super::doubted::doubt_over(core, &doubt, None); // somebody else moved it, or overwrote it
+                super::doubted::doubt_over(core, &doubt, None); // moved or overwritten meanwhile
                 continue;
             }
-            // It changed meanwhile, or nothing has a copy that could be read.
-            // What the scrub saw is looked at again in its next round.
+            // It changed meanwhile, or no copy can be read. The next round of the scrub sees it again.
             let error = nowhere_else(rescue.key, "the tiers that have a copy of it are away too");
             core.answers.finished.extend(rescue.ticket.map(|ticket| (ticket, Response::Failed(error))));
         }
         None
     }
 
+    /// Takes the results of a rescue: evicts extents to good copies, reports bad ones, and answers.
     pub fn finish_rescue(&mut self, core: &mut Core, rescue: Rescue, results: &[Option<String>]) {
         let (copies, places) = results.split_at(results.len().min(rescue.placings.len()));
         for (dev, why) in rescue.firsts.iter().zip(places) {
@@ -142,7 +145,7 @@ impl Repairing {
                     self.note_bad_copy(core, &placing, why, rescue.doubt.is_some());
                     bad = Some(why.clone());
                 }
-                // Of twins each takes the other along, and what changed meanwhile is elsewhere already.
+                // A placing takes its twins along, and an extent that changed meanwhile is elsewhere already.
                 None if core.state.can_place(&placing) && evictions.iter().all(|other| other.was != placing.was) => {
                     evictions.push(placing);
                 }

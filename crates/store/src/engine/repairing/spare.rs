@@ -1,5 +1,5 @@
-//! Copies that nobody needs go, but not before the place that is left was read and its checksums compared: it may be on a
-//! tier that has just vanished.
+//! Drops copies that nobody needs, but only after the remaining place was read and verified: it may be on a tier that has
+//! just vanished.
 
 use cenote_model::{Error, ErrorKind};
 
@@ -11,17 +11,18 @@ use crate::engine::core::{Core, Effect};
 use crate::placing::{Action, Placing, Target, identity};
 use crate::work::{CheckParts, Job};
 
-/// Copies looked at together.
+/// Most copies checked together.
 const TOGETHER_MAX: usize = 256;
 
 impl Repairing {
-    /// Copies are to go. Those beyond a batch are for the next plan.
+    /// Queues copies to be dropped. The next plan finds those beyond a batch.
     pub fn give_up_copies(&mut self, copies: Vec<Placing>) {
         if self.spares.is_empty() && !self.looks_at_spares {
             self.spares.extend(copies.into_iter().take(TOGETHER_MAX));
         }
     }
 
+    /// Returns a job that reads the places that remain without the queued copies.
     pub fn next_spare(&mut self, core: &mut Core) -> Option<Job> {
         let (mut parts, mut placings) = (Vec::new(), Vec::new());
         let mut bytes = 0;
@@ -45,6 +46,7 @@ impl Repairing {
         }))
     }
 
+    /// Drops the copies whose other place is good, and keeps the others.
     pub fn finish_spare(&mut self, core: &mut Core, placings: Vec<Placing>, results: Vec<Option<String>>) {
         let mut going = Vec::new();
         for (placing, result) in placings.into_iter().zip(results) {
@@ -55,11 +57,11 @@ impl Repairing {
             }
         }
         if !going.is_empty() {
-            let _ = core.place_all(&going); // if the journal does not take it, the next plan sees it again
+            let _ = core.place_all(&going); // if the journal does not take it, the next plan finds it again
         }
     }
 
-    /// The copy is all that can be read.
+    /// Keeps a copy that may be the only readable place, and queues its rescue.
     fn keep_copy(&mut self, core: &mut Core, placing: &Placing, why: String) {
         let Some(ext) = core.state.target_mut(placing.target).cloned() else { return };
         let subject = core.subject(placing.target, placing.was.3);

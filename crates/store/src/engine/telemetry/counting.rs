@@ -1,16 +1,16 @@
-//! Counters that rise while the engine works: plain numbers, since only one thread at a time has the engine.
+//! Counters of the engine's work. They are plain numbers, since only one thread at a time has the engine.
 
 use cenote_model::{Counts, DeviceId, FlowWhy, HISTOGRAM_BUCKETS, Histogram, Request, Timed, histogram_bucket};
 
 use super::hot::Hot;
 use crate::session::Session;
 
-/// One in so many requests is timed by whoever hands them to the engine.
+/// The engine's caller times one request in this many.
 pub const REQUESTS_TIMED_IN: u32 = 16;
-/// A lookup counts as use of so many bytes of its object.
+/// A lookup counts as a use of this many bytes of its object.
 const LOOKUP_BYTES: u64 = 64 << 10;
 
-/// What a session wrote.
+/// Counters of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SessionCounts {
     pub written_bytes: u64,
@@ -18,7 +18,7 @@ pub(crate) struct SessionCounts {
     pub requests: u64,
 }
 
-/// Bytes and pieces.
+/// Bytes and operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sum {
     pub bytes: u64,
@@ -38,13 +38,13 @@ pub struct Counting {
     pub counts: Counts,
     /// Writes by the number of the device's id.
     pub written: Vec<Sum>,
-    /// Those of the request that is being applied.
+    /// Writes of the request that is being applied.
     writing: Vec<Sum>,
-    /// An object that it writes.
+    /// The last object that the request writes.
     writing_to: Option<cenote_model::ObjectKey>,
-    /// What went from one device slot to another, and why.
+    /// Bytes moved between device slots, by reason.
     pub moved: Vec<((u8, u8, FlowWhy), Sum)>,
-    /// What was read to be checked, by device slot.
+    /// Bytes read for verification, by device slot.
     pub verified: Vec<Sum>,
     histograms: Vec<Timings>,
     pub hot: Hot,
@@ -76,7 +76,7 @@ impl Default for Counting {
 }
 
 impl Counting {
-    /// A request came.
+    /// Counts a request.
     #[inline]
     pub fn asked(&mut self, session: &mut Session, request: &Request, now_s: u32) {
         if !self.enabled {
@@ -94,14 +94,14 @@ impl Counting {
             _ => {}
         }
     }
-    /// Updates are about to be applied.
+    /// Begins a request's updates; forgets a refused one.
     #[inline]
     pub fn begin_writes(&mut self) {
         if self.writing_to.take().is_some() {
             self.writing.clear();
         }
     }
-    /// One of them writes.
+    /// Counts a write of the request.
     #[inline]
     pub fn write(&mut self, key: cenote_model::ObjectKey, device: DeviceId, bytes: u32) {
         if !self.enabled {
@@ -110,7 +110,7 @@ impl Counting {
         at(&mut self.writing, device.0 as usize).add(u64::from(bytes), 1);
         self.writing_to = Some(key);
     }
-    /// They were applied.
+    /// Adds the request's writes to the totals, once they were applied.
     #[inline]
     pub fn end_writes(&mut self, session: &mut Session, now_s: u32) {
         let Some(key) = self.writing_to.take() else { return };
@@ -122,10 +122,10 @@ impl Counting {
         self.writing.clear();
         session.counts.written_bytes += all.bytes;
         session.counts.writes += all.operations;
-        // One object stands for the message: each of them is the last one as often as its part of the writes is.
+        // One object stands for the request: each is the last one in proportion to its share of the writes.
         self.hot.note(key, all.bytes, now_s);
     }
-    /// What is counted elsewhere in the engine.
+    /// Counters kept elsewhere in the engine.
     pub fn counts_mut(&mut self) -> &mut Counts {
         &mut self.counts
     }
@@ -133,7 +133,7 @@ impl Counting {
     pub fn written_to(&self, device: DeviceId) -> u64 {
         self.written.get(device.0 as usize).map_or(0, |sum| sum.bytes)
     }
-    /// Bytes went from one device slot to another.
+    /// Counts bytes moved between device slots.
     pub fn moved(&mut self, from: u8, to: u8, why: FlowWhy, bytes: u64) {
         if !self.enabled {
             return;
@@ -145,22 +145,23 @@ impl Counting {
         });
         self.moved[found].1.add(bytes, 1);
     }
-    /// Bytes were read to be checked.
+    /// Counts bytes read for verification.
     pub fn verified(&mut self, from: u8, bytes: u64) {
         if self.enabled {
             at(&mut self.verified, from as usize).add(bytes, 1);
         }
     }
-    /// A batch of copies or moves came back.
+    /// Counts a batch of copies or moves, if it failed.
     pub fn failed(&mut self, failed: bool) {
         self.counts.moves_failed += u64::from(failed);
     }
-    /// Something took so long.
+    /// Adds a duration to its histogram.
     pub fn took(&mut self, what: Timed, ns: u64) {
         let timings = &mut self.histograms[what as usize];
         timings.counts[histogram_bucket(ns)] += 1;
         timings.sum_ns = timings.sum_ns.saturating_add(ns);
     }
+    /// Returns the histogram of an operation.
     pub fn histogram(&self, what: Timed) -> Histogram {
         let timings = &self.histograms[what as usize];
         Histogram::from_counts(timings.counts, timings.sum_ns)

@@ -1,21 +1,21 @@
-//! Which objects are used most of late.
+//! The most used objects of late.
 
 use cenote_model::ObjectKey;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-/// After so many seconds what was used counts half.
+/// Half-life of a use, in seconds.
 const HALF_LIFE_S: f64 = 60.0;
-/// Objects that are remembered; when there are more, the least used half is forgotten.
+/// Most objects; beyond that, the least used half is forgotten.
 const OBJECTS_MAX: usize = 4096;
-/// Doublings after which scores are brought down again, far from the end of the numbers.
+/// Scores are rescaled after this many doublings, far from the limit of the numbers.
 const DOUBLINGS_MAX: f64 = 200.0;
 
-/// Scores that decay. Instead of lowering all of them, what comes later counts for more.
+/// Decaying scores. Instead of lowering all of them, later uses get a higher weight.
 #[derive(Default)]
 pub struct Hot {
     scores: HashMap<ObjectKey, f64, FixedState>,
-    /// The second in which use counts as what it is.
+    /// The second in which the weight of a use is 1.
     base_s: u32,
     /// The second for which `weight` holds.
     weight_s: u32,
@@ -23,7 +23,7 @@ pub struct Hot {
 }
 
 impl Hot {
-    /// An object was used.
+    /// Notes a use of an object.
     #[inline]
     pub fn note(&mut self, key: ObjectKey, bytes: u64, now_s: u32) {
         if now_s != self.weight_s || self.weight == 0.0 {
@@ -57,11 +57,11 @@ impl Hot {
         let least = *median;
         self.scores.retain(|_, score| *score > least);
     }
-    /// The object is gone.
+    /// Forgets a deleted object.
     pub fn forget(&mut self, key: ObjectKey) {
         self.scores.remove(&key);
     }
-    /// The most used objects and their scores now, most used first.
+    /// Returns the most used objects with their present scores, most used first.
     pub fn top(&mut self, count: usize, now_s: u32) -> Vec<(ObjectKey, u64)> {
         self.new_second(now_s);
         let mut all: Vec<(ObjectKey, f64)> = self.scores.iter().map(|(key, score)| (*key, *score)).collect();
@@ -88,7 +88,7 @@ mod tests {
         hot.note(key(2), 600, 60);
         assert_eq!(hot.top(9, 60), [(key(2), 600), (key(1), 500)]);
         assert_eq!(hot.top(1, 120), [(key(2), 300)]);
-        // Long after, when scores have been brought down.
+        // Long after, when scores have been rescaled.
         hot.note(key(3), 4, 1_000_000);
         assert_eq!(hot.top(9, 1_000_000), [(key(3), 4)]);
         hot.forget(key(3));

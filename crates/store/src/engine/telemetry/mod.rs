@@ -1,5 +1,5 @@
-//! What the engine tells of itself. It counts what it applies and moves; clients count what they read in their own
-//! files, which the control table shows.
+//! Telemetry of the engine. The engine counts what it applies and moves; clients count their reads in files of
+//! their own, which the control table shows.
 
 mod counting;
 mod hot;
@@ -23,26 +23,25 @@ pub use counting::REQUESTS_TIMED_IN;
 pub(crate) use counting::SessionCounts;
 pub use sweep::Sweep;
 
-/// Containers told of.
+/// Most containers in an answer.
 const CONTAINERS_MAX: usize = 256;
-/// Extents looked at for the tiers of one hot object…
+/// Most extents inspected for the tiers of one hot object…
 const HOT_EXTENTS_MAX: usize = 16_384;
-/// …and of all of them.
+/// …and of all hot objects.
 const HOT_EXTENTS_ALL: usize = 131_072;
 
 impl Engine {
-    /// Turns counting off, or on again. What was counted stays.
+    /// Turns counting off, or on again. The counts stay.
     pub fn set_counting(&mut self, enabled: bool) {
         self.core.observed.counting.enabled = enabled;
     }
 
-    /// Whoever hands requests to the engine, or runs its jobs, says how long something took. Requests: one in
-    /// [`REQUESTS_TIMED_IN`].
+    /// Takes a duration that the engine's caller measured. Of requests it measures one in [`REQUESTS_TIMED_IN`].
     pub fn note_took(&mut self, what: Timed, ns: u64) {
         self.core.observed.counting.took(what, ns);
     }
 
-    /// The answer to [`Request::Telemetry`], for those who have the engine and no session.
+    /// Returns the answer to [`Request::Telemetry`], for callers that have the engine and no session.
     pub fn telemetry(&mut self, hot: u32) -> Telemetry {
         self.core.update_clock();
         self.core.observed.sweep.step(&self.core.state);
@@ -70,7 +69,7 @@ impl Engine {
     }
 }
 
-/// What all clients counted together.
+/// Returns the sum of all clients' counts.
 fn sum_of(seen: &[ClientCounts]) -> ClientCounts {
     let mut all = ClientCounts::default();
     for client in seen {
@@ -80,7 +79,7 @@ fn sum_of(seen: &[ClientCounts]) -> ClientCounts {
 }
 
 impl Core {
-    /// A lease was granted or not.
+    /// Counts leases that were not granted.
     pub fn note_lease(&mut self, outcome: Outcome) -> Outcome {
         if let Outcome::Ready(Response::Failed(error)) = &outcome {
             self.observed.counting.counts.stalls += u64::from(error.kind() == ErrorKind::Busy);
@@ -89,7 +88,7 @@ impl Core {
         outcome
     }
 
-    /// A placing is about to be done.
+    /// Counts a placing that is about to be done.
     pub fn note_placing(&mut self, placing: &Placing) {
         let (from, bytes) = (placing.was.0, u64::from(placing.was.3));
         let (to, why) = match placing.action {

@@ -1,4 +1,4 @@
-//! How much of each tier was used how recently: found by going round all objects, a bounded number at a time.
+//! Recency of use by tier: a sweep over all objects, a bounded number at a time.
 
 use cenote_model::{HEAT_AGES, HEAT_AGES_S, HeatRow};
 
@@ -7,18 +7,18 @@ use crate::objects::Presence;
 use crate::space::DEVICES_MAX;
 use crate::state::State;
 
-/// Objects looked at in one go.
+/// Most objects inspected at a time.
 const OBJECTS: u32 = 16_384;
-/// Extents looked at in one go.
+/// Most extents inspected at a time.
 const EXTENTS: usize = 32_768;
 
-/// Where the round is.
+/// Position of the sweep.
 #[derive(Default)]
 pub struct Sweep {
     hand: u32,
-    /// By device slot: of the round that is under way…
+    /// By device slot: results of the current round…
     now: Vec<Ages>,
-    /// …and of the last whole one.
+    /// …and of the last complete one.
     whole: Vec<Ages>,
 }
 
@@ -29,7 +29,7 @@ struct Ages {
 }
 
 impl Sweep {
-    /// Goes on; to be called whenever somebody wants to see.
+    /// Continues the sweep. Called whenever somebody asks for the results.
     pub fn step(&mut self, state: &State) {
         let slots = state.objects.slots();
         let (mut objects, mut extents) = (0, 0);
@@ -71,7 +71,7 @@ impl Sweep {
             }
         }
     }
-    /// What the last whole round found; while there was none yet, what the first one found so far.
+    /// Returns the results of the last complete round, or those of the first round so far.
     pub fn rows(&self, state: &State) -> Vec<HeatRow> {
         let ages = if self.whole.is_empty() { &self.now } else { &self.whole };
         let slots = state.space.slots.iter().enumerate().filter(|(_, slot)| !slot.removed);
@@ -84,7 +84,7 @@ impl Sweep {
     }
 }
 
-/// True if the container is there, and its bytes are not those of another one.
+/// Returns true if the container exists, and its bytes are not those of another one.
 fn is_counted(state: &State, container: u32) -> bool {
     state.containers.is_taken(container) && {
         let container = state.containers.at(container);

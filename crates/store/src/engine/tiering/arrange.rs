@@ -1,4 +1,4 @@
-//! Moves that people ask for.
+//! Arrangements: moves that people ask for.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::engine::failed;
 use crate::placing::{Action, Placing, Target, identity};
 use crate::{Outcome, Ticket};
 
-/// Extents moved between looks at who else wants something.
+/// Extents moved in one step, before other requests get their turn.
 const STEP_EXTENTS: usize = 512;
 
-/// Arrangements that are being carried out, by the number that their current moves wait under.
+/// Running arrangements, by the waiter number of their current moves.
 #[derive(Default)]
 pub struct Arrangements {
     running: BTreeMap<u64, Running>,
@@ -33,11 +33,13 @@ struct Running {
     /// Bytes of the steps that are over.
     done_bytes: u64,
     target: ArrangeTarget,
-    /// Why something could not be moved: what was first.
+    /// The first reason why something could not be moved.
     failure: Option<Error>,
 }
 
 impl Tiering {
+    /// Begins an arrangement; the response waits for its moves. With `dry_run` returns what would move. Fails if
+    /// the target or a tier does not exist, a tier takes no new bytes, or a pin does not fit.
     pub fn arrange(&mut self, core: &mut Core, target: &ArrangeTarget, what: Arrange, dry_run: bool) -> Outcome {
         core.update_clock();
         let mut result = Arrangement::default();
@@ -64,7 +66,7 @@ impl Tiering {
         Outcome::Wait(ticket)
     }
 
-    /// How far those are that are being carried out.
+    /// Returns the progress of running arrangements.
     pub fn arrangements(&mut self, core: &mut Core) -> Vec<ArrangeProgress> {
         core.update_clock();
         let progress = |running: &Running| ArrangeProgress {
@@ -77,7 +79,7 @@ impl Tiering {
         self.arrangements.running.values().map(progress).collect()
     }
 
-    /// Goes on until there is something to wait for, or nothing left.
+    /// Continues an arrangement until there is something to wait for, or nothing left.
     fn arrange_on(&mut self, core: &mut Core, mut running: Running) {
         while !running.walk.is_done {
             let waiter = self.waits.number();
@@ -98,7 +100,7 @@ impl Tiering {
         core.answers.finished.push((running.ticket, response));
     }
 
-    /// Some moves failed: how much was moved, told by what would still be.
+    /// Returns the error for moves that failed, with how much was moved. A dry run tells how much is left.
     fn fell_short(
         &mut self,
         core: &mut Core,
@@ -109,7 +111,7 @@ impl Tiering {
     ) -> Error {
         let left = match self.arrange(core, target, what.clone(), true) {
             Outcome::Ready(Response::Arranged(left)) => Some(left.bytes),
-            _ => None, // what was to be moved is gone meanwhile, or the tier that it was to go to
+            _ => None, // the bytes or their target tier are gone meanwhile
         };
         let all = left.map_or(done.bytes, |left| done.bytes.max(left));
         let so_far = left.map_or("not all of it is done".to_owned(), |left| {
@@ -129,7 +131,7 @@ impl Tiering {
             .try_next(next)
     }
 
-    /// The moves under a number are over.
+    /// Continues an arrangement whose current moves are over.
     pub fn arrangement_over(&mut self, core: &mut Core, waiter: u64, error: Option<Error>) {
         let Some(mut running) = self.arrangements.running.remove(&waiter) else { return };
         running.failure = running.failure.take().or(error);
@@ -137,7 +139,7 @@ impl Tiering {
         self.arrange_on(core, running);
     }
 
-    /// Queues the moves of some extents (with a waiter), or tells what they would be. Gives how many were queued.
+    /// Queues the moves of some extents (with a waiter), or lists what they would be. Returns the number queued.
     fn arrange_step(&mut self, core: &mut Core, running: &mut Running, waiter: Option<u64>) -> usize {
         let mut queued = 0;
         let mut looked = 0;
@@ -176,7 +178,7 @@ impl Tiering {
     }
 }
 
-/// What it does, for people.
+/// The verb of an arrangement.
 fn words(what: &Arrange) -> &'static str {
     match what {
         Arrange::Promote { .. } => "promote",

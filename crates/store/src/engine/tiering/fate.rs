@@ -1,4 +1,4 @@
-//! What becomes of an extent that somebody wants elsewhere.
+//! Fate of an extent: what an arrangement or a rule does with it.
 
 use cenote_model::{Arrange, ArrangeMove, Arrangement, DeviceState, Error, ErrorKind, ObjectKey, Result};
 use cenote_policy::{DeviceView, order, tier_order};
@@ -8,23 +8,23 @@ use crate::engine::core::Core;
 use crate::map::{Ext, NO_DEVICE};
 use crate::placing::{Action, Placing, Target, identity};
 
-/// Moves listed in a dry run.
+/// Most moves listed in a dry run.
 const LISTED_MAX: usize = 10_000;
 
-/// What is to become of an extent.
+/// What becomes of an extent.
 pub enum Fate {
     /// It is moved there.
     Go(How, u8),
-    /// Its copy is where it is to be: nothing has to be moved.
+    /// It is evicted: its copy is where it is to be, so nothing has to be moved.
     Leave,
-    /// Its copy is given up.
+    /// Its copy is dropped.
     Spare,
-    /// It is as it should be.
+    /// Nothing: it is as it should be.
     Already,
     Stay(String),
 }
 
-/// True if the tiers that are named are there, and take what is to come to them.
+/// Checks that the tiers an arrangement names exist, and take bytes where it brings some.
 pub fn check_arrange(core: &Core, what: &Arrange) -> Result<()> {
     let (takes, name) = match what {
         Arrange::Promote { to } | Arrange::Demote { to } | Arrange::Pin { to } | Arrange::Archive { to } => (true, to),
@@ -50,7 +50,7 @@ pub fn check_arrange(core: &Core, what: &Arrange) -> Result<()> {
     Ok(())
 }
 
-/// Why a tier takes no new bytes, if it takes none.
+/// Returns why a tier takes no new bytes, if it takes none.
 pub fn refusal_of(core: &Core, dev: u8) -> Option<Error> {
     let slot = core.state.space.get(dev);
     let cause = match slot.state {
@@ -63,14 +63,14 @@ pub fn refusal_of(core: &Core, dev: u8) -> Option<Error> {
     Some(no_target(&slot.spec.name, cause))
 }
 
-/// The slowest tier that survives power loss and is online: where archives are.
+/// Returns the slowest persistent tier that is online: the place of archives.
 pub fn lowest(core: &Core) -> Option<u8> {
     let views: Vec<_> = core.state.space.present().map(crate::space::DeviceSlot::view).collect();
     let lowest = order(&views).into_iter().rfind(|view| view.takes(true))?.id;
     core.state.space.slot_of(lowest)
 }
 
-/// What an arrangement makes of an extent.
+/// Returns what an arrangement makes of an extent.
 pub fn fate(core: &Core, key: ObjectKey, offset: u64, ext: &Ext, what: &Arrange) -> Fate {
     let mut views: Vec<_> = core.state.space.present().map(crate::space::DeviceSlot::view).collect();
     views.sort_by(tier_order);
@@ -94,7 +94,8 @@ pub fn fate(core: &Core, key: ObjectKey, offset: u64, ext: &Ext, what: &Arrange)
     fate
 }
 
-/// The same, unless a pin of a snapshot, or of what it was made of, holds the place that both have.
+/// Returns the same, unless a pin of a twin (the extent in a snapshot or its original) holds their
+/// common place.
 pub fn fate_with_twins(core: &mut Core, key: ObjectKey, offset: u64, ext: &Ext, what: &Arrange) -> Fate {
     let fate = fate(core, key, offset, ext, what);
     let action = match &fate {
@@ -158,7 +159,7 @@ fn fate_among(core: &Core, views: &[DeviceView], at: usize, ext: &Ext, what: &Ar
     }
 }
 
-/// To a faster tier.
+/// Fate of an extent that is to go to a faster tier.
 #[allow(clippy::unused_self, reason = "one of the cases of what an arrangement makes of an extent")]
 fn up(_core: &Core, views: &[DeviceView], (at, _to): (usize, usize), ext: &Ext, dev: u8) -> Fate {
     if ext.copy == NO_DEVICE && !views[at].kind.is_persistent() {
@@ -171,7 +172,7 @@ fn up(_core: &Core, views: &[DeviceView], (at, _to): (usize, usize), ext: &Ext, 
     Fate::Go(How::Promote, dev)
 }
 
-/// Adds what becomes of an extent to an answer, with the move itself if `is_listed`.
+/// Adds the fate of an extent to an answer, and the move itself if `listed_why` is given.
 pub fn tell(
     core: &Core,
     result: &mut Arrangement,

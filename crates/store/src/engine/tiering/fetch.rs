@@ -1,4 +1,4 @@
-//! Bytes that are about to be read come to a faster tier first, if that pays or nobody can read them where they are.
+//! Fetch: brings bytes about to be read to a faster tier, if that pays or no client can read them where they are.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use crate::engine::failed;
 use crate::placing::Target;
 use crate::{Outcome, Ticket};
 
-/// Ranges in one request.
+/// Most ranges in one request.
 const RANGES_MAX: usize = 256;
-/// Extents brought by one request.
+/// Most extents brought by one request.
 const EXTENTS_MAX: usize = 1024;
-/// Of longer extents only the part around what is wanted is brought, in pieces of this size.
+/// Long extents are brought in pieces of this size around the wanted range.
 const PIECE: u32 = 4 << 20;
 /// Residents of fast tiers that a decision compares with.
 const RESIDENTS: usize = 256;
@@ -33,24 +33,26 @@ pub struct Waits {
 struct Waiting {
     ticket: Option<Ticket>,
     left: usize,
-    /// It is an error if something cannot be moved.
+    /// A move that fails fails the request.
     must: bool,
     error: Option<Error>,
 }
 
 impl Waits {
-    /// A number under which moves are waited for.
+    /// Returns a new waiter number.
     pub fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
-    /// True if it is a reader who cannot read the bytes where they are.
+    /// Returns true if the waiter is a reader who cannot read the bytes where they are.
     pub fn is_restored(&self, waiter: u64) -> bool {
         self.waiting.get(&waiter).is_some_and(|waiting| waiting.must)
     }
 }
 
 impl Tiering {
+    /// Brings ranges to a faster tier; the response waits for the moves unless they are `ahead`. `must`: clients
+    /// cannot read them where they are. Fails if the object does not exist or has nowhere to go.
     pub fn fetch(
         &mut self,
         core: &mut Core,
@@ -104,8 +106,8 @@ impl Tiering {
                 queued += usize::from(self.relocations.push(relocation));
             }
         } else if let Some(policy) = policy {
-            // The read that waits costs the same whether the bytes come up first or not: what they are worth above is
-            // for the reads after it to say, of which their heat knows.
+            // The waiting read costs the same whether the bytes come up first or not. Their value on a faster tier
+            // depends on later reads, which their heat predicts.
             let coming = ahead.then_some(Coming { in_ms: AHEAD_MS, confidence: AHEAD_CONFIDENCE });
             let mut sampled = wanted(core, slot, ranges, coming);
             let wanted = sampled.len();
@@ -134,7 +136,7 @@ impl Tiering {
         self.waits.waiting.insert(waiter, waiting);
     }
 
-    /// One of the moves that somebody waits for is over.
+    /// Counts one finished move of a waiter; after the last one, answers or continues its arrangement.
     pub fn one_over(&mut self, core: &mut Core, waiter: u64, error: Option<&Error>) {
         let Some(waiting) = self.waits.waiting.get_mut(&waiter) else { return };
         waiting.left = waiting.left.saturating_sub(1);
@@ -155,12 +157,13 @@ impl Tiering {
     }
 }
 
+/// Returns the samples as policies see them.
 pub fn views_of<'a>(core: &'a Core, sampled: &'a [Sampled]) -> Vec<cenote_policy::RangeView<'a>> {
-    // Ranges whose container is gone have no view; there are none, since samples are of live objects.
+    // A range whose container is gone has no view. There are none, since samples are of live objects.
     sampled.iter().filter_map(|sampled| super::view::range_view(core, sampled)).collect()
 }
 
-/// The extents of ranges that a faster tier could hold.
+/// Returns the extents of the ranges that are not on the fastest device.
 fn wanted(core: &Core, slot: u32, ranges: &[(u64, u64)], coming: Option<Coming>) -> Vec<Sampled> {
     let fastest = fastest(core);
     let object = core.state.objects.get(slot);
@@ -178,14 +181,14 @@ fn wanted(core: &Core, slot: u32, ranges: &[(u64, u64)], coming: Option<Coming>)
     sampled
 }
 
-/// The fastest device that takes bytes.
+/// Returns the fastest device that takes bytes.
 fn fastest(core: &Core) -> Option<u8> {
     let views: Vec<_> = core.state.space.present().map(crate::space::DeviceSlot::view).collect();
     let best = views.iter().filter(|view| view.is_online()).min_by(|one, other| tier_order(one, other))?;
     core.state.space.slot_of(best.id)
 }
 
-/// Parts of ranges that lie where no client can read them.
+/// Returns the extents of the ranges that no client can read where they are.
 fn unreadable(core: &Core, slot: u32, key: ObjectKey, ranges: &[(u64, u64)]) -> Vec<Target> {
     let object = core.state.objects.get(slot);
     let overlapping =
@@ -196,7 +199,7 @@ fn unreadable(core: &Core, slot: u32, key: ObjectKey, ranges: &[(u64, u64)]) -> 
         .collect()
 }
 
-/// Where that is brought: the fastest device that clients read, one with room if there is one.
+/// Returns where such extents are brought: the fastest device that clients can read, preferably one with room.
 pub fn restore_to(core: &Core) -> Option<u8> {
     let mut views: Vec<_> = core.state.space.present().map(crate::space::DeviceSlot::view).collect();
     views.retain(|view| view.is_online() && view.kind.is_shareable());

@@ -1,5 +1,5 @@
-//! Space for leases. What to choose is decided in `cenote_policy` ([`choose_lease`]); this gathers the facts, makes room and
-//! takes the runs.
+//! Space for leases (reservations). `cenote_policy` decides ([`choose_lease`]); this module gathers the facts, makes room
+//! and takes the runs.
 
 use cenote_model::{ContainerId, DeviceId, Durability, Error, ErrorKind, RUN_BYTES_MAX, Result};
 use cenote_policy::{
@@ -13,30 +13,30 @@ use crate::engine::core::Core;
 
 /// Most bytes in one lease.
 const LEASE_BYTES_MAX: u64 = 1 << 30;
-/// Room is made for at least one in so many parts of a tier, since looking for it takes a while.
+/// Make room for at least one part in this many of a tier, since the search takes a while.
 const ROOM_PARTS: u64 = 16;
 
-/// What a session asks for.
+/// The space that a session asks for.
 #[derive(Clone, Copy)]
 pub struct Wanted<'a> {
     pub container: ContainerId,
     pub bytes: u64,
     pub run_min: u32,
     pub avoid: &'a [DeviceId],
-    /// Placed as if this were the container's.
+    /// Place as if the container had this durability.
     pub durability: Option<Durability>,
 }
 
-/// Who looks for how much space.
+/// A search for space, and for whom.
 struct LeaseOf<'a> {
     who: (SessionId, ContainerId),
     durability: Durability,
     size: LeaseSize,
-    /// Devices that it may not lie on.
+    /// Devices to be avoided.
     avoid: &'a [DeviceId],
 }
 
-/// What a search for space came to.
+/// Result of a search for space.
 enum Found {
     /// Runs on a device: its slot, offsets and lengths.
     Space(u8, Vec<(u64, u64)>),
@@ -46,7 +46,8 @@ enum Found {
 }
 
 impl Tiering {
-    /// Takes space, on one device: its slot, and offsets and lengths.
+    /// Takes space on one device; returns its slot, and offsets and lengths. Fails if the request is invalid or no device
+    /// has room: with `Busy` if a later attempt may succeed, else with `Full`.
     pub fn find_space(
         &mut self,
         core: &mut Core,
@@ -71,7 +72,7 @@ impl Tiering {
         }
         core.release_space();
         let run_min = u64::from(run_min.max(1));
-        // Clients write what they lease themselves.
+        // Clients write to leased space themselves, so they must be able to map or open its device.
         let unshared = core.state.space.present().filter(|slot| !slot.spec.kind.is_shareable()).map(|slot| slot.id);
         let avoid: Vec<DeviceId> = avoid.iter().copied().chain(unshared).collect();
         let size = LeaseSize { bytes, run_min };
@@ -89,7 +90,7 @@ impl Tiering {
             Err(refusal) => refusal.reason,
             Ok(_) => format!("no tier has {run_min} free bytes in one piece: {}", core.uses()),
         };
-        // `Busy`: asking again soon may help. `Full`: it does not, unless somebody deletes something.
+        // `Busy`: asking again soon may help. `Full`: only a deletion helps.
         let kind = if core.may_free_space() || self.make_room_for(core, run_min, durability, &avoid) {
             ErrorKind::Busy
         } else {
@@ -100,7 +101,7 @@ impl Tiering {
             .try_next("delete something, add a device, or wait for data to drain"))
     }
 
-    /// Looks for space, as [`choose_lease`] says.
+    /// Searches for space by [`choose_lease`].
     fn search(&mut self, core: &mut Core, lease: &LeaseOf<'_>) -> Found {
         let LeaseOf { who: (_, container), durability, size, avoid } = *lease;
         let mut refused = avoid.to_vec();
@@ -133,7 +134,7 @@ impl Tiering {
         Found::Nothing
     }
 
-    /// What [`choose_lease`] goes by.
+    /// Gathers the facts for [`choose_lease`].
     fn facts_of(
         &mut self,
         core: &mut Core,
@@ -160,8 +161,8 @@ impl Tiering {
         }
     }
 
-    /// True if so much of a tier was given up already that it has room as soon as jobs that may read it are over. Only for a
-    /// bounded time: a device may hang. Readers may take as long as they like, and are not waited for.
+    /// Returns true if enough space of a tier is retired already and only running jobs may still read it. Holds only for a
+    /// bounded time, since a device may hang. Readers may take as long as they like, so space that they hold does not count.
     fn is_room_coming(&mut self, core: &mut Core, dev: u8, bytes: u64) -> bool {
         let readers_min = core.seams.control.slots_min();
         let coming_bytes = core.state.space.get(dev).space.retired.bytes_before(readers_min);
@@ -174,7 +175,7 @@ impl Tiering {
         now.saturating_sub(since) < core.settings.retry_ns
     }
 
-    /// Has what has a copy leave a tier; true if anything did.
+    /// Evicts extents with copies from a tier. Returns true if any left.
     fn makes_room(&mut self, core: &mut Core, container: ContainerId, device: DeviceId, bytes: u64) -> bool {
         let Some(dev) = core.state.space.slot_of(device) else { return false };
         let some = core.state.space.get(dev).view().capacity_bytes / ROOM_PARTS;
@@ -186,8 +187,8 @@ impl Tiering {
     }
 }
 
-/// A faster tier than the chosen one that should have room for this lease. Policies that track what is used have thought of
-/// that.
+/// Returns a faster tier than the chosen one that should have room for this lease. Policies that track accesses have
+/// considered that already.
 fn faster_tier(core: &Core, lease: &LeaseOf<'_>, bytes: u64, chosen: u8, refused: &[DeviceId]) -> Option<DeviceId> {
     let policy = core.state.containers.get(lease.who.1).map_or("", |c| c.spec.policy.as_str());
     if is_tracking(policy) || lease.durability == Durability::Bypass {

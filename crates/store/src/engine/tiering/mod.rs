@@ -1,8 +1,8 @@
-//! What lies on which tier, and moves: as the policies of containers decide, and as people say.
+//! Tiering: places and moves data as the policies of containers decide, and as people request.
 //!
-//! Everything here is decided in `cenote_policy` from a snapshot of the tiers and of some ranges; this module takes the
-//! snapshot, decides by what was seen of ranges (`core/observed`), and has moves carried out by jobs ([`relocate`]). Containers with
-//! the policy `fast-first` are not tracked: what is too much leaves tiers as in `engine/draining.rs`.
+//! All decisions are made in `cenote_policy`, from a snapshot of the tiers and of some ranges. This module takes the snapshot from
+//! the observations (`core/observed`), and has jobs carry out the moves ([`relocate`]). Containers with the policy `fast-first` are
+//! not tracked: what is too much leaves tiers by `engine/draining.rs`.
 
 mod arrange;
 mod fate;
@@ -30,15 +30,15 @@ use super::activity::{Activity, Urgency};
 use super::core::Core;
 use crate::work::Job;
 
-/// What the engine keeps for placing and moving.
+/// State of placing and moving.
 #[derive(Default)]
 pub struct Tiering {
     policies: policies::Policies,
     relocations: relocate::Queue,
     waits: fetch::Waits,
-    /// Since when room that jobs keep from being free is waited for, by slot of the device.
+    /// By device slot: since when a lease waits for space that jobs still hold.
     room_awaited_ns: BTreeMap<u8, u64>,
-    /// Jobs that move.
+    /// Running move jobs.
     moving: usize,
     plans: plan::Plans,
     arrangements: arrange::Arrangements,
@@ -58,7 +58,8 @@ impl Activity for Tiering {
 }
 
 impl Tiering {
-    /// Where new bytes of a container go: so many, or at least so few in one piece.
+    /// Chooses a device for new bytes of a container: for `bytes.0`, or for at least `bytes.1` in one piece. Fails if no tier takes
+    /// them.
     pub fn place_new(
         &mut self,
         core: &mut Core,
@@ -114,13 +115,13 @@ impl Tiering {
         policy.place(&views, &incoming)
     }
 
-    /// Lets what has a copy leave a device: who leaves is for the container's policy to say. False if nothing can.
+    /// Evicts extents with copies from a device; the container's policy chooses which. Returns false if none can leave.
     pub fn make_room_by_policy(&mut self, core: &mut Core, container: ContainerId, dev: u8, bytes: u64) -> bool {
         let policy = self.tracking_policy(core, container);
         policy.is_some_and(|policy| self.plan_room(core, &policy, dev, bytes)) || self.make_room(core, dev, bytes)
     }
 
-    /// The policy of a container, if it is one that tracks what is read and written.
+    /// Returns the policy of a container, if that tracks accesses.
     fn tracking_policy(&mut self, core: &mut Core, container: ContainerId) -> Option<Arc<dyn Policy>> {
         let name = core.state.containers.get(container).map(|c| c.spec.policy.as_str())?;
         is_tracking(name).then(|| self.policies.named(name))?

@@ -1,4 +1,4 @@
-//! What will become of an object: what its policy would do with it now, what is queued, and which rules will apply when.
+//! Predicts what happens to an object next: its policy's plan, queued moves, and rules that will apply.
 
 use cenote_model::ObjectKey;
 use cenote_policy::schema::{Lifecycle, Subject};
@@ -9,12 +9,12 @@ use super::rules::action_words;
 use crate::engine::core::Core;
 use crate::placing::Target;
 
-/// Ranges that the policy is asked about, and moves that are told one by one.
+/// Most ranges that the policy is asked about, and most moves described one by one.
 const RANGES_MAX: usize = 1024;
 const TOLD_MAX: usize = 8;
 
 impl Tiering {
-    /// Sentences about what happens next to an object.
+    /// Describes what happens to an object next.
     pub fn what_next(&mut self, core: &mut Core, key: ObjectKey, slot: u32) -> Vec<String> {
         let mut notes = self.planned_next(core, key, slot);
         let extents: Vec<u64> = core.state.objects.get(slot).map.iter().map(|(at, _)| at).take(RANGES_MAX).collect();
@@ -30,7 +30,7 @@ impl Tiering {
         notes
     }
 
-    /// What the container's policy would do with it now; nothing of it is done.
+    /// Describes what the container's policy would do with it now, without doing it.
     fn planned_next(&mut self, core: &mut Core, key: ObjectKey, slot: u32) -> Vec<String> {
         let Some(policy) = self.tracking_policy(core, key.container) else { return Vec::new() };
         let object = core.state.objects.get(slot);
@@ -65,7 +65,7 @@ impl Tiering {
         notes
     }
 
-    /// The life-cycle rules that hold for it, or will.
+    /// Describes the life-cycle rules that apply to it now or later.
     fn rules_next(&self, core: &Core, key: ObjectKey, slot: u32) -> Vec<String> {
         let container = core.state.containers.at(core.state.objects.get(slot).container);
         if container.snapshot.is_some() {
@@ -81,7 +81,7 @@ impl Tiering {
                     let but =
                         if core.pinned_bytes_of(key, slot) > 0 { ", but it is pinned, which goes before" } else { "" };
                     notes.push(format!("next: {words}, now{but}"));
-                    break; // the first that holds decides
+                    break; // the first rule that holds decides
                 }
                 Some(ms) => notes.push(format!("in {}, if nothing changes: {words}", time_words(ms))),
                 None => {}
@@ -91,7 +91,7 @@ impl Tiering {
     }
 }
 
-/// Milliseconds until a rule holds, if time alone brings that about; 0: it holds.
+/// Returns the milliseconds until a rule holds, if time alone makes it hold; 0: it holds.
 fn due_ms(rule: &Lifecycle, of: &Subject<'_>) -> Option<u64> {
     if rule.when.holds(of) {
         return Some(0);

@@ -1,4 +1,4 @@
-//! What people pinned stays on its tier, and comes back to it.
+//! Pinning: keeps what people pinned on its tier, and brings it back there.
 
 use std::collections::BTreeMap;
 
@@ -19,15 +19,15 @@ use crate::map::Ext;
 use crate::pins::{PinChange, Pins, WHERE_IT_IS};
 use crate::placing::{Action, Placing, Target, identity};
 
-/// Between looks at whether what is pinned is where it should be.
+/// Pause between checks of whether pinned data are where they should be.
 const PAUSE_NS: u64 = 1_000_000_000;
-/// Objects and extents looked at each time.
+/// Most objects and extents checked each time.
 const OBJECTS: usize = 256;
 const EXTENTS: usize = 1024;
-/// Ranges of one request that pins, at most: what is pinned is in memory and in every checkpoint.
+/// Most ranges pinned by one request: pins are in memory and in every checkpoint.
 const RANGES_MAX: usize = 1 << 20;
 
-/// Where the look at pinned things is.
+/// Position of the check of pins.
 #[derive(Default)]
 pub struct Keeping {
     after: Option<ObjectKey>,
@@ -35,7 +35,7 @@ pub struct Keeping {
 }
 
 impl Tiering {
-    /// Has what is pinned to a tier and not there brought there, some of it.
+    /// Moves some of the data that are pinned to a tier and not there.
     pub fn keep_pins(&mut self, core: &mut Core) {
         let now = core.state.now.ns;
         if core.state.pins.is_empty() || now < self.pinning.next_ns || !self.relocations.is_empty() {
@@ -76,11 +76,11 @@ impl Tiering {
         let mut twins = std::collections::HashSet::new();
         evictions.retain(|placing: &Placing| twins.insert(placing.was));
         if !evictions.is_empty() {
-            let _ = core.place_all(&evictions); // if the journal does not take it: at the next look
+            let _ = core.place_all(&evictions); // if the journal does not take it: at the next check
         }
     }
 
-    /// The next objects of which something is pinned.
+    /// Returns the next objects with pinned ranges.
     fn pinned_objects(&mut self, core: &mut Core) -> Vec<ObjectKey> {
         let after = self.pinning.after;
         let mut keys: Vec<ObjectKey> = (core.state.pins.objects_from(after.unwrap_or_default()))
@@ -105,7 +105,7 @@ impl Tiering {
     }
 }
 
-/// New bytes of a container that is pinned to a tier go there while it has room.
+/// Places new bytes of a pinned container on its tier while that has room.
 pub fn place_pinned(
     core: &Core,
     container: ContainerId,
@@ -121,7 +121,8 @@ pub fn place_pinned(
     fits.then_some(Decision::Place { device: view.id, bytes, reason, past_watermarks: false })
 }
 
-/// Puts down what a request pins or unpins; refuses more than a tier can keep. Other requests do nothing here.
+/// Sets or removes the pins that a request names; other requests do nothing here. Fails if a tier would have
+/// to keep more than it can, or the journal does not take the pins.
 pub fn put_pins(
     core: &mut Core,
     walk: &Walk,
@@ -155,7 +156,7 @@ pub fn put_pins(
     Ok(())
 }
 
-/// The changes that pin, or unpin, what is meant.
+/// Returns the changes that pin, or unpin, what a request names.
 fn pin_changes(
     core: &mut Core,
     mut walk: Walk,
@@ -199,7 +200,7 @@ fn pin_changes(
     Ok(changes)
 }
 
-/// Nothing of a container that is pinned as a whole can be unpinned alone.
+/// Refuses to unpin a part of a container that is pinned as a whole.
 fn check_unpin(core: &Core, target: &ArrangeTarget) -> Result<()> {
     let container = match target {
         ArrangeTarget::Object(key) | ArrangeTarget::Range { key, .. } => key.container,
@@ -214,7 +215,7 @@ fn check_unpin(core: &Core, target: &ArrangeTarget) -> Result<()> {
         .try_next("unpin the container, and pin what is to stay of it"))
 }
 
-/// Refuses changes by which a tier would have to keep more than it may be filled.
+/// Refuses pins beyond a tier's high watermark.
 fn check_room_for(core: &Core, changes: &[PinChange]) -> Result<()> {
     let mut pins = core.state.pins.clone();
     for change in changes {
@@ -236,7 +237,7 @@ fn check_room_for(core: &Core, changes: &[PinChange]) -> Result<()> {
     Ok(())
 }
 
-/// Bytes pinned to each device.
+/// Returns the bytes pinned to each device.
 fn pinned_by_device(core: &Core, pins: &Pins) -> BTreeMap<DeviceId, u64> {
     let mut bytes = BTreeMap::new();
     let mut add = |key: ObjectKey, slot: u32| {

@@ -1,4 +1,4 @@
-//! Now and then the policies look at a sample of what is there, and say what should be somewhere else.
+//! Plans: at intervals, policies inspect a sample of the data and decide what should be elsewhere.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use crate::engine::core::observed::heat::region_bounds;
 use crate::objects::Presence;
 use crate::placing::{Action, Identity, Placing};
 
-/// Ranges that one plan looks at.
+/// Most ranges in the sample of one plan.
 const SAMPLE: usize = 1024;
-/// Objects looked at for it.
+/// Most objects inspected for it.
 const SAMPLE_OBJECTS: u32 = 4096;
-/// Between plans while something is read, written or too full…
+/// Pause between plans while data are read or written, or a tier is too full…
 const PAUSE_BUSY_NS: u64 = 20_000_000;
-/// …and when nothing is: twice as long after each plan, since nothing new is known, up to an hour.
+/// …and when nothing happens: it doubles after each plan, since nothing new is known, up to an hour.
 const PAUSE_IDLE_NS: u64 = 1_000_000_000;
 const PAUSES_DOUBLED_MAX: u32 = 12;
-/// Containers are looked at again after so long.
+/// Containers are inspected again after this time.
 const LOOK_AGAIN_NS: u64 = 500_000_000;
-/// Bytes that one plan may move.
+/// Most bytes that one plan may move.
 const BYTES_MAX: u64 = 256 << 20;
 const MOVES_MAX: usize = 512;
 
-/// Where the search is.
+/// Position of the search.
 #[derive(Default)]
 pub struct Plans {
     hand: u32,
@@ -37,15 +37,15 @@ pub struct Plans {
     epoch: u64,
     /// Plans since anything was read or written.
     idle: u32,
-    /// Policies of containers that want to know what is read and written…
+    /// The tracking policies in use…
     in_use: Vec<String>,
-    /// …as of so many containers, and then.
+    /// …when the store had these containers (next id, count), and when that was.
     containers: (u64, usize),
     looked_ns: u64,
 }
 
 impl Plans {
-    /// The next slot of the sweep.
+    /// Returns the next slot of the sweep.
     pub fn next_slot(&mut self, slots: u32) -> u32 {
         let slot = self.hand % slots.max(1);
         self.hand = (slot + 1) % slots.max(1);
@@ -54,11 +54,11 @@ impl Plans {
 }
 
 impl Tiering {
-    /// Has each policy in use make a plan, if it is time.
+    /// Lets each policy in use make a plan, if it is time.
     pub fn plan_tiers(&mut self, core: &mut Core) {
         let now = core.state.now.ns;
         let is_busy = self.plans.epoch != core.state.epoch || !core.observed.heats.fresh.is_empty();
-        let is_rested = is_busy && self.plans.idle > 0; // something happens again
+        let is_rested = is_busy && self.plans.idle > 0; // activity has resumed
         if !self.relocations.is_empty() || (now < self.plans.next_ns && !is_rested) {
             return;
         }
@@ -88,8 +88,7 @@ impl Tiering {
         core.observed.heats.fresh.clear();
     }
 
-    /// The policies that want to know what is read and written. All containers are looked at when there are others, or
-    /// after some time.
+    /// Returns the tracking policies in use. Inspects all containers if their set changed, or after some time.
     fn policies_in_use(&mut self, core: &mut Core) -> Vec<String> {
         let now = core.state.now.ns;
         let containers = (core.state.containers.next_id, core.state.containers.len());
@@ -107,21 +106,21 @@ impl Tiering {
         self.plans.in_use.clone()
     }
 
-    /// Has the policy say who leaves a device for the sake of those who wait for room there. False if nobody does.
+    /// Lets the policy choose evictions from a device on which a lease waits for room. Returns false if nothing left.
     pub fn plan_room(&mut self, core: &mut Core, policy: &Arc<dyn Policy>, dev: u8, bytes: u64) -> bool {
         let sampled = self.sample_of(core, policy, SAMPLE);
         let views = super::view::tier_views(core);
         let wanted = [(core.state.space.get(dev).id, bytes)];
         let limits = Limits { room_wanted: &wanted, room_only: true, ..limits(core) };
         let mut plan = policy.plan(&views, &super::fetch::views_of(core, &sampled), &limits);
-        // Nobody waits for I/O here: what costs some is left to the next plan.
+        // The lease does not wait for I/O: moves that need some are left to the next plan.
         plan.moves.retain(|planned| planned.action == Planned::Evict);
         let before = core.state.space.get(dev).used_bytes();
         self.carry_out(core, &plan, &sampled, None);
         core.state.space.get(dev).used_bytes() < before
     }
 
-    /// Ranges of objects whose container has that policy: those that were read or written of late, and some others.
+    /// Samples ranges of objects whose container has this policy: some that were accessed of late, and some others.
     pub fn sample_of(&mut self, core: &mut Core, policy: &Arc<dyn Policy>, count: usize) -> Vec<Sampled> {
         let mut sampled = Vec::new();
         let mut seen = HashSet::new();
@@ -159,7 +158,8 @@ impl Tiering {
         sampled
     }
 
-    /// Does what a plan says. `waiter`: who waits for the moves of the first so many ranges; gives how many these are.
+    /// Carries out a plan. `waiter`: the waiter number for moves of the first ranges, and how many ranges that are.
+    /// Returns the number of moves waited for.
     pub fn carry_out(
         &mut self,
         core: &mut Core,
@@ -184,7 +184,7 @@ impl Tiering {
                 }
                 Planned::Promote(to) => (How::Promote, to),
                 Planned::Copy(to) => (How::Copy, to),
-                // What could be lost gets a copy there first; the next plan lets it leave.
+                // Data that could be lost get a copy there first; the next plan evicts them.
                 Planned::Demote(to) if core.state.space.is_volatile(range.was.0) && is_kept(core, range) => {
                     (How::Copy, to)
                 }
@@ -207,13 +207,14 @@ impl Tiering {
         core.asks.push(Ask::GiveUpCopies(spare));
         for batch in free.chunks(1024) {
             if core.place_all(batch).is_err() {
-                break; // the journal does not take it: the next plan sees it again
+                break; // the journal does not take it: the next plan finds it again
             }
         }
         awaited
     }
 }
 
+/// Returns the limits of one plan.
 pub fn limits(core: &Core) -> Limits<'static> {
     Limits {
         bytes_max: BYTES_MAX,
@@ -224,13 +225,13 @@ pub fn limits(core: &Core) -> Limits<'static> {
     }
 }
 
-/// How much of the devices' time background movement may have, about.
+/// Approximate share of the devices' time that background moves may take.
 pub fn idle_share(core: &Core) -> f32 {
     if core.may_copy(core.state.now.ns) { 1.0 } else { 0.25 }
 }
 
-/// True if a slot has a live object of a container with that policy. Not one in a snapshot: what it has in common
-/// with the original goes where that goes, and nothing is known of the use of the rest.
+/// Returns true if a slot has a live object of a container with this policy. Not an object of a snapshot: ranges that
+/// it shares with the original move with that, and nothing is known of the use of the rest.
 fn is_of(core: &Core, slot: u32, policy: &str) -> bool {
     let object = core.state.objects.get(slot);
     if object.presence != Presence::Live || !core.is_visible(object.container) {
@@ -240,7 +241,7 @@ fn is_of(core: &Core, slot: u32, policy: &str) -> bool {
     container.snapshot.is_none() && container.spec.policy == policy
 }
 
-/// True if an extent may give up one of its two places: the other one must not be on a tier that is away.
+/// Returns true if an extent may give up one of its two places: the other must not be on a tier that is away.
 fn may_leave(core: &mut Core, placing: &Placing) -> bool {
     let Some(ext) = core.state.target_mut(placing.target).cloned() else { return false };
     let is_open = match placing.action {
@@ -250,7 +251,7 @@ fn may_leave(core: &mut Core, placing: &Placing) -> bool {
     is_open && core.state.can_place(placing)
 }
 
-/// True if a range must survive power loss.
+/// Returns true if a range must survive power loss.
 fn is_kept(core: &Core, range: &Sampled) -> bool {
     core.state.containers.get(range.key.container).is_some_and(crate::container::Container::is_tracked)
 }
@@ -264,7 +265,7 @@ mod tests {
     use super::*;
     use crate::engine::filled::filled_before_a_file;
 
-    /// How an object in memory of a container with that durability goes to a slower tier.
+    /// How an object in memory goes to a slower tier, in a container with this durability.
     fn demoted(durability: Durability) -> How {
         let mut engine = filled_before_a_file(&Arc::<MemClock>::default(), 1);
         let id = engine.core.state.containers.ids()[0];

@@ -1,4 +1,4 @@
-//! The policies that there are: Cenote's own, the rules that users wrote, and what was brought from outside.
+//! The available policies: built-in ones, the users' rules, and plugins.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,32 +10,33 @@ use cenote_policy::{Policy, User, by_name};
 use super::Tiering;
 use crate::engine::core::Core;
 
-/// The file in the store directory that has the rules of users.
+/// The file in the store directory with the users' rules.
 pub const POLICY_FILE: &str = "policy.toml";
-/// The policy that follows them.
+/// The policy that follows these rules.
 pub(crate) const USER: &str = "user";
-/// Longest schema.
+/// Longest schema, in bytes.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 const FOLLOWERS_MAX: usize = 1000;
 
-/// Policies by their names, each made once.
+/// Policies by name, each made once.
 #[derive(Default)]
 pub struct Policies {
     made: BTreeMap<String, Arc<dyn Policy>>,
-    /// From outside, guarded by whoever brought them.
+    /// Plugins, guarded by their loader.
     plugins: BTreeMap<String, Arc<dyn Policy>>,
-    /// Those that could not be brought, and why.
+    /// Plugins that could not be loaded, and why.
     missing: Vec<(String, String)>,
     user: Option<Arc<dyn Policy>>,
-    /// What users wrote, as it is followed.
+    /// The users' rules in force, as text.
     text: String,
     pub lifecycle: Vec<Lifecycle>,
-    /// Why the file that was found is not followed.
+    /// Why the file that was found is not in force.
     broken: Vec<String>,
     refused: String,
 }
 
 impl Policies {
+    /// Returns a policy by its name, or `None` if there is none.
     pub fn named(&mut self, name: &str) -> Option<Arc<dyn Policy>> {
         if name == USER {
             return self.user.clone();
@@ -49,7 +50,7 @@ impl Policies {
         self.made.get(name).cloned()
     }
     fn follow(&mut self, text: &str, mut schema: Schema) {
-        // The engine itself follows the life cycle, of all containers.
+        // The engine itself applies the life-cycle rules, to all containers.
         self.lifecycle = std::mem::take(&mut schema.lifecycle);
         self.user = Some(Arc::new(User::new(Arc::new(schema))));
         text.clone_into(&mut self.text);
@@ -58,7 +59,8 @@ impl Policies {
 }
 
 impl Tiering {
-    /// Adds a policy from outside: containers choose it by its name. The caller guards it ([`cenote_policy::Guard`]).
+    /// Adds a policy of a plugin, which containers choose by its name. The caller guards it
+    /// ([`cenote_policy::Guard`]). Fails if a built-in policy has that name.
     pub fn add_policy(&mut self, core: &mut Core, policy: Arc<dyn Policy>) -> Result<()> {
         let name = policy.name().to_owned();
         if by_name(&name).is_some() || name == USER {
@@ -71,12 +73,12 @@ impl Tiering {
         Ok(())
     }
 
-    /// A policy from outside could not be brought, so that nothing follows it: this is told with the others.
+    /// Notes a plugin that could not be loaded, to be reported with the others.
     pub fn note_missing_policy(&mut self, what: &str, why: &str) {
         self.policies.missing.push((what.to_owned(), why.to_owned()));
     }
 
-    /// Follows the rules in the store directory, if there are any that can be followed.
+    /// Puts the rules of the store directory into force, if they are valid.
     pub fn read_policy(&mut self, core: &mut Core) {
         let bytes = match core.seams.meta.read_file(POLICY_FILE) {
             Ok(bytes) => bytes,
@@ -88,7 +90,7 @@ impl Tiering {
         };
         let text = String::from_utf8_lossy(&bytes);
         match Schema::parse(&text) {
-            // Tiers may be away for now: what rules say of them is passed over.
+            // Tiers may be away for now: rules about them are skipped.
             Ok(schema) => {
                 self.policies.follow(&text, schema);
                 core.state.containers.policies.insert(USER.to_owned());
@@ -97,6 +99,8 @@ impl Tiering {
         }
     }
 
+    /// Puts rules into force, or removes them (`None`). Fails if they have faults or the file cannot be written; the
+    /// old rules stay in force then.
     pub fn policy_set(&mut self, core: &mut Core, text: Option<&str>, dry_run: bool) -> Result<Response> {
         core.update_clock();
         let Some(text) = text else {
@@ -132,6 +136,7 @@ impl Tiering {
         Ok(Response::Done)
     }
 
+    /// Returns the rules in force, their faults, followers and results, and the plugins.
     pub fn policy_show(&mut self, core: &mut Core) -> PolicyState {
         let policies = &self.policies;
         let mut faults = policies.broken.clone();
@@ -165,7 +170,7 @@ impl Tiering {
         }
     }
 
-    /// What decides for a container, in a sentence; and what is wrong with it, if anything is.
+    /// Describes which policy decides for a container, and what is wrong with it, if anything.
     pub fn policy_words(&mut self, name: &str) -> String {
         let name = if name.is_empty() { "fast-first" } else { name };
         match self.policies.named(name) {
@@ -182,7 +187,7 @@ impl Tiering {
     }
 }
 
-/// The schema, if it reads well and makes sense for the tiers; else every fault.
+/// Parses and checks a schema against the tiers. Fails with every fault.
 fn checked(core: &Core, text: &str) -> Result<Schema, Vec<String>> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(vec![format!("it has {} bytes, at most {TEXT_BYTES_MAX} are read", text.len())]);

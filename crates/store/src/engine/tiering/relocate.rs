@@ -1,5 +1,5 @@
-//! Moves that policies, readers and people want, carried out by jobs: each is read, its checksums compared, written where
-//! it is to be, made durable there if the device is persistent, and only then put into the journal and the map.
+//! Relocation: moves that policies, readers and people want. A job reads and verifies the extent, writes it to its target,
+//! and syncs it if the device is persistent; only then do the journal and the map change.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::map::Ext;
 use crate::placing::{Action, Identity, Placing, Target, identity};
 use crate::work::Job;
 
-/// Extents in one job.
+/// Most extents in one job.
 const PARTS_MAX: usize = 256;
-/// Moves that nobody waits for are forgotten beyond this many: the next plan makes them anew.
+/// Most queued moves that nobody waits for; the next plan makes the others anew.
 const QUEUE_MAX: usize = 16_384;
 
 /// How an extent comes to the other device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
-    /// It is read from there, and keeps the place that it had as its copy.
+    /// It is read from there, and keeps its old place as its copy.
     Promote,
-    /// It leaves the place that it had.
+    /// It leaves its old place.
     Move,
     /// It gets a copy there.
     Copy,
@@ -35,45 +35,47 @@ pub enum How {
     Archive,
 }
 
-/// One extent to be on another device.
+/// The relocation of one extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Relocation {
     pub target: Target,
     /// The slot of the device.
     pub dev: u8,
     pub how: How,
-    /// Who waits for it: the number of a fetch or arrangement.
+    /// The waiter number of a fetch or arrangement.
     pub waiter: Option<u64>,
-    /// It is wanted since somebody is expected to read it.
+    /// It is a prefetch.
     pub ahead: bool,
     /// Since when it has waited for room.
     pub short_since_ns: Option<u64>,
 }
 
-/// What is to be moved.
+/// Queued relocations.
 #[derive(Default)]
 pub struct Queue {
-    /// What somebody waits for, and then the rest.
+    /// Those that a request waits for; the others are in `calm`.
     urgent: VecDeque<Relocation>,
     calm: VecDeque<Relocation>,
-    /// What is queued or being moved, so that nothing is moved twice, and who waits for it.
+    /// All that are queued or running, with their waiters, so that nothing is moved twice.
     known: HashMap<Target, Vec<u64>, FixedState>,
-    /// Not before then: there was no room.
+    /// There was no room: not before then.
     retry_ns: u64,
 }
 
 impl Queue {
+    /// Returns true if nothing is queued.
     pub fn is_empty(&self) -> bool {
         self.urgent.is_empty() && self.calm.is_empty()
     }
+    /// Returns true if a relocation of this target is queued or running.
     pub fn is_known(&self, target: &Target) -> bool {
         self.known.contains_key(target)
     }
-    /// False if nobody will be told: nobody waits, and it is queued already or there is too much in the queue.
+    /// Queues a relocation. Returns false if nobody waits for it and it is queued already, or the queue is full.
     pub fn push(&mut self, relocation: Relocation) -> bool {
         let is_new = !self.is_known(&relocation.target);
         if let Some(waiter) = relocation.waiter {
-            // One that is queued among the calm ones is found done when its turn comes.
+            // An older entry in the calm queue is found done when its turn comes.
             self.known.entry(relocation.target).or_default().push(waiter);
             self.urgent.push_back(relocation);
             return true;
@@ -99,7 +101,7 @@ impl Queue {
 }
 
 impl Tiering {
-    /// The next batch of moves: what somebody waits for at once, the rest when clients write little.
+    /// Returns a job with the next moves: those that a request waits for at once, the others when clients write little.
     pub fn next_relocation(&mut self, core: &mut Core) -> Option<Job> {
         let busy = self.moving;
         let now = core.state.now.ns;
@@ -137,7 +139,7 @@ impl Tiering {
                     batch.push((relocation, ext, at));
                 }
                 Ok(None) => {
-                    // Room is being made: what has it goes on.
+                    // Room is being made: move those that have room.
                     self.relocations.back(Relocation {
                         short_since_ns: Some(relocation.short_since_ns.unwrap_or(now)),
                         ..relocation
@@ -154,7 +156,7 @@ impl Tiering {
         self.relocation_job(core, batch)
     }
 
-    /// The tier that a move was to go to takes nothing any more. What a reader waits for goes to another one.
+    /// Handles a move whose tier takes nothing any more. A move that a reader waits for goes to another tier.
     fn turn_away(&mut self, core: &mut Core, relocation: &Relocation, error: &Error) {
         let is_read = relocation.waiter.is_some_and(|waiter| self.waits.is_restored(waiter));
         match super::fetch::restore_to(core).filter(|_| is_read) {
@@ -163,14 +165,14 @@ impl Tiering {
         }
     }
 
-    /// Room on the device; `None`: not yet. An error: none in the time that there is.
+    /// Takes room on the device. `None`: not yet. Fails if there is none within the time limit.
     fn room_on(&mut self, core: &mut Core, relocation: &Relocation, ext: &Ext) -> cenote_model::Result<Option<u64>> {
         let bytes = u64::from(ext.hull().len());
         let patience_ns = core.settings.retry_ns;
         let now = core.state.now.ns;
         let slot = core.state.space.get_mut(relocation.dev);
         let padded = slot.padded(bytes);
-        // Up to the watermark, or what was brought would have to leave again.
+        // Only up to the watermark, or the extent would have to leave again.
         if slot.view().below_high_with(padded)
             && let [(offset, _)] = slot.take(padded, padded)[..]
         {
@@ -187,7 +189,8 @@ impl Tiering {
             .try_next("delete something there, or make it larger"))
     }
 
-    /// Lets what has a copy leave devices that could take new bytes of that durability. False if nothing can leave so.
+    /// Evicts extents with copies from devices that could take new bytes of this durability. Returns false if none can
+    /// leave.
     pub fn make_room_for(&mut self, core: &mut Core, bytes: u64, durability: Durability, avoid: &[DeviceId]) -> bool {
         let incoming = Incoming { avoid, ..Incoming::new(durability, bytes) };
         let views: Vec<_> = core.state.space.views();
@@ -204,7 +207,8 @@ impl Tiering {
         takers.into_iter().any(|dev| self.make_room(core, dev, bytes))
     }
 
-    /// Lets what has a copy leave a device, the least used of a sample first. False if nothing there can leave without I/O.
+    /// Evicts extents with copies from a device, the least used of a sample first. Returns false if none can leave without
+    /// I/O.
     pub fn make_room(&mut self, core: &mut Core, dev: u8, bytes: u64) -> bool {
         const LOOKED_AT: usize = 4096;
         let now_ms = core.now_ms();
@@ -231,7 +235,7 @@ impl Tiering {
         }
         found.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
         let mut left = bytes;
-        let mut seen: HashSet<Identity> = HashSet::new(); // of twins each takes the other along
+        let mut seen: HashSet<Identity> = HashSet::new(); // an eviction takes its twins along
         let mut evictions = Vec::new();
         for (_, _, placing) in found {
             if left == 0 {
@@ -285,7 +289,7 @@ impl Tiering {
         }))
     }
 
-    /// A batch of moves is done.
+    /// Ends a batch of moves.
     pub fn relocations_over(
         &mut self,
         core: &mut Core,
@@ -302,7 +306,7 @@ impl Tiering {
         }
     }
 
-    /// A move is done, or came to nothing: who waits for it is told.
+    /// Ends a move, done or not, and tells its waiters.
     pub fn relocation_over(&mut self, core: &mut Core, relocation: &Relocation, error: Option<&Error>) {
         for waiter in self.relocations.known.remove(&relocation.target).unwrap_or_default() {
             self.one_over(core, waiter, error);
@@ -310,7 +314,7 @@ impl Tiering {
     }
 }
 
-/// The extent, if the move still makes sense.
+/// Returns the extent, if the move still makes sense.
 fn still_to_move(core: &mut Core, relocation: &Relocation) -> Option<Ext> {
     let ext = core.state.target_mut(relocation.target).cloned()?;
     let (Action::Copy { .. } | Action::Move { .. } | Action::Promote { .. }) = action(relocation, 0) else {
@@ -320,7 +324,7 @@ fn still_to_move(core: &mut Core, relocation: &Relocation) -> Option<Ext> {
         return None;
     }
     let placing = Placing { target: relocation.target, was: identity(&ext), action: action(relocation, 0) };
-    // What nobody waits for gives way to pins that came meanwhile.
+    // Moves that nobody waits for yield to pins set meanwhile.
     if relocation.waiter.is_none() && core.is_held(&placing) {
         return None;
     }

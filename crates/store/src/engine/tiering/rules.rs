@@ -1,7 +1,7 @@
 //! Life-cycle rules: what happens to objects as they age, in the background, some objects each second.
 //!
-//! The first rule of the schema that holds for an object decides, in every container whatever its policy. What is pinned is left
-//! alone. Ages are those of [`crate::times`]: two clocks must agree on them.
+//! The first rule of the schema that holds for an object decides, in every container whatever its policy. Pinned data are left
+//! alone. Ages come from [`crate::times`]: two clocks must agree on them.
 
 use cenote_model::{Arrange, Arrangement, ObjectKey, RuleState, Update};
 use cenote_policy::schema::{Lifecycle, LifecycleAction, Subject};
@@ -15,15 +15,15 @@ use crate::objects::Presence;
 use crate::placing::{Action, Placing, Target, identity};
 use crate::{Outcome, SessionId};
 
-/// Between two looks.
+/// Pause between two passes.
 const PAUSE_NS: u64 = 1_000_000_000;
-/// Objects looked at each time, and what is done of it at most.
+/// Most objects inspected in each pass, and most deletions, bytes and ranges.
 const OBJECTS: u32 = 8192;
 const DELETES_MAX: usize = 64;
 const BYTES_MAX: u64 = 256 << 20;
 const RANGES_MAX: u64 = 4096;
 
-/// Where the look at objects is, and what came of it.
+/// Position of the pass, and the results by rule.
 #[derive(Default)]
 pub struct Rules {
     hand: u32,
@@ -40,7 +40,7 @@ struct Done {
 }
 
 impl Rules {
-    /// There are other rules now.
+    /// Forgets the results: the rules have changed.
     pub fn forget(&mut self) {
         self.done.clear();
     }
@@ -53,7 +53,7 @@ impl Rules {
 }
 
 impl Tiering {
-    /// Does what the rules say of some objects, if it is time.
+    /// Applies the rules to some objects, if it is time.
     pub fn run_rules(&mut self, core: &mut Core) {
         let now = core.state.now.ns;
         let is_idle = self.relocations.is_empty() && core.may_copy(now);
@@ -78,7 +78,7 @@ impl Tiering {
         self.delete(core, doomed);
     }
 
-    /// What the rules would do now, of all objects.
+    /// Returns what the rules would do now to all objects.
     pub fn rules_try(&mut self, core: &mut Core) -> Arrangement {
         core.update_clock();
         core.look_at_times();
@@ -91,7 +91,7 @@ impl Tiering {
         told
     }
 
-    /// The first rule that holds for the object in a slot.
+    /// Returns the first rule that holds for the object in a slot.
     fn rule_of(&self, core: &Core, slot: u32) -> Option<(usize, Lifecycle, ObjectKey)> {
         let object = core.state.objects.get(slot);
         if object.presence != Presence::Live || !core.is_visible(object.container) {
@@ -110,7 +110,7 @@ impl Tiering {
         Some((rule, rules[rule].clone(), key))
     }
 
-    /// Does what a rule says of an object; without `doomed` it only tells what that would be.
+    /// Applies a rule to an object; without `doomed` only lists what it would do.
     fn follow(
         &mut self,
         core: &mut Core,
@@ -154,7 +154,7 @@ impl Tiering {
         self.follow_moves(core, (rule, &what), key, extents, told, listed_why);
     }
 
-    /// Has extents moved as a rule says; with `listed_why` it only tells what that would be.
+    /// Moves extents as a rule says; with `listed_why` only lists what it would do.
     fn follow_moves(
         &mut self,
         core: &mut Core,
@@ -167,11 +167,11 @@ impl Tiering {
         let mut evictions = Vec::new();
         for (offset, ext) in extents {
             let fate = match super::fate::fate_with_twins(core, key, offset, &ext, what) {
-                // It is there, or below.
+                // It is there, or on a slower tier.
                 Fate::Stay(_) if matches!(what, Arrange::Demote { .. }) && is_at_or_below(core, &ext, what) => {
                     Fate::Already
                 }
-                // What is not archived yet is, and leaves at a later look.
+                // Extents that are not archived yet are archived now, and leave in a later pass.
                 Fate::Stay(_) if matches!(what, Arrange::Release { .. }) => {
                     let Arrange::Release { to } = what else { continue };
                     super::fate::fate(core, key, offset, &ext, &Arrange::Archive { to: to.clone() })
@@ -210,7 +210,7 @@ impl Tiering {
         }
     }
 
-    /// Copies that nobody needs are given up.
+    /// Drops copies that nobody needs.
     fn drop_copies(
         &mut self,
         core: &mut Core,
@@ -268,6 +268,7 @@ impl Tiering {
         }
     }
 
+    /// Returns the rules and their results.
     pub fn rule_states(&self) -> Vec<RuleState> {
         let done = |rule: usize| self.rules.done.get(rule).cloned().unwrap_or_default();
         let state = |(rule, lifecycle): (usize, &Lifecycle)| {
@@ -286,7 +287,7 @@ impl Tiering {
     }
 }
 
-/// An object as rules see it.
+/// Returns an object as rules see it.
 pub fn rule_subject<'a>(core: &'a Core, slot: u32, label: &'a str, name: &'a str) -> Subject<'a> {
     let object = core.state.objects.get(slot);
     Subject {
@@ -325,7 +326,7 @@ fn tell_deletion(core: &Core, key: ObjectKey, slot: u32, words: &str, told: &mut
     });
 }
 
-/// What a rule does, for people.
+/// Returns what a rule does, as text.
 pub fn action_words(action: &LifecycleAction) -> String {
     let to = |to: &Option<cenote_policy::schema::Named>| {
         to.as_ref().map_or("the lowest tier".to_owned(), |to| format!("`{}`", to.name))

@@ -1,4 +1,4 @@
-//! The snapshot that policies decide from.
+//! The snapshot from which policies decide.
 
 use cenote_model::{DeviceId, ObjectKey};
 use cenote_policy::{Coming, DeviceView, Heat, RangeView};
@@ -22,7 +22,7 @@ pub struct Sampled {
     pub rule: RuleFacts,
 }
 
-/// What rules may ask for.
+/// Facts that only rules use.
 pub struct RuleFacts {
     /// The object's id, as text.
     pub name: Option<String>,
@@ -30,7 +30,7 @@ pub struct RuleFacts {
     pub is_pinned: bool,
 }
 
-/// The same as policies see it.
+/// Returns a sampled range as policies see it. `None` if its container is gone.
 pub fn range_view<'a>(core: &'a Core, sampled: &'a Sampled) -> Option<RangeView<'a>> {
     let container = core.state.containers.get(sampled.key.container)?;
     Some(RangeView {
@@ -52,7 +52,7 @@ pub fn range_view<'a>(core: &'a Core, sampled: &'a Sampled) -> Option<RangeView<
     })
 }
 
-/// The devices, with what jobs are about to read and write there.
+/// Returns the devices, with the bytes that jobs and clients are about to read and write there.
 pub fn tier_views(core: &Core) -> Vec<DeviceView> {
     let slots = core.state.space.slots.len();
     let (reads, writes) = core.jobs.queued_bytes(slots);
@@ -72,7 +72,7 @@ pub fn tier_views(core: &Core) -> Vec<DeviceView> {
     .collect()
 }
 
-/// What a plan needs to know of an extent of a live object in a slot.
+/// Returns the facts about an extent of a live object that a plan needs.
 pub fn sampled(core: &Core, slot: u32, offset: u64, ext: &Ext, coming: Option<Coming>) -> Sampled {
     let key = core.state.key_of(slot);
     let object = core.state.objects.get(slot);

@@ -1,4 +1,4 @@
-//! The way through what an arrangement is about: objects and their ranges, some at a time.
+//! Walks over the objects and ranges that an arrangement names, some at a time.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -12,15 +12,15 @@ use crate::map::{Ext, NO_DEVICE};
 /// An object, those of its ranges that are meant, and whether these are all that it has.
 pub type Meant = (ObjectKey, Vec<(u64, Ext)>, bool);
 
-/// Where it is among the objects.
+/// Position of a walk.
 #[derive(Clone)]
 pub struct Walk {
     /// Containers after this one.
     more: VecDeque<ContainerId>,
     container: ContainerId,
-    /// Objects of the container from here on.
+    /// The last object of the container that was visited.
     after: Option<ObjectId>,
-    /// The one object only.
+    /// Only this object.
     one: Option<ObjectId>,
     from: u64,
     to: u64,
@@ -35,6 +35,8 @@ impl Walk {
     }
 }
 
+/// Begins a walk over the target. Fails if it does not exist, the range is empty or the query is
+/// malformed.
 pub fn walk_of(core: &mut Core, target: &ArrangeTarget) -> Result<Walk> {
     match target {
         ArrangeTarget::Container(id) => {
@@ -75,7 +77,7 @@ pub fn walk_of(core: &mut Core, target: &ArrangeTarget) -> Result<Walk> {
     }
 }
 
-/// The next object. `None` at the end.
+/// Returns the next object, or `None` at the end.
 pub fn next_meant(core: &mut Core, walk: &mut Walk) -> Option<Meant> {
     let key = next_object(core, walk)?;
     let Some(slot) = core.state.find_object(key) else { return Some((key, Vec::new(), false)) };
@@ -106,7 +108,7 @@ pub fn next_meant(core: &mut Core, walk: &mut Walk) -> Option<Meant> {
     Some((key, meant, is_whole))
 }
 
-/// Milliseconds since an object was read or written; since the store was opened, at most.
+/// Milliseconds since an object was read or written, at most since the store was opened.
 pub fn idle_ms(core: &Core, slot: u32) -> u64 {
     u64::from(core.state.now.s.saturating_sub(core.state.objects.get(slot).last.touched)) * 1000
 }

@@ -1,7 +1,8 @@
 //! Values of records in value logs: which leave memory, and how they are read.
 //!
-//! Keys stay in memory, values as long as there is room for them (`Tuning::value_bytes`). Beyond that those move that
-//! nobody has asked for since the hand of the clock came by last, in the order of their keys: neighbours lie together.
+//! Keys stay in memory, and values as long as there is room for them (`Tuning::value_bytes`). Beyond that, values
+//! leave (spill) that nobody has read since the clock's hand last passed them. They leave in the order of their keys,
+//! so that neighbours lie together.
 
 mod reading;
 mod spilling;
@@ -18,48 +19,48 @@ use crate::index::Key;
 use crate::work::Job;
 use crate::{Outcome, Ticket};
 
-/// So often the bytes in memory are counted at most.
+/// Shortest time between two counts of the bytes in memory.
 const COUNTED_NS: u64 = 20_000_000;
-/// An answer to a change waits so long at most for room.
+/// Longest time that a response to a change waits for room.
 const WAIT_NS: u64 = 500_000_000;
-/// Bits that remember which records were asked for: a power of two.
+/// Bits that remember which records were read: a power of two.
 const RECENT_BITS: usize = 1 << 18;
 
 /// See the module.
 #[derive(Default)]
 pub struct Values {
-    /// Bytes of values in memory that may leave it, when they were counted last.
+    /// Bytes of values in memory that may leave it, at the last count.
     here_bytes: u64,
     counted_ns: u64,
-    /// The epoch of that count: as long as nothing is changed there is nothing to count anew.
+    /// The epoch of that count. While nothing changes there is nothing to count anew.
     counted_epoch: u64,
     /// Values to be read.
     reads: VecDeque<Reading>,
-    /// Answers to changes that wait for room, at the latest until then.
+    /// Responses to changes that wait for room, each with its deadline.
     waiting: Vec<(Ticket, u64, Response)>,
     spill: Spill,
     recent: Recent,
 }
 
-/// How far values are with leaving memory.
+/// State of the spilling of values.
 #[derive(Default)]
 struct Spill {
-    /// They are leaving until less than the budget is there.
+    /// Values are leaving until less than the budget is in memory.
     is_on: bool,
     /// Jobs that write to logs, and the bytes that these write.
     jobs: usize,
     in_flight_bytes: u64,
-    /// Where the search for values that may leave goes on: in this index, behind this key.
+    /// The clock's hand: the search for values that may leave continues in this index, after this key.
     hand: Hand,
-    /// Batches found since the hand began its round, and whether it found none in the last one.
+    /// Batches found in this round of the hand, and whether the last round found none.
     found: u64,
     fruitless: bool,
-    /// Batches of which little is needed: what is, is to be written anew with others.
+    /// Batches of which little is needed: that part is to be written anew with others.
     sparse: HashSet<(ContainerId, u64)>,
     sparse_ns: u64,
-    /// Not before then: there was no room, or a device failed.
+    /// There was no room, or a device failed: not before then.
     retry_ns: u64,
-    /// When batches that nobody needs were looked for last.
+    /// When unneeded batches were last searched for.
     swept_ns: u64,
 }
 
@@ -76,7 +77,7 @@ impl Activity for Values {
     }
 }
 
-/// Where a search is.
+/// Position of a search.
 #[derive(Clone, Debug)]
 struct Hand {
     container: ContainerId,
@@ -90,7 +91,7 @@ impl Default for Hand {
     }
 }
 
-/// Which records were asked for of late, by hash, if memory is short.
+/// Records that were read of late, by hash, kept only while memory is short.
 #[derive(Default)]
 struct Recent {
     bits: Vec<u64>,
@@ -122,7 +123,7 @@ impl Recent {
 }
 
 impl Values {
-    /// Counts values in memory, if that was long ago, much was put since, or `now` is wanted.
+    /// Counts the values in memory, if the last count is old, much was put since, or `now` is set.
     fn count_values(&mut self, core: &mut Core, now: bool) {
         let many = core.observed.pace.values_put_bytes > core.settings.value_bytes / 16;
         let is_old = core.state.now.ns.saturating_sub(self.counted_ns) >= COUNTED_NS;
@@ -136,12 +137,12 @@ impl Values {
         self.counted_epoch = core.state.epoch;
     }
 
-    /// Bytes of values in memory beyond those that are leaving it.
+    /// Bytes of values in memory, except those that are leaving it.
     fn values_here(&self, core: &Core) -> u64 {
         (self.here_bytes + core.observed.pace.values_put_bytes).saturating_sub(self.spill.in_flight_bytes)
     }
 
-    /// True if values may stay in memory for now, or there is nowhere to go.
+    /// Returns true if values may stay in memory for now, or have nowhere to go.
     pub fn has_room_for_values(&self, core: &Core) -> bool {
         let here = self.here_bytes + core.observed.pace.values_put_bytes;
         here <= core.settings.value_bytes + core.settings.value_bytes / 4
@@ -149,7 +150,7 @@ impl Values {
             || self.spill.fruitless
     }
 
-    /// The answer to a change: while values come faster than they can leave memory, it waits until some have.
+    /// Delays the response to a change while values come faster than they can leave memory.
     pub fn when_values_fit(&mut self, core: &mut Core, outcome: Outcome) -> Outcome {
         let most = core.settings.value_bytes + core.settings.value_bytes / 2;
         if core.txn.touched.is_empty() || self.here_bytes + core.observed.pace.values_put_bytes <= most {
@@ -166,7 +167,7 @@ impl Values {
         Outcome::Wait(ticket)
     }
 
-    /// Answers who waited for room, or long enough.
+    /// Answers those who waited for room, or long enough.
     fn answer_those_with_room(&mut self, core: &mut Core) {
         let (now, has_room) = (core.state.now.ns, self.waiting.is_empty() || self.has_room_for_values(core));
         let over = self.waiting.extract_if(.., |(_, until_ns, _)| has_room || now >= *until_ns);

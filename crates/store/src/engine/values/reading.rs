@@ -1,4 +1,4 @@
-//! Records are asked for. What is in memory is answered at once, the rest when a job has read it.
+//! Reads of records. Values in memory are answered at once, others after a job has read them.
 
 use std::ops::Bound;
 
@@ -15,24 +15,24 @@ use crate::value_log::VALUE_LOG;
 use crate::work::Job;
 use crate::{Outcome, Ticket};
 
-/// Attempts at reading a value, those at copies included.
+/// Attempts to read a value, those at copies included.
 const TRIES_MAX: u32 = 3;
 
-/// Values that somebody waits for.
+/// Values that a request waits for.
 pub struct Reading {
     ticket: Ticket,
     index: IndexKey,
-    /// Those asked for, where it was by key.
+    /// The keys, if the request was by key.
     keys: Vec<Vec<u8>>,
-    /// The answer, in which they are missing.
+    /// The response, in which values are missing.
     response: Response,
-    /// The number of the record in it, and where its value is. As long as it is here, its batch is not given up.
+    /// The number of each record in the response, and the place of its value. Holding the place keeps its batch.
     missing: Vec<(usize, Away)>,
     tries: u32,
 }
 
 impl Values {
-    /// Values by key.
+    /// Returns values by key. Fails if the index does not exist or the answer is too long.
     pub fn get_records(&mut self, core: &mut Core, index: IndexKey, keys: &[Vec<u8>]) -> Outcome {
         let records = match core.index(index) {
             Ok(records) => records,
@@ -66,7 +66,7 @@ impl Values {
         self.when_read(core, index, keys, Response::Values(values), missing)
     }
 
-    /// Records in order.
+    /// Returns records in order of their keys. Fails if the index does not exist.
     pub fn next_records(
         &mut self,
         core: &mut Core,
@@ -106,7 +106,7 @@ impl Values {
         Outcome::Wait(ticket)
     }
 
-    /// The next job that reads values for somebody.
+    /// Returns a job that reads values for the next request.
     pub fn next_values(&mut self, core: &mut Core) -> Option<Job> {
         loop {
             let mut reading = self.reads.pop_front()?;
@@ -123,7 +123,7 @@ impl Values {
         }
     }
 
-    /// `values`: those that were read before one that cannot be (`unread`).
+    /// Takes read values: `values` are those before the first unreadable one (`unread`).
     pub fn finish_reading(
         &mut self,
         core: &mut Core,
@@ -137,7 +137,7 @@ impl Values {
         reading.take(values);
         let response = match unread {
             None => reading.response,
-            // It may have moved, or have a copy that is good.
+            // It may have moved, or have a good copy.
             Some(_) if reading.tries < TRIES_MAX => return self.reads.push_back(reading),
             Some(unread) => {
                 let mending = "`cenote verify` names the damage; put the record again, or delete it";
@@ -149,7 +149,7 @@ impl Values {
     }
 }
 
-/// What has to be read for values; `at_copy`: where there is a copy, that.
+/// Returns the reads needed for values; `at_copy`: from copies where there are some. Fails if the index is gone or a tier is not open.
 pub fn reads_of(core: &Core, index: IndexKey, wanted: &[&Away], at_copy: bool) -> Result<ReadValues> {
     let gone = || Error::new(ErrorKind::NotFound, format!("index {index}")).because("it was deleted meanwhile");
     let container = core.state.log_owner(index.container).ok_or_else(gone)?;
@@ -165,7 +165,7 @@ pub fn reads_of(core: &Core, index: IndexKey, wanted: &[&Away], at_copy: bool) -
             let skip = from.saturating_sub(at) as u32;
             let len = ((at + u64::from(ext.len)).min(to) - at.max(from)) as u32;
             let seen = core.readable(&ext.part(skip, len), at_copy).trimmed();
-            // Neighbours are in the same units: these are read once.
+            // Neighbours share checksum units: read these once.
             if last != Some((seen.dev, seen.run_offset)) || parts.last().is_none_or(|part| part.len < seen.run_len) {
                 let name = || core.state.space.get(seen.dev).spec.name.clone();
                 parts.push(core.part_of(&seen).ok_or_else(|| {
@@ -183,7 +183,7 @@ pub fn reads_of(core: &Core, index: IndexKey, wanted: &[&Away], at_copy: bool) -
 }
 
 impl Reading {
-    /// Puts values that were read into the answer: those of the first records in which they are missing.
+    /// Puts values into the response, for the first records in which they are missing.
     fn take(&mut self, values: Vec<Vec<u8>>) {
         let count = values.len().min(self.missing.len());
         for ((number, _), value) in self.missing.drain(..count).zip(values) {
@@ -203,7 +203,7 @@ impl Reading {
         }
     }
 
-    /// The record whose value cannot be read, for a person.
+    /// Returns the record whose value cannot be read, as text.
     fn subject(&self) -> String {
         let number = self.missing.first().map_or(0, |(number, _)| *number);
         let key = match &self.response {
@@ -213,7 +213,7 @@ impl Reading {
         format!("the value of key `{}` of index {}", key.map(shortened_bytes).unwrap_or_default(), self.index)
     }
 
-    /// The records before the one whose value cannot be read, if there are any: who goes on from the last of them is told of that one.
+    /// Returns the records before the one whose value cannot be read, if any. A client that continues after them gets the error.
     fn up_to_unread(&mut self) -> Option<Response> {
         let number = self.missing.first().map(|(number, _)| *number).filter(|number| *number > 0)?;
         let Response::Records { records, .. } = &mut self.response else { return None };

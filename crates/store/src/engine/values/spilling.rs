@@ -1,4 +1,4 @@
-//! Values leave memory: a batch is gathered, a job writes it, and the records name it then.
+//! Spilling: gathers a batch of values, lets a job write it to a value log, and lets the records name it.
 
 use std::ops::Bound;
 
@@ -14,45 +14,46 @@ use crate::value_io::{Batched, WriteValues};
 use crate::value_log::{Spill, Spilled};
 use crate::work::Job;
 
-/// Bytes of values in one batch, about, and values: nobody else is served while they are gathered and noted.
+/// Approximate bytes, and most values, of one batch: no other request is served while they are gathered and recorded.
 const BATCH_BYTES: usize = 1 << 20;
 const BATCH_RECORDS: usize = 4096;
-/// Records looked at for one batch.
+/// Most records inspected for one batch.
 const LOOKED_MAX: usize = 20_000;
-/// Batches on their way at once.
+/// Most batches on their way at once.
 const JOBS_MAX: usize = 3;
-/// If a fourth of a log is wasted: of a batch of which more than this is, what is needed is written anew with others.
+/// If a fourth of a log is wasted, batches of which more than this is wasted are rewritten: what they still hold is
+/// written anew with other values.
 const WASTED_PERCENT: u64 = 60;
-/// So often batches that nobody needs are looked for.
+/// Interval of the search for batches that nobody needs…
 const SWEPT_NS: u64 = 200_000_000;
-/// And so often those of which little is needed.
+/// …and of that for batches of which little is needed.
 const SPARSE_NS: u64 = 5_000_000_000;
-/// Later, if nothing of them could be: undo lists or snapshots need it.
+/// The latter interval if none could be rewritten, because undo lists or snapshots need them.
 const SPARSE_IN_VAIN_NS: u64 = 60_000_000_000;
 
 /// A batch that a job writes.
 pub struct Spilling {
-    /// Whose log it is for, and whose records these are.
+    /// The owner of the log, and the index of the records.
     owner: ContainerId,
     index: IndexId,
     /// Key, epoch, place in the batch and length of each.
     records: Vec<(Key, u64, u32, u32)>,
-    /// Device slot, where on it, bytes taken there.
+    /// Device slot, offset there, and bytes reserved.
     reserved: (u8, u64, u64),
     len: u32,
     /// Bytes that leave memory by it.
     bytes: u64,
 }
 
-/// A batch as it is gathered.
+/// A batch that is being gathered.
 struct Gathered {
     owner: ContainerId,
     index: IndexId,
     records: Vec<(Key, u64, u32, u32)>,
     bytes: Vec<u8>,
-    /// Values that are to be read first, and where they go.
+    /// Values to be read first, and their place in the batch.
     reads: Vec<(Away, u32)>,
-    /// Bytes of those that are in memory.
+    /// Bytes of values that are in memory.
     here: u64,
 }
 
@@ -74,8 +75,8 @@ impl Gathered {
 }
 
 impl Values {
-    /// The next batch of values that leave memory, if there are too many, or what is left of batches that are mostly
-    /// not needed any more.
+    /// Returns a job that writes the next batch: values that leave memory, if there are too many, or the rest of
+    /// batches that are mostly wasted.
     pub fn next_spill(&mut self, core: &mut Core) -> Option<Job> {
         if self.spill.retry_ns > core.state.now.ns {
             return None;
@@ -92,12 +93,12 @@ impl Values {
         self.spill_job(core, gathered)
     }
 
-    /// Values from the hand on; none if it came around, or has looked at many.
+    /// Gathers values from the hand on. `None` if the hand came around, or inspected many records.
     fn gather_values(&mut self, core: &mut Core) -> Option<Gathered> {
         let mut looked = 0;
         while looked < LOOKED_MAX {
             if !self.turn_hand(core) {
-                // What was asked for until now is no reason to stay next time.
+                // Reads up to now do not protect a value in the next round.
                 self.spill.fruitless = self.spill.found == 0;
                 if self.spill.fruitless && !self.spill.sparse.is_empty() {
                     self.spill.sparse_ns = core.state.now.ns + SPARSE_IN_VAIN_NS;
@@ -118,7 +119,7 @@ impl Values {
         None
     }
 
-    /// Moves the hand to the next index with something for it, if it is at none; false if there is none any more.
+    /// Moves the hand to the next index with candidates, if it is at none. Returns false at the end.
     fn turn_hand(&mut self, core: &mut Core) -> bool {
         let hand = &self.spill.hand;
         let sparse = !self.spill.sparse.is_empty();
@@ -140,7 +141,7 @@ impl Values {
         false
     }
 
-    /// Values of the index at which the hand is; moves it behind them.
+    /// Gathers values of the hand's index, and moves the hand past them.
     fn gather_here(&mut self, core: &mut Core, looked: &mut usize) -> Option<Gathered> {
         let Hand { container, index, after } = std::mem::take(&mut self.spill.hand);
         let behind = index.0.checked_add(1).map(IndexId);
@@ -222,6 +223,7 @@ impl Values {
         }))
     }
 
+    /// Takes the result of a batch: records it in the journal, or returns its space and retries later.
     pub fn finish_spill(&mut self, core: &mut Core, spilling: Spilling, result: Result<Batched>) {
         self.spill.in_flight_bytes = self.spill.in_flight_bytes.saturating_sub(spilling.bytes);
         let (dev, at, padded) = spilling.reserved;
@@ -251,7 +253,7 @@ impl Values {
         self.answer_those_with_room(core);
     }
 
-    /// Gives up batches that nobody needs any more, and finds those of which little is needed.
+    /// Gives up batches that nobody needs, and finds those of which little is needed.
     fn sweep_batches(&mut self, core: &mut Core) {
         let now = core.state.now.ns;
         if now.saturating_sub(self.spill.swept_ns) < SWEPT_NS {
@@ -286,7 +288,8 @@ impl Values {
     }
 }
 
-/// Puts a batch that was written into the journal and the state; false if nobody needs it any more.
+/// Records a written batch in the journal and the state. Returns false if nobody needs it any more. Fails if the
+/// journal does not take it.
 fn note_spill(core: &mut Core, spilling: Spilling, batched: Batched) -> Result<bool> {
     let Spilling { owner, index, records, reserved, len, .. } = spilling;
     let Some(offset) = core.state.log_end(owner) else { return Ok(false) };

@@ -1,4 +1,5 @@
-//! What was seen of ranges: one entry of 64 bytes for each MiB of an object that was read or written of late.
+//! Access statistics of ranges: one entry of 64 bytes for each MiB of an object that was read or written of
+//! late.
 
 use cenote_model::ObjectKey;
 use cenote_policy::{Heat, is_tracking};
@@ -7,33 +8,35 @@ use hashbrown::HashMap;
 
 use crate::engine::core::Core;
 
-/// One entry is kept for so many bytes of an object: 1 MiB.
+/// Bytes of an object per entry, as a power of two: 1 MiB.
 const REGION_SHIFT: u8 = 20;
-/// Entries at most: 64 MiB of memory.
+/// Most entries: 64 MiB of memory.
 const ENTRIES_MAX: usize = 1 << 20;
-/// Of writes shorter than this one in [`SAMPLED`] is looked at, and counts for all of them.
+/// Of writes shorter than this one in [`SAMPLED`] is counted, for all of them.
 const SAMPLED_BELOW: u32 = 64 << 10;
 const SAMPLED: u32 = 16;
 
-/// Slot and generation of an object, and the region of it.
+/// Slot and generation of an object, and the number of its region.
 pub type Region = (u32, u32, u32);
 
-/// The table.
+/// Heat by region.
 #[derive(Default)]
 pub struct Heats {
     table: HashMap<Region, Heat, FixedState>,
     short_writes: u32,
-    /// Regions that were read or written since the last plan, in order, some of them more than once.
+    /// Regions read or written since the last plan, in order; some occur more than once.
     pub fresh: Vec<(u32, u32, u32)>,
 }
 
-/// Fresh regions remembered for the next plan.
+/// Most fresh regions kept for the next plan.
 const FRESH_MAX: usize = 4096;
 
 impl Heats {
+    /// Returns the entry of a region, and lists the region as fresh. Drops the longest unused entries if the
+    /// table is full.
     pub fn entry(&mut self, region: Region, now_ms: u64) -> &mut Heat {
         if self.table.len() >= ENTRIES_MAX && !self.table.contains_key(&region) {
-            // What was not used for longest goes; half of the age again until there is room.
+            // Drop the longest unused entries: halve the age limit until there is room.
             let mut idle_max = 3_600_000;
             while self.table.len() >= ENTRIES_MAX - ENTRIES_MAX / 8 && idle_max > 0 {
                 self.table.retain(|_, heat| heat.idle_ms(now_ms).is_some_and(|idle| idle < idle_max));
@@ -45,24 +48,24 @@ impl Heats {
         }
         self.table.entry(region).or_default()
     }
-    /// What was seen of the region in which an offset lies; nothing, if nothing was.
+    /// Returns the heat of the region of an offset; the default if the region has no entry.
     pub fn of(&self, slot: u32, generation: u32, offset: u64) -> Heat {
         self.table.get(&(slot, generation, region_of(offset))).copied().unwrap_or_default()
     }
 }
 
-/// The region of an offset. Objects are shorter than 2^63 bytes; beyond 4 PiB regions share entries.
+/// Returns the region of an offset. Objects are shorter than 2^63 bytes; beyond 4 PiB regions share entries.
 pub fn region_of(offset: u64) -> u32 {
     (offset >> REGION_SHIFT) as u32
 }
 
-/// Where a region begins and ends.
+/// Returns the begin and end of a region.
 pub fn region_bounds(region: u32) -> (u64, u64) {
     let from = u64::from(region) << REGION_SHIFT;
     (from, from + (1 << REGION_SHIFT))
 }
 
-/// The regions that a range touches, with the bytes of it in each.
+/// Returns the regions that a range touches, as offsets with the bytes of the range in each.
 pub fn regions(offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
     let end = offset.saturating_add(len);
     let mut at = offset;
@@ -74,12 +77,12 @@ pub fn regions(offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
 }
 
 impl Core {
-    /// Milliseconds of the clock of heat.
+    /// Milliseconds of the clock that heat uses.
     pub fn now_ms(&self) -> u64 {
         self.state.now.ns / 1_000_000
     }
 
-    /// A range was written.
+    /// Notes a write of a range.
     pub fn note_written(&mut self, key: ObjectKey, offset: u64, len: u32) {
         let Some(container) = self.state.containers.get(key.container) else { return };
         if !is_tracking(&container.spec.policy) {
@@ -103,7 +106,7 @@ impl Core {
         }
     }
 
-    /// A range was read.
+    /// Notes a read of a range.
     pub fn note_read(&mut self, key: ObjectKey, offset: u64, len: u64) {
         let Some(container) = self.state.containers.get(key.container) else { return };
         if !is_tracking(&container.spec.policy) {

@@ -1,31 +1,31 @@
-//! How busy devices are for the foreground, and how much of their time movement may take.
+//! Load of devices by clients, and the share of their time that moves may take.
 //!
-//! Clients read and write devices themselves; what they did is known from their counters and from the writes that they
-//! report. The time that this took is reckoned from the devices' measured speeds.
+//! Clients read and write devices themselves. The engine sees this load in their counters and in the writes that they
+//! report, and computes the time from the devices' measured speeds.
 
 use cenote_model::{DeviceId, size};
 
 use crate::engine::core::Core;
 
-/// A share is of so long…
+/// A load is averaged over this time…
 const WINDOW_NS: u64 = 250_000_000;
-/// …and is looked at anew after so long.
+/// …and updated after this time.
 const STEP_NS: u64 = 20_000_000;
-/// No lease is expected to take longer than this to be written.
+/// Longest time that one lease is expected to take to be written.
 const BACKLOG_NS_MAX: f64 = 10e9;
-/// Of the time of a busy store this share is given to moves that nobody waits for: 1 in 5, or they would starve.
+/// Moves that nobody waits for get one part in this many of the time of a busy store, or they would starve.
 const SHARE_OF_BUSY: u64 = 5;
 
-/// What was seen of devices, by slot.
+/// Load by device slot.
 #[derive(Default)]
 pub struct Loads {
     looked_ns: u64,
     seen: Vec<Seen>,
-    /// By device slot: when what clients have leased there is written, if they began at once.
+    /// By device slot: when clients will have written all that they lease there, if they began at once.
     backlog_ns: Vec<u64>,
-    /// Calm moves wait until then while clients are busy.
+    /// While clients are busy, moves that nobody waits for wait until then.
     calm_ns: u64,
-    /// By device slot: what moves may take of its bandwidth (`budget=`) is taken until then.
+    /// By device slot: when the bandwidth that moves have used up of `budget=` is available again.
     spent_ns: Vec<u64>,
 }
 
@@ -37,21 +37,23 @@ struct Seen {
 }
 
 impl Loads {
+    /// Returns the share of time for which clients use a device, 0 to 1.
     pub fn busy(&self, slot: usize) -> f32 {
         self.seen.get(slot).map_or(0.0, |seen| seen.busy)
     }
-    /// Nanoseconds in which clients will have written what they have leased on a device.
+    /// Nanoseconds until clients will have written all that they lease on a device.
     pub fn backlog_ns(&self, slot: usize, now_ns: u64) -> u64 {
         self.backlog_ns.get(slot).map_or(0, |until| until.saturating_sub(now_ns))
     }
-    /// True if moves that nobody waits for may go on while clients are busy.
+    /// Returns true if moves that nobody waits for may go on while clients are busy.
     pub fn has_share(&self, now_ns: u64) -> bool {
         now_ns >= self.calm_ns
     }
-    /// Such moves took so long.
+    /// Charges the time of such a move.
     pub fn took(&mut self, now_ns: u64, ns: u64) {
         self.calm_ns = now_ns.saturating_add(ns.saturating_mul(SHARE_OF_BUSY - 1));
     }
+    /// Returns the time until which the budget of a device is used up.
     pub fn spent(&mut self, slot: usize) -> &mut u64 {
         if self.spent_ns.len() <= slot {
             self.spent_ns.resize(slot + 1, 0);
@@ -61,7 +63,7 @@ impl Loads {
 }
 
 impl Core {
-    /// Looks at what clients have read and written.
+    /// Updates the loads from what clients have read and written.
     pub fn look_at_loads(&mut self) {
         let now = self.state.now.ns;
         let passed = now.saturating_sub(self.observed.loads.looked_ns);
@@ -85,7 +87,7 @@ impl Core {
         for (slot, seen) in self.state.space.slots.iter().zip(&mut loads.seen) {
             let read_bytes = read.iter().find(|(id, _)| *id == slot.id).map_or(0, |(_, bytes)| *bytes);
             let written_bytes = self.observed.counting.written_to(slot.id);
-            // Counters of clients are their word, and go back when one of them leaves: never more than all of the time.
+            // Client counters are not trusted, and go back when a client leaves: cap the share at all of the time.
             let speed = slot.view().speed;
             let ns = |now: u64, then: u64, bandwidth: f64| now.saturating_sub(then) as f64 * 1e9 / bandwidth;
             let busy_ns = ns(read_bytes, seen.read_bytes, speed.read_bandwidth)
@@ -99,12 +101,12 @@ impl Core {
         }
     }
 
-    /// A client may write so many bytes to a device now. What it keeps for later counts too: no more than it takes to
-    /// write it, and then no longer.
+    /// Notes that a client may write this many bytes to a device now. Space that a client reserves for later counts
+    /// too, but only for the time that writing it takes.
     pub fn note_leased(&mut self, dev: u8, bytes: u64) {
         let slot = self.state.space.get(dev);
         if slot.is_volatile() {
-            return; // who leases memory is about to fill it, sooner than anybody could take it into account
+            return; // memory is filled at once, before any decision could use the figure
         }
         let (now, ns) = (self.state.now.ns, slot.view().speed.write_ns(bytes));
         let backlog = &mut self.observed.loads.backlog_ns;
@@ -115,24 +117,24 @@ impl Core {
         *until = (*until).max(now).saturating_add(ns.clamp(0.0, BACKLOG_NS_MAX) as u64);
     }
 
-    /// Bytes a second that movement to and from a device may take, if somebody set a limit.
+    /// Bytes a second that moves to and from a device may take, if a limit is set.
     pub fn budget_of(&self, slot: u8) -> Option<f64> {
         let said = self.state.space.get(slot).spec.options.get("budget")?;
         size::parse(said).ok().map(|bytes| bytes as f64).filter(|bytes| *bytes > 0.0)
     }
 
-    /// True if the budgets of both devices allow a move that nobody waits for.
+    /// Returns true if the budgets of both devices allow a move that nobody waits for.
     pub fn is_within_budget(&mut self, from: u8, to: u8) -> bool {
         let now = self.state.now.ns;
         [from, to].into_iter().all(|slot| *self.observed.loads.spent(slot as usize) <= now)
     }
 
-    /// True if no device has a budget that is used up for now.
+    /// Returns true if no device has used up its budget.
     pub fn is_within_budgets(&self) -> bool {
         self.observed.loads.spent_ns.iter().all(|spent| *spent <= self.state.now.ns)
     }
 
-    /// So many bytes are about to be moved: they are charged to the budgets of both devices.
+    /// Charges bytes that are about to be moved to the budgets of both devices.
     pub fn charge(&mut self, from: u8, to: u8, bytes: u64) {
         let now = self.state.now.ns;
         for slot in [from, to] {

@@ -1,4 +1,4 @@
-//! What was seen of requests, of movement and of devices. Policies and activities decide by it; nothing of it is kept on media.
+//! Observations of requests, moves and devices, by which policies and activities decide. None of it is kept on media.
 
 pub mod heat;
 pub mod load;
@@ -22,6 +22,6 @@ pub struct Observed {
     pub loads: load::Loads,
     pub shares: shares::Shares,
     pub prefetched: prefetched::Prefetched,
-    /// Why the last plan moved anything, for a person.
+    /// Why the last plan moved anything, as text.
     pub move_reason: String,
 }

@@ -1,50 +1,51 @@
-//! How much clients write just now. Copies that nobody waits for take cores and memory bandwidth from them: they are made
-//! in the pauses between bursts, as long as such pauses come.
+//! Pace (back-pressure): how much clients write just now. Copies that nobody waits for take cores and memory bandwidth from clients,
+//! so they are made in the pauses between bursts, as long as such pauses come.
 //!
-//! What a burst has left in memory is copied as soon as the pause begins, so that the next burst finds room there and a
-//! flush little to do. That is in vain where bytes are soon overwritten or deleted: such writers are known by the copies
-//! that were given up while the original was still in memory.
+//! What a burst has left in memory is copied as soon as the pause begins, so that the next burst finds room there and a flush has
+//! little to do. Such copies are useless where bytes are soon overwritten or deleted. The engine recognises such writers by copies
+//! that are given up while the original is still in memory.
 
 use std::time::Duration;
 
 use crate::Tuning;
 use crate::engine::core::Core;
 
-/// So long what was written is counted together…
+/// Writes are summed over this time…
 const WINDOW_NS: u64 = 20_000_000;
-/// …and for so long after a window with much there is no pause yet.
+/// …and a pause begins only this long after a busy window.
 const CALM_NS: u64 = 50_000_000;
-/// What a burst has left is copied after so short a pause, since the next one may come soon.
+/// What a burst has left is copied after this shorter pause, since the next burst may come soon.
 const CALM_EARLY_NS: u64 = 20_000_000;
-/// What was copied and given up counts half after so long.
+/// Half-life of the counts of copies made and given up.
 const IN_VAIN_HALF_NS: u64 = 5_000_000_000;
 
-/// The pace of writers.
+/// Pace of writers.
 #[derive(Default)]
 pub struct Pace {
     window_ns: u64,
     bytes: u64,
-    /// Bytes of values put since those in memory were counted.
+    /// Bytes of values put since the values in memory were last counted.
     pub values_put_bytes: u64,
     busy_until_ns: u64,
     in_vain: InVain,
-    /// When all containers that wait for a cut were looked at last.
+    /// When all containers that wait for a cut were last inspected.
     pub looked_ns: u64,
-    /// When the first of them that has much in memory was to be copied early.
+    /// When the first container with much in memory was to be copied early.
     pub early_ns: Option<u64>,
 }
 
-/// How many of the copies that are made ahead are of use.
+/// Share of early copies that turn out to be useless.
 #[derive(Default)]
 struct InVain {
     copied_bytes: u64,
     given_up_bytes: u64,
-    /// What the store had copied and given up when it was looked at.
+    /// Bytes that the store had copied and given up at the last update.
     seen: (u64, u64),
     halved_ns: u64,
 }
 
 impl InVain {
+    /// Updates the counts from the totals of the store.
     pub fn look(&mut self, now_ns: u64, copied: u64, given_up: u64) {
         let halves = now_ns.saturating_sub(self.halved_ns) / IN_VAIN_HALF_NS;
         if halves > 0 {
@@ -56,20 +57,22 @@ impl InVain {
         self.given_up_bytes += given_up.saturating_sub(self.seen.1);
         self.seen = (copied, given_up);
     }
+    /// Returns true if more than half of the copied bytes were given up.
     pub fn is_most(&self) -> bool {
         self.given_up_bytes > self.copied_bytes / 2
     }
 }
 
 impl Pace {
-    /// Until then there is no pause for copies of what a burst has left.
+    /// End of the burst for early copies: copies of what it left may begin then.
     pub fn burst_until_ns(&self) -> u64 {
         self.busy_until_ns.saturating_sub(CALM_NS - CALM_EARLY_NS)
     }
-    /// Something was written.
+    /// Notes a write.
     pub fn note(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
+    /// Closes the current window if it is over or busy.
     pub fn look(&mut self, now_ns: u64, settings: &Tuning) {
         if self.bytes >= settings.burst_bytes {
             self.busy_until_ns = now_ns + CALM_NS;
@@ -81,6 +84,7 @@ impl Pace {
 }
 
 impl Core {
+    /// Updates the pace at a tick.
     pub fn look_at_pace(&mut self) {
         self.observed.pace.look(self.state.now.ns, &self.settings);
         self.observed.pace.in_vain.look(
@@ -90,27 +94,25 @@ impl Core {
         );
     }
 
-    /// True if what a container has in memory alone, and is much, had better be copied now than when it is old: nobody
-    /// writes much now, and copies are of use.
+    /// Returns true if a container with much in memory should be copied now rather than when it is old: nobody writes much, and
+    /// early copies are useful.
     pub fn may_copy_early(&self) -> bool {
         self.is_between_bursts() && !self.observed.pace.in_vain.is_most()
     }
 
-    /// True if the last burst is over, though perhaps not for long.
+    /// Returns true if the last burst is over, even if only just.
     pub fn is_between_bursts(&self) -> bool {
         self.state.now.ns >= self.observed.pace.burst_until_ns()
     }
 
-    /// In what time a tick is wanted though nobody asks for anything: what a burst has left in memory is to be copied then. None: it
-    /// can wait as long as any.
+    /// Time until a tick is needed to copy what a burst has left in memory. `None` if no such copy is due.
     pub fn tick_due_in(&self) -> Option<Duration> {
         let now = self.state.now.ns;
         let due = self.observed.pace.early_ns?.max(self.observed.pace.burst_until_ns());
         (due > now && !self.observed.pace.in_vain.is_most()).then(|| Duration::from_nanos(due - now))
     }
 
-    /// True if what could have been copied since `since_ns` had better be copied now: nobody writes much, or it has
-    /// waited long enough for that.
+    /// Returns true if a copy possible since `since_ns` should be made now: nobody writes much, or it has waited long enough.
     pub fn may_copy(&self, since_ns: u64) -> bool {
         let now = self.state.now.ns;
         now >= self.observed.pace.busy_until_ns || now.saturating_sub(since_ns) >= self.settings.write_back_wait_ns
@@ -128,10 +130,10 @@ mod tests {
         assert!(!in_vain.is_most());
         in_vain.look(1, 1000, 600);
         assert!(in_vain.is_most());
-        // Others that are of use come.
+        // More copies are made, and these are useful.
         in_vain.look(IN_VAIN_HALF_NS, 2000, 600);
         assert!(!in_vain.is_most());
-        // Much later nothing is known.
+        // Much later the old counts have decayed.
         in_vain.look(100 * IN_VAIN_HALF_NS, 2000, 601);
         assert!(in_vain.is_most() && in_vain.copied_bytes == 0);
         in_vain.look(101 * IN_VAIN_HALF_NS, 2000, 601);

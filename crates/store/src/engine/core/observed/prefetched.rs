@@ -1,4 +1,4 @@
-//! What was brought ahead of readers, and what became of it: read, or thrown out unread.
+//! Prefetched bytes and what became of them: read, or evicted unread.
 
 use std::collections::HashSet;
 
@@ -10,19 +10,19 @@ use super::heat::{Region, region_of, regions};
 use crate::engine::core::Core;
 use crate::placing::{Placing, Target};
 
-/// What is announced is expected to be read within so many milliseconds.
+/// Readers are expected to read announced ranges within this many milliseconds.
 pub const AHEAD_MS: u32 = 200;
-/// That many of announced reads come true, as long as the client knows better.
+/// Probability that an announced range is read, unless the client knows better.
 pub const AHEAD_CONFIDENCE: f32 = 0.75;
-/// Who has not read what was brought for so long does not come any more.
+/// A prefetched region unread for this long is not expected to be read any more.
 const EXPECTED_MS: u64 = 10_000;
-/// Regions of which it is still open whether they are read.
+/// Most regions that are neither read nor evicted yet.
 const OPEN_MAX: usize = 1 << 16;
 
-/// Bytes that were brought and that nobody has read yet.
+/// Prefetched bytes that nobody has read yet.
 #[derive(Default)]
 pub struct Prefetched {
-    /// What the batch that is being put into the map brings ahead.
+    /// Prefetches in the batch that is being put into the map.
     ahead: HashSet<Target>,
     open: HashMap<Region, Open, FixedState>,
 }
@@ -30,16 +30,17 @@ pub struct Prefetched {
 #[derive(Clone, Copy)]
 struct Open {
     bytes: u64,
-    /// When it was brought.
+    /// When it was prefetched.
     at_ms: u64,
 }
 
 impl Prefetched {
-    /// A region is read; gives the bytes of it that had been brought for that.
+    /// Notes a read of a region. Returns the bytes that were prefetched for it.
     pub fn used(&mut self, region: Region) -> u64 {
         if self.open.is_empty() { 0 } else { self.open.remove(&region).map_or(0, |open| open.bytes) }
     }
-    /// What a region was brought for, as long as that may still come: else plans would let it leave before it is read.
+    /// Returns the read that a region was prefetched for, while it may still come. Without it plans would evict the
+    /// region before it is read.
     pub fn coming(&self, region: Region, now_ms: u64) -> Option<Coming> {
         let open = self.open.get(&region)?;
         let waited_ms = now_ms.saturating_sub(open.at_ms);
@@ -49,14 +50,14 @@ impl Prefetched {
 }
 
 impl Core {
-    /// These moves are about to be put into the map.
+    /// Notes the prefetches that are about to be put into the map.
     pub fn begin_prefetched(&mut self, targets: impl Iterator<Item = Target>) {
         let ahead = &mut self.observed.prefetched.ahead;
         ahead.clear();
         ahead.extend(targets);
     }
 
-    /// Something is promoted: true if it is since somebody is expected to read it.
+    /// Notes a promotion. Returns true if it is a prefetch.
     pub fn note_prefetched(&mut self, placing: &Placing) -> bool {
         if !self.observed.prefetched.ahead.remove(&placing.target) {
             return false;
@@ -73,7 +74,7 @@ impl Core {
         true
     }
 
-    /// Something leaves the place from which it is read: what was brought and not read was brought in vain.
+    /// Notes that an extent leaves its first place. Prefetched bytes that nobody has read count as wasted.
     pub fn note_left(&mut self, placing: &Placing) {
         if self.observed.prefetched.open.is_empty() {
             return;
@@ -84,6 +85,7 @@ impl Core {
         }
     }
 
+    /// Returns the regions of a placing with its bytes in each. Empty if the placing is not of a live object.
     pub fn regions_of(&mut self, placing: &Placing) -> Vec<(Region, u64)> {
         let Target::Live { key, offset } = placing.target else { return Vec::new() };
         let Some(slot) = self.state.find_object(key) else { return Vec::new() };

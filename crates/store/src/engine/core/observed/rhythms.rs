@@ -1,11 +1,11 @@
-//! When containers and their objects are written and read.
+//! Access rhythms: when containers and their objects are written and read.
 
 use cenote_model::{ContainerId, ObjectKey};
 use cenote_policy::{Heat, Rhythm};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-/// Objects of which a rhythm is kept, at most: some 2 MiB of memory.
+/// Most objects with a rhythm of their own: some 2 MiB of memory.
 const OBJECTS_MAX: usize = 16_384;
 
 /// Rhythms of containers, of some of their objects, and of the store.
@@ -17,34 +17,36 @@ pub struct Rhythms {
 }
 
 impl Rhythms {
-    /// Bytes of an object were written.
+    /// Notes a write to an object.
     pub fn wrote(&mut self, key: ObjectKey, now_ms: u64, bytes: u64) {
         self.store.wrote(now_ms, bytes);
         self.containers.entry(key.container).or_default().wrote(now_ms, bytes);
         self.object(key).wrote(now_ms, bytes);
     }
-    /// A range of an object was read; `heat` is from before.
+    /// Notes a read of an object; `heat` is the state before the read.
     pub fn read(&mut self, key: ObjectKey, now_ms: u64, heat: &Heat) {
         self.store.read(now_ms, heat);
         self.containers.entry(key.container).or_default().read(now_ms, heat);
         self.object(key).read(now_ms, heat);
     }
-    /// The object's own rhythm once that says something, else that of its container.
+    /// Returns the object's own rhythm once it is meaningful, else that of its container.
     pub fn of(&self, key: &ObjectKey) -> Option<&Rhythm> {
         let own = self.objects.get(key).filter(|rhythm| rhythm.is_telling());
         own.or_else(|| self.containers.get(&key.container))
     }
+    /// Returns the rhythm of a container, if it was read or written.
     pub fn of_container(&self, container: ContainerId) -> Option<&Rhythm> {
         self.containers.get(&container)
     }
-    /// When anything is written.
+    /// Returns the rhythm of the whole store, if anything was read or written.
     pub fn of_store(&self) -> Option<&Rhythm> {
         (!self.containers.is_empty()).then_some(&self.store)
     }
 
+    /// Returns the rhythm of an object. Drops others if the table is full.
     pub fn object(&mut self, key: ObjectKey) -> &mut Rhythm {
         if self.objects.len() >= OBJECTS_MAX && !self.objects.contains_key(&key) {
-            // They are learned again soon; those that say nothing yet go first.
+            // Dropped rhythms are learned again soon. Those that are not meaningful yet go first.
             self.objects.retain(|_, rhythm| rhythm.is_telling());
             if self.objects.len() >= OBJECTS_MAX / 2 {
                 self.objects.clear();

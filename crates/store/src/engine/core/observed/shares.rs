@@ -1,7 +1,7 @@
-//! Fair shares of fast tiers: when room is scarce, who took more of it of late than the others gets the next tier.
+//! Fair shares of fast tiers: when room is scarce, whoever took more of it of late than others gets the next tier.
 //!
 //! Shares are equal among the clients, and among the containers, that took space on the device in the last seconds. While there is
-//! room for all, or somebody is alone, nothing is held back.
+//! room for all, or only one takes space, nothing is held back.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use cenote_model::ContainerId;
 use crate::SessionId;
 use crate::engine::core::Core;
 
-/// What was taken counts half after so long.
+/// Half-life of the amounts taken.
 const HALF_LIFE_NS: f64 = 2e9;
-/// Who took less than this part of the whole is not counted among those who share.
+/// A client or container with less than this part of the total is not counted among the sharers.
 const ACTIVE: f64 = 0.01;
-/// More than so many times an equal share is too much.
+/// A client or container is over its share beyond this many times an equal share.
 const TOLERANCE: f64 = 1.25;
-/// Room is scarce when less than one part in so many of what the device may hold is left.
+/// Room is scarce when less than one part in this many of the device's limit is left.
 const SCARCE: u64 = 4;
 
-/// What was taken of one device of late.
+/// Space of one device taken of late.
 #[derive(Default)]
 pub struct Taken {
     at_ns: u64,
@@ -28,6 +28,7 @@ pub struct Taken {
 }
 
 impl Taken {
+    /// Decays the amounts to the given time.
     pub fn decay(&mut self, now_ns: u64) {
         let factor = (-(now_ns.saturating_sub(self.at_ns) as f64) / HALF_LIFE_NS).exp2();
         self.at_ns = now_ns;
@@ -43,13 +44,14 @@ fn keep<K: Ord>(all: &mut BTreeMap<K, f64>, factor: f64) {
     });
 }
 
-/// Shares by device slot.
+/// Amounts taken, by device slot.
 #[derive(Default)]
 pub struct Shares {
     devices: Vec<Taken>,
 }
 
 impl Shares {
+    /// Returns the amounts of a device, decayed to the given time.
     pub fn device(&mut self, dev: u8, now_ns: u64) -> &mut Taken {
         if self.devices.len() <= dev as usize {
             self.devices.resize_with(dev as usize + 1, Taken::default);
@@ -58,13 +60,13 @@ impl Shares {
         taken.decay(now_ns);
         taken
     }
-    /// Space was given out.
+    /// Notes a lease.
     pub fn took(&mut self, dev: u8, now_ns: u64, who: (SessionId, ContainerId), bytes: u64) {
         let taken = self.device(dev, now_ns);
         *taken.clients.entry(who.0).or_default() += bytes as f64;
         *taken.containers.entry(who.1).or_default() += bytes as f64;
     }
-    /// True if the client, or the container, took more than its share of late.
+    /// Returns true if the client, or the container, took more than its share of late.
     pub fn is_over(&mut self, dev: u8, now_ns: u64, who: (SessionId, ContainerId)) -> bool {
         let taken = self.device(dev, now_ns);
         is_over(&taken.clients, &who.0) || is_over(&taken.containers, &who.1)
@@ -78,7 +80,7 @@ fn is_over<K: Ord>(all: &BTreeMap<K, f64>, who: &K) -> bool {
 }
 
 impl Core {
-    /// True if room on a device is scarce and the client, or the container, took more of it of late than others who want it.
+    /// Returns true if room on a device is scarce and the client, or the container, took more of it of late than others.
     pub fn had_its_share(&mut self, dev: u8, who: (SessionId, ContainerId)) -> bool {
         let view = self.state.space.get(dev).view();
         let room = view.room_bytes().saturating_add(view.evictable_bytes);

@@ -42,7 +42,8 @@ fn bytes_are_cut_at_once_where_memory_must_become_free() {
     assert!(first(&mut engine).durable.pending_cut.is_some());
 }
 
-/// Records alone cost a cut nothing but the journal: they are cut once the time of a group is over, not before.
+/// Records alone cost a cut nothing but the journal: they are cut once the group commit interval is over, not
+/// before.
 #[test]
 fn records_are_cut_in_groups() {
     let clock = Arc::<MemClock>::default();
@@ -66,7 +67,7 @@ fn records_are_cut_in_groups() {
     assert!(!first(&mut engine).is_dirty(), "nothing has to be copied for it");
 }
 
-/// A job has so many parts at most, whatever ranges they are of; the next one begins where it ended.
+/// A job has a bounded number of parts, whatever ranges they are of; the next one begins where it ended.
 #[test]
 fn what_a_cut_copies_is_gathered_in_jobs_of_bounded_size() {
     const EACH: u64 = 600;
@@ -93,7 +94,7 @@ fn what_a_cut_copies_is_gathered_in_jobs_of_bounded_size() {
             }
         }
         let key = ObjectKey { container, object: ObjectId(object) };
-        // The last comes first on the device, so that they do not become one.
+        // Reverse order on the device, so that neighbours do not merge.
         let write =
             |n: u64| Update::Write { key, offset: n * u64::from(LEN), extent: places[(EACH - 1 - n) as usize].clone() };
         let updates = [Update::ObjectCreate { key, block_shift: 12 }].into_iter().chain((0..EACH).map(write)).collect();
@@ -102,7 +103,7 @@ fn what_a_cut_copies_is_gathered_in_jobs_of_bounded_size() {
     }
     begin_cut(&mut engine.core, &[container]).unwrap();
     let cut = first(&mut engine).durable.pending_cut.unwrap();
-    // Beside them there is the one object that was there before.
+    // Besides these there is the one object that was there before.
     let jobs: Vec<usize> = std::iter::repeat_with(|| gather(&mut engine.core, cut).len()).take(3).collect();
     assert_eq!(jobs, [PARTS_MAX, 2 * EACH as usize + 1 - PARTS_MAX, 0]);
 }
