@@ -1,4 +1,4 @@
-//! What the engine alone costs: one thread, a real journal in a temporary directory, no clients.
+//! Cost of the engine alone: one thread, a real journal in a temporary directory, no clients.
 //!
 //! `cargo run --release -p cenote-store --example engine_speed`
 
@@ -67,7 +67,7 @@ impl Bench {
     }
 }
 
-/// Nanoseconds that this thread was on a processor: on a busy machine the clock on the wall says little.
+/// Processor time of this thread in nanoseconds: on a busy machine the elapsed time says little.
 fn cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
@@ -263,7 +263,7 @@ fn records(bench: &mut Bench) {
     });
 }
 
-/// The same keys in a plain ordered map, to compare with in the same minute.
+/// The same keys in a plain ordered map, for a comparison in the same minute.
 fn reference(records: u64, key: impl Fn(u64) -> Vec<u8>) {
     let mut map = std::collections::BTreeMap::new();
     timed("  reference: insert into a plain ordered map", records, || {

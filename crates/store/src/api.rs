@@ -22,10 +22,10 @@ pub struct Seams {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct SessionId(pub u64);
 
-/// Who a session belongs to.
+/// The owner of a session.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SessionInfo {
-    /// Drawn at random by the client: with it a session is found again after the engine was restarted.
+    /// Drawn at random by the client; finds the session again after a restart of the engine.
     pub nonce: u128,
     /// Process id.
     pub pid: u32,
@@ -33,33 +33,33 @@ pub struct SessionInfo {
     pub started: u64,
     /// User.
     pub uid: u32,
-    /// Its group: that of what it makes.
+    /// Its group, which is also that of the containers it makes.
     pub gid: u32,
-    /// May it change anything?
+    /// Whether it may change anything.
     pub write: bool,
-    /// Its further groups, if owners and modes of containers bind it. `None`: it may do all, as the store's owner and
-    /// root.
+    /// Its further groups, if owners and modes of containers bind it. `None`: it may do everything, as the store's
+    /// owner and root.
     pub bound: Option<Arc<[u32]>>,
 }
 
 impl SessionInfo {
-    /// True if the user is in that group.
+    /// Returns true if the user is in that group.
     #[must_use]
     pub fn is_in_group(&self, gid: u32) -> bool {
         gid == self.gid || self.bound.as_ref().is_some_and(|groups| groups.contains(&gid))
     }
 }
 
-/// Names an answer that is still to come.
+/// Names a pending response (a completion token).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Ticket(pub u64);
 
-/// What [`crate::Engine::handle`] gives.
+/// What [`crate::Engine::handle`] returns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The answer.
+    /// The response.
     Ready(Response),
-    /// The answer will be in [`crate::Engine::take_finished`] when jobs have run.
+    /// The response will be in [`crate::Engine::take_finished`] when jobs have run.
     Wait(Ticket),
 }
 
@@ -82,7 +82,7 @@ pub struct RecoveryReport {
     pub torn_tail: Option<(String, u64)>,
     /// Names of devices that could not be opened, with the reason.
     pub failed_devices: Vec<(String, String)>,
-    /// Indices whose records were in the wrong order, with what that was; they are in order now.
+    /// Indices whose records were in the wrong order, with a description; they are in order now.
     pub repaired_indices: Vec<(IndexKey, String)>,
 }
 
@@ -99,7 +99,7 @@ pub struct RolledBack {
     pub to: u64,
 }
 
-/// What can be known of a store without opening it: what its superblock says.
+/// Facts about a store that is not open, from its superblock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoreSummary {
     /// The store.
@@ -114,33 +114,33 @@ pub struct StoreSummary {
     pub readers: Vec<u32>,
 }
 
-/// What can differ from one opening to the next. The default is for a node of two cores and more.
+/// Settings that may differ from one opening to the next. The default is for a node of two cores and more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tuning {
-    /// The journal is synced when it has been dirty for so long.
+    /// The journal is synced when it has been dirty for this long.
     pub group_commit_ns: u64,
-    /// Asynchronous data are copied to persistent devices when they are so old…
+    /// Asynchronous data are copied to persistent devices (write-back) at this age…
     pub write_back_ns: u64,
-    /// …and nobody writes much, or this much later at the latest.
+    /// …when nobody writes much, or at most this much later.
     pub write_back_wait_ns: u64,
-    /// When nobody writes much, a container with a burst's worth of bytes in memory alone waits only so long, unless
-    /// copies were mostly made in vain of late.
+    /// When nobody writes much, a container with a burst's worth of bytes in memory alone waits only this long, unless
+    /// most early copies were useless of late.
     pub write_back_early_ns: u64,
-    /// So much written within 20 ms is much.
+    /// This much written within 20 ms is a burst.
     pub burst_bytes: u64,
-    /// What failed is tried again after so long.
+    /// Failed operations are retried after this time.
     pub retry_ns: u64,
-    /// A checkpoint is written when the journal has grown by so much (and by twice the last checkpoint).
+    /// A checkpoint is written when the journal has grown by this much (and by twice the last checkpoint).
     pub checkpoint_bytes: u64,
     /// Bytes in each journal file.
     pub log_bytes: u64,
-    /// Bytes that one job copies, about.
+    /// Approximate bytes that one job copies.
     pub copy_bytes: u64,
-    /// Copy jobs under way at once.
+    /// Most copy jobs at once.
     pub copy_jobs: usize,
-    /// The background scrub reads so many bytes a second when there is nothing else to do; 0 for none.
+    /// Bytes that the background scrub reads a second when the engine is idle; 0 for none.
     pub scrub_bytes_per_s: u64,
-    /// Bytes of values of records that stay in memory; beyond it, those that nobody has asked for of late move to value
+    /// Bytes of values of records that stay in memory. Beyond it, values that nobody has read of late move to value
     /// logs on the persistent tiers.
     pub value_bytes: u64,
 }

@@ -1,7 +1,7 @@
-//! Whether what is in memory agrees with itself: maps, indices, tables, free space.
+//! Self-checks of the state in memory: maps, indices, tables and free space must agree.
 //!
-//! Checksums guard the bytes on devices; this guards what says where they are. A verify and the scrub look at it, tests and
-//! the simulation after their steps. It changes nothing and reads nothing but memory.
+//! Checksums guard the bytes on devices; the audit guards the metadata that say where they are. A verify and the scrub
+//! run it, and tests and the simulation after their steps. It changes nothing and reads only memory.
 
 use cenote_model::{ContainerId, IndexKey};
 
@@ -11,11 +11,11 @@ use crate::space::for_places;
 use crate::state::State;
 use crate::undo::Change;
 
-/// Records of an index that a verify counts in one go; of a longer one only the container's count is checked.
+/// Most records of an index that a verify counts at once; of a longer index it checks only the container's count.
 const RECORDS_MAX: u64 = 200_000;
 
 impl State {
-    /// What is wrong with an object's map: extents that overlap, or whose space is free or about to be.
+    /// Checks an object's map: overlapping extents, and space that is free or about to be.
     pub fn audit_object(&self, slot: u32) -> Option<String> {
         let object = self.objects.get(slot);
         if object.presence == Presence::Free {
@@ -47,7 +47,7 @@ impl State {
         });
         wrong
     }
-    /// What is wrong with a container: indices, counts, objects that are not where it has them.
+    /// Checks a container: indices, counts, and objects that are not where it has them.
     pub fn audit_container(&self, id: ContainerId) -> Option<String> {
         let container = self.containers.get(id)?;
         let mut records = 0;
@@ -63,7 +63,7 @@ impl State {
             return Some(format!("container {id}: it counts {} records and has {records}", container.content.records));
         }
         if records <= RECORDS_MAX {
-            // What an index counts was checked above.
+            // The index's own counts were checked above.
             let bytes = container.content.indices.values().map(|index| index.bytes).sum::<u64>();
             if bytes != container.content.record_bytes {
                 let counted = container.content.record_bytes;
@@ -85,7 +85,7 @@ impl State {
         let counted = container.content.stored_bytes;
         (stored != counted).then(|| format!("container {id}: it counts {counted} bytes of objects and has {stored}"))
     }
-    /// What is wrong with the free space of devices, and with what was found at opening.
+    /// Checks the free space of devices, and reports what the opening found.
     pub fn audit_space(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for slot in self.space.present() {
@@ -112,13 +112,13 @@ impl State {
         }
         wrong
     }
-    /// All of it: for tests.
+    /// Checks everything, for tests.
     pub fn audit(&self) -> Vec<String> {
         let objects = (0..self.objects.slots()).filter_map(|slot| self.audit_object(slot));
         let containers = self.containers.ids().into_iter().filter_map(|id| self.audit_container(id));
         objects.chain(containers).chain(self.audit_space()).chain(self.audit_extents()).collect()
     }
-    /// What is wrong with the number of extents of all objects; not while some are being given up.
+    /// Checks the number of extents of all objects, except while some are being given up.
     fn audit_extents(&self) -> Option<String> {
         let objects = (0..self.objects.slots()).map(|slot| self.objects.get(slot));
         let live = objects.filter(|object| object.presence == Presence::Live);

@@ -1,15 +1,16 @@
-//! Integers and byte strings as they are on media: `cenote_codec`'s, and numbers that count.
+//! Integers and byte strings on media: those of `cenote_codec`, and ordinals.
 
 pub(crate) use cenote_codec::{Decoder, Encode, Malformed};
 
-/// Numbers that count what happens stay below this: at one each nanosecond, for more than seventy years.
+/// Ordinals stay below this: at one each nanosecond, for more than seventy years.
 pub(crate) const ORDINALS_END: u64 = 1 << 61;
 
 pub(crate) type Decoded<T> = Result<T, Malformed>;
 
-/// Numbers that count one thing after the other: epochs, sequences, positions.
+/// Reads ordinals: epochs, sequence numbers, positions.
 pub(crate) trait Ordinals {
-    /// A number so large that counting on would end is damage, whatever its checksum says.
+    /// Reads an ordinal. A number so large that counting on would overflow is damage, whatever its
+    /// checksum says.
     fn ordinal(&mut self) -> Decoded<u64>;
 }
 
@@ -20,7 +21,7 @@ impl Ordinals for Decoder<'_> {
     }
 }
 
-/// The number at the end of a file's name, of six digits or more.
+/// Returns the number at the end of a file's name, of six digits or more.
 pub(crate) fn ordinal_in_name(name: &str, prefix: &str) -> Option<u64> {
     let digits = name.strip_prefix(prefix)?;
     let is_number = digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit());

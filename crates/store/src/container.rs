@@ -1,4 +1,4 @@
-//! Containers: what they hold and how far they are persistent.
+//! Containers: their content, and how far they are persistent.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -25,16 +25,16 @@ pub(crate) struct Fresh {
 /// What makes a container a snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
-    /// The container that it is of.
+    /// The original.
     pub of: ContainerId,
     pub name: String,
     /// Epoch at which it was made.
     pub epoch: u64,
-    /// Milliseconds since 1970 then.
+    /// Milliseconds since 1970 at that time.
     pub unix_ms: u64,
-    /// Number of cuts of the original then.
+    /// Number of cuts of the original at that time.
     pub made: u32,
-    /// It has no name any more, and waits for those who may need it.
+    /// It has no name any more, and waits for undo entries and sessions that may need it.
     pub deleted: bool,
     /// An undo entry of the original may bring it back.
     pub in_undo: bool,
@@ -58,7 +58,7 @@ pub(crate) struct Container {
     pub shares: bool,
 }
 
-/// What is in a container.
+/// The content of a container.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub objects: Few<ObjectId, u32>,
@@ -67,14 +67,14 @@ pub(crate) struct Content {
     /// Bytes of their keys and values.
     pub record_bytes: u64,
     pub stored_bytes: u64,
-    /// Where values of its records are that are not in memory; none yet, or of a snapshot.
+    /// The log of values that are not in memory; `None` if it has none yet, or is a snapshot.
     pub values: Option<Box<ValueLog>>,
 }
 
 /// How far a container survives power loss, and its cuts.
 #[derive(Debug, Default)]
 pub(crate) struct Durable {
-    /// Epoch up to which it survives power loss: what the last persist mark says.
+    /// Epoch up to which it survives power loss: that of its last mark (commit record).
     pub persisted: u64,
     /// End of that mark in the journal.
     pub persisted_at: u64,
@@ -82,15 +82,16 @@ pub(crate) struct Durable {
     pub cut_epoch: u64,
     /// Number of cuts made; extents carry it.
     pub cuts: u32,
-    /// Number of cuts made when the last mark was: what was written before needs no sync any more.
+    /// Number of cuts at the last mark: data written before it need no sync any more.
     pub marked_cuts: u32,
-    /// What was born at this number of cuts or later came after the persisted epoch, for sure.
+    /// Extents born at this number of cuts or later are certainly newer than the persisted epoch.
     pub later: u32,
     /// The cut that waits for copies and syncs.
     pub pending_cut: Option<u64>,
-    /// Devices of which a sync failed, so that what no mark covers is to be written again (see `engine/cuts/rewriting.rs`).
+    /// Devices with a failed sync, on which data that no mark covers must be written again (see
+    /// `engine/cuts/rewriting.rs`).
     pub suspect: Vec<u8>,
-    /// All that is to be written again was listed, and nothing came to it since.
+    /// All suspects were listed, and none were added since.
     pub suspects_listed: bool,
 }
 
@@ -102,7 +103,7 @@ pub(crate) struct Back {
     pub undo_first: u64,
 }
 
-/// What came since the last cut.
+/// Changes since the last cut.
 #[derive(Debug, Default)]
 pub(crate) struct Unsaved {
     /// What the next cut has to copy.
@@ -132,7 +133,7 @@ impl Container {
             shares: false,
         }
     }
-    /// The container whose snapshots, and itself, may share space with this one.
+    /// Returns the original of the containers that may share space with this one.
     pub fn family(&self) -> Option<ContainerId> {
         match &self.snapshot {
             Some(snapshot) => Some(snapshot.of),
@@ -150,18 +151,19 @@ impl Container {
             stored_bytes: self.content.stored_bytes,
         }
     }
-    /// True if it may not hold so many bytes more: of objects, of keys and of values. `replaced` are given up for them.
+    /// Returns true if `more` bytes (of objects, keys and values) would pass the quota. `replaced` bytes are given up
+    /// for them.
     pub fn is_past_quota(&self, more: u64, replaced: u64) -> bool {
         let quota = self.spec.quota_bytes;
         let held = self.content.stored_bytes + self.content.record_bytes;
         quota != 0 && more > replaced && held.saturating_add(more - replaced) > quota
     }
-    /// A record came, went, or has another value: bytes of key and value before and after, or none.
+    /// Counts a change of a record: bytes of key and value before and after, or `None` without a record.
     pub fn count_record(&mut self, before: Option<usize>, after: Option<usize>) {
         self.content.records = self.content.records + u64::from(after.is_some()) - u64::from(before.is_some());
         self.content.record_bytes = self.content.record_bytes + after.unwrap_or(0) as u64 - before.unwrap_or(0) as u64;
     }
-    /// A record becomes what it was before a change; none: it is not there.
+    /// Restores a record as it was before a change; `None`: it did not exist.
     pub fn put_back_record(&mut self, index: IndexId, key: &Key, was: Option<Record>) {
         let Some(records) = self.content.indices.get_mut(&index) else { return };
         let bytes = key.bytes().len();
@@ -172,29 +174,29 @@ impl Container {
         };
         self.count_record(before.map(|record| bytes + record.value.len()), after);
     }
-    /// All records of an index came.
+    /// Counts all records of an index that was added.
     pub fn count_index(&mut self, index: &Index) {
         self.content.records += index.len();
         self.content.record_bytes += index.bytes;
     }
-    /// All records of an index went.
+    /// Discounts all records of an index that was removed.
     pub fn discount_index(&mut self, index: &Index) {
         self.content.records -= index.len();
         self.content.record_bytes -= index.bytes;
     }
-    /// True if the container goes back to a persisted epoch after power loss.
+    /// Returns true if the container goes back to a persisted epoch after power loss.
     pub fn is_tracked(&self) -> bool {
         self.spec.durability != Durability::Scratch
     }
-    /// True if there are updates that would not survive power loss.
+    /// Returns true if there are updates that would not survive power loss.
     pub fn is_dirty(&self) -> bool {
         self.is_tracked() && self.epoch > self.durable.persisted
     }
-    /// True if something of it must be written again before it can be marked.
+    /// Returns true if it has suspects to be written again before it can be marked.
     pub fn is_suspect(&self) -> bool {
         !self.durable.suspect.is_empty()
     }
-    /// Adds to what the next cut has to copy.
+    /// Adds bytes that the next cut has to copy.
     pub fn add_fresh(&mut self, fresh: Fresh) {
         if let Some(last) = self.unsaved.fresh.last_mut() {
             let same = last.slot == fresh.slot && last.generation == fresh.generation;
@@ -205,7 +207,7 @@ impl Container {
         }
         self.unsaved.fresh.push(fresh);
     }
-    /// True if the next cut has so many bytes to look at, or very many ranges.
+    /// Returns true if the next cut has this many bytes to inspect, or very many ranges.
     pub fn has_fresh(&self, bytes: u64) -> bool {
         const RANGES_MANY: usize = 4096;
         let mut left = bytes;
@@ -219,11 +221,11 @@ impl Container {
     pub fn undo_next(&self) -> u64 {
         self.back.undo_first + self.back.undo.len() as u64
     }
-    /// The undo entry with that number, if it is still there.
+    /// Returns the undo entry with that number, if it still exists.
     pub fn undo_at(&self, number: u64) -> Option<&Undo> {
         self.back.undo.get(usize::try_from(number.checked_sub(self.back.undo_first)?).ok()?)
     }
-    /// The same to be changed.
+    /// Returns the undo entry with that number, to be changed.
     pub fn undo_mut(&mut self, number: u64) -> Option<&mut Undo> {
         self.back.undo.get_mut(usize::try_from(number.checked_sub(self.back.undo_first)?).ok()?)
     }
@@ -238,12 +240,12 @@ pub(crate) struct Containers {
     by_label: Labels,
     last: (ContainerId, u32),
     pub next_id: u64,
-    /// Snapshots of each container that has any, deleted ones that wait included, oldest first.
+    /// Snapshots of each container that has any, oldest first, including deleted ones that wait.
     families: BTreeMap<ContainerId, Vec<ContainerId>>,
     given_up: GivenUp,
-    /// Names of policies that containers may choose besides Cenote's own; no part of what is kept.
+    /// Policies that containers may choose besides Cenote's own; not kept on media.
     pub policies: BTreeSet<String>,
-    /// Indices that were found in the wrong order when the store was opened. No part of what is kept.
+    /// Indices that were out of order when the store was opened. Not kept on media.
     pub disorder: Vec<(IndexKey, Disorder)>,
 }
 
@@ -251,7 +253,7 @@ pub(crate) struct Containers {
 #[derive(Debug, Default)]
 struct GivenUp {
     labels: BTreeMap<String, Vec<(ContainerId, u64)>>,
-    /// Looked through once there are so many.
+    /// Number of labels at which outdated ones are dropped.
     bound: usize,
 }
 
@@ -284,11 +286,11 @@ impl Containers {
         self.last = (id, slot);
         Some(slot)
     }
-    /// True if there is a container in the slot, be it hidden.
+    /// Returns true if there is a container in the slot, even a hidden one.
     pub fn is_taken(&self, slot: u32) -> bool {
         self.slots.get(slot as usize).is_some_and(Option::is_some)
     }
-    /// The container in a slot that is known to be taken.
+    /// Returns the container in a slot that is known to be taken.
     pub fn at(&self, slot: u32) -> &Container {
         self.slots[slot as usize].as_deref().expect("a slot in use")
     }
@@ -319,7 +321,7 @@ impl Containers {
     }
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Container> {
         let by_id = &self.by_id;
-        // One that is hidden is in its slot, but has no id.
+        // A hidden container is in its slot, but has no id.
         let seen = move |container: &&mut Box<Container>| by_id.contains_key(&container.id);
         self.slots.iter_mut().flatten().filter(seen).map(Box::as_mut)
     }
@@ -329,7 +331,7 @@ impl Containers {
         ids.sort_unstable();
         ids
     }
-    /// Ids in order of those that are so.
+    /// Ids, in order, of the containers that match.
     pub fn ids_of(&self, is_so: impl Fn(&&Container) -> bool) -> Vec<ContainerId> {
         let mut ids: Vec<_> = self.iter().filter(is_so).map(|container| container.id).collect();
         ids.sort_unstable();
@@ -350,20 +352,20 @@ impl Containers {
         self.slots[slot as usize] = Some(Box::new(container));
         slot
     }
-    /// True if there is no snapshot at all, not even a deleted one.
+    /// Returns true if there is no snapshot at all, not even a deleted one.
     #[inline]
     pub fn has_no_snapshots(&self) -> bool {
         self.families.is_empty()
     }
-    /// How many snapshots there are, deleted ones that wait included.
+    /// Number of snapshots, including deleted ones that wait.
     pub fn snapshots(&self) -> usize {
         self.families.values().map(Vec::len).sum()
     }
-    /// All snapshots of a container, deleted ones that wait included.
+    /// All snapshots of a container, including deleted ones that wait.
     pub fn snapshots_of(&self, of: ContainerId) -> &[ContainerId] {
         self.families.get(&of).map_or(&[], Vec::as_slice)
     }
-    /// The slot of a snapshot by its name.
+    /// Returns the slot of a snapshot by its name.
     pub fn snapshot_slot(&self, of: ContainerId, name: &str) -> Option<u32> {
         let named = |container: &Container| {
             container.snapshot.as_ref().is_some_and(|snapshot| !snapshot.deleted && snapshot.name == name)
@@ -371,11 +373,11 @@ impl Containers {
         let slots = self.snapshots_of(of).iter().filter_map(|id| self.by_id.get(id).copied());
         slots.into_iter().find(|slot| named(self.at(*slot)))
     }
-    /// True if it is a snapshot.
+    /// Returns true if it is a snapshot.
     pub fn is_snapshot(&self, id: ContainerId) -> bool {
         !self.has_no_snapshots() && self.get(id).is_some_and(|container| container.snapshot.is_some())
     }
-    /// True if it is a snapshot that was deleted.
+    /// Returns true if it is a snapshot that was deleted.
     pub fn is_deleted_snapshot(&self, id: ContainerId) -> bool {
         let deleted = |container: &Container| container.snapshot.as_ref().is_some_and(|snapshot| snapshot.deleted);
         !self.has_no_snapshots() && self.get(id).is_some_and(deleted)
@@ -386,7 +388,7 @@ impl Containers {
         self.by_label.remove(&old, slot);
         old
     }
-    /// A container gave its label up at an epoch.
+    /// Notes that a container gave its label up at an epoch.
     pub fn give_up(&mut self, label: &str, id: ContainerId, epoch: u64) {
         const LABELS_FEW: usize = 64;
         if self.given_up.labels.len() >= self.given_up.bound.max(LABELS_FEW) {
@@ -400,7 +402,7 @@ impl Containers {
         }
         self.given_up.labels.entry(label.to_owned()).or_default().push((id, epoch));
     }
-    /// The containers that power loss may give this label back to.
+    /// Returns the containers that power loss may give this label back to.
     pub fn givers(&self, label: &str) -> Vec<ContainerId> {
         let givers = self.given_up.labels.get(label).map_or(&[][..], Vec::as_slice);
         givers.iter().filter(|giver| self.may_go_back(**giver)).map(|(id, _)| *id).collect()
@@ -408,8 +410,8 @@ impl Containers {
     fn may_go_back(&self, (id, epoch): (ContainerId, u64)) -> bool {
         self.get(id).is_some_and(|container| container.is_tracked() && container.durable.persisted < epoch)
     }
-    /// Finds labels anew after they went back; none is to go back any more. Of two that have the same one, which only a scratch container can bring
-    /// about, that one gets its id behind the label.
+    /// Builds the table of labels after a rollback; no label can go back any more. If two containers have the same
+    /// label, which only a scratch container can cause, the scratch container gets its id appended to the label.
     pub fn relabel(&mut self) {
         self.given_up = GivenUp::default();
         self.by_label = Labels::default();
@@ -425,7 +427,8 @@ impl Containers {
             self.by_label.insert(&self.slots[slot as usize].as_ref().expect("a slot in use").label, slot);
         }
     }
-    /// Takes id and label away; the container stays in its slot until [`Containers::vacate`].
+    /// Removes a container's id and label from the tables; the container stays in its slot until
+    /// [`Containers::vacate`].
     pub fn hide(&mut self, slot: u32) {
         let (id, label) = (self.at(slot).id, self.at(slot).label.clone());
         self.by_id.remove(&id);
@@ -443,7 +446,7 @@ impl Containers {
         }
         self.last = (ContainerId(0), 0);
     }
-    /// The opposite of [`Containers::hide`], for a container that is no snapshot.
+    /// Takes back [`Containers::hide`], for a container that is no snapshot.
     pub fn show(&mut self, slot: u32) {
         let (id, label) = (self.at(slot).id, self.at(slot).label.clone());
         self.by_id.insert(id, slot);

@@ -1,4 +1,5 @@
-//! Extents are copied: read, checked, perhaps compressed, and written elsewhere.
+//! Copying of extents: read, verify, perhaps compress, and write elsewhere. This module must not know the state: it
+//! runs in jobs, without the engine.
 
 use std::sync::Arc;
 
@@ -11,16 +12,16 @@ use crate::packing::Packing;
 use crate::sums::{UNIT, sum_of};
 use crate::syncs::Syncs;
 
-/// What a copy writes at once, at most; a multiple of the checksum unit.
+/// Most bytes that a copy writes at once; a multiple of the checksum unit.
 const GATHERED_BYTES: usize = 4 << 20;
-/// What is read at once of what is to be compressed, or is; a multiple of the checksum unit.
+/// Bytes read at once for compression or decompression; a multiple of the checksum unit.
 const READ_BYTES: usize = 1 << 20;
 
 /// Whole checksum units of a run.
 pub(crate) struct Part {
     pub device: Arc<dyn Device>,
     pub offset: u64,
-    /// Of the bytes as programs see them.
+    /// Of plain bytes.
     pub len: u32,
     pub sums: Vec<u32>,
     pub packed: Option<Arc<Packed>>,
@@ -30,19 +31,19 @@ pub(crate) struct Part {
 pub(crate) struct Piece {
     pub part: Part,
     pub at: u64,
-    /// It has to be compressed like this, to the same lengths.
+    /// It must be compressed like this, to the same lengths.
     pub like: Option<Arc<Packed>>,
 }
 
-/// Reads parts, checks them and writes them elsewhere.
+/// Reads parts, verifies them and writes them elsewhere.
 pub(crate) struct Copy {
     pub pieces: Vec<Piece>,
     pub target: Arc<dyn Device>,
-    /// To be synced before it counts.
+    /// Syncs the target before the copy counts.
     pub syncs: Option<Arc<Syncs>>,
-    /// What gets smaller by it is compressed; pieces with room side by side then move up.
+    /// Compresses what gets smaller by it; pieces with adjacent room then move up.
     pub packing: Option<Packing>,
-    /// To be read back and compared before it counts.
+    /// Reads the copy back and verifies it before it counts.
     pub read_back: bool,
 }
 
@@ -53,7 +54,7 @@ pub(crate) struct Landed {
     pub packed: Option<Arc<Packed>>,
 }
 
-/// What became of a part.
+/// The result of a part.
 pub(crate) type Copied = std::result::Result<Landed, CopyFailure>;
 
 /// Why a part was not copied.
@@ -67,18 +68,18 @@ pub(crate) enum CopyFailure {
     NoSmaller,
 }
 
-/// Bytes that were not read, and the device that they are on, if it is that which failed.
+/// Bytes that were not read, and their device, if that failed.
 pub(crate) struct Unread {
     pub device: Option<Arc<dyn Device>>,
     pub error: Error,
 }
 
 impl Part {
-    /// It was not read.
+    /// Returns the error for a failed read of this part.
     pub fn unread(&self, error: Error) -> Unread {
         Unread { device: Some(Arc::clone(&self.device)), error }
     }
-    /// Reads the part, piece after piece through `buffer`, and checks it.
+    /// Reads and verifies the part, piece by piece through `buffer`.
     pub fn check(&self, buffer: &mut Vec<u8>) -> Result<()> {
         let mut packer = Packer::default();
         let mut at = 0;
@@ -90,7 +91,7 @@ impl Part {
         }
         Ok(())
     }
-    /// Reads any range of it, and checks the units that it lies in. `buffer` is for those.
+    /// Reads any range of it, and verifies the units that it lies in. `buffer` is for these units.
     pub fn read_range(&self, from: u32, into: &mut [u8], buffer: &mut Vec<u8>) -> Result<()> {
         let mut packer = Packer::default();
         let end = from as usize + into.len();
@@ -110,13 +111,13 @@ impl Part {
         }
         Ok(())
     }
-    /// Reads all of the part, and checks it.
+    /// Reads and verifies the whole part.
     pub fn read(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.len as usize];
         self.read_units(0, &mut bytes, &mut Packer::default())?;
         Ok(bytes)
     }
-    /// Reads what begins at `from`, a multiple of the checksum unit, and checks it.
+    /// Reads and verifies the units from `from` on, a multiple of the checksum unit.
     fn read_units(&self, from: u32, into: &mut [u8], packer: &mut Packer) -> Result<()> {
         match &self.packed {
             None => self.device.read_at(self.offset + u64::from(from), into)?,
@@ -150,19 +151,19 @@ impl Part {
     }
 }
 
-/// True if that is said of bytes that were read and are not those that were written, and not of a device that fails.
+/// Returns true if the cause of an error is a checksum mismatch, and not a failing device.
 pub(crate) fn is_mismatch(why: &str) -> bool {
     why.contains("checksum")
 }
 
-/// Takes the time of accesses, device by device.
+/// Measures the time of accesses, device by device.
 struct Watch<'a> {
     clock: &'a dyn Clock,
     seen: &'a mut Vec<(Arc<dyn Device>, Seen)>,
 }
 
 impl Watch<'_> {
-    /// Does it; what succeeds counts. A sync is part of writing and no access of its own (`bytes` 0).
+    /// Does an access and counts it if it succeeds. A sync is part of writing and no access of its own (`bytes` 0).
     fn see<T>(
         &mut self,
         device: &Arc<dyn Device>,
@@ -187,31 +188,31 @@ impl Watch<'_> {
     }
 }
 
-/// Bytes on their way: what lies side by side at the target is written at once.
+/// Bytes gathered for one write: those that are adjacent at the target.
 struct Gathered {
-    /// Aligned, so that direct I/O takes it as it is.
+    /// Aligned for direct I/O.
     buffer: AlignedBuf,
     len: usize,
-    /// Where on the target it goes.
+    /// Where on the target they go.
     at: u64,
     /// First part with bytes in it.
     first: usize,
 }
 
-/// A copy at work.
+/// A copy in progress.
 struct Run<'a> {
     copy: &'a Copy,
     gathered: Gathered,
     results: Vec<Copied>,
     watch: Watch<'a>,
     packer: Packer,
-    /// For what is compressed: as read, and what a unit became.
+    /// For compression: the bytes as read, and a compressed unit.
     plain: Vec<u8>,
     packed: Vec<u8>,
 }
 
 impl Copy {
-    /// What became of each part, and whether the target could not be synced.
+    /// Returns the result of each part, and whether the target could not be synced.
     pub fn run(self, clock: &dyn Clock, seen: &mut Vec<(Arc<dyn Device>, Seen)>) -> (Vec<Copied>, bool) {
         let failed_before = self.syncs.as_ref().map_or(0, |syncs| syncs.failed());
         let mut run = Run {
@@ -233,14 +234,14 @@ impl Copy {
             };
             end = at;
             match landed {
-                // What failed meanwhile at the target is not landed.
+                // A write that failed meanwhile has set the result to an error: leave it.
                 Ok(packed) => {
                     end += self.room_of(&piece.part, packed.as_deref());
                     if let Ok(landed) = &mut run.results[i] {
                         landed.packed = packed;
                     }
                 }
-                // Nothing in its place is written on: the target may be where the only good bytes are.
+                // Write nothing more in its place: the target may hold the only good bytes.
                 Err(failure) => run.results[i] = Err(failure),
             }
         }
@@ -251,7 +252,7 @@ impl Copy {
             return (results, false);
         };
         let synced = watch.see(&self.target, true, 0, || syncs.sync(self.target.as_ref()));
-        // One of another job that failed in between may have dropped these bytes.
+        // A failed sync of another job in between may have dropped these bytes.
         let trusted = syncs.failed() == failed_before;
         if synced.is_err() || !trusted {
             let meanwhile = || Error::new(ErrorKind::Io, "a device").because("a sync of it failed meanwhile");
@@ -262,7 +263,7 @@ impl Copy {
         (results, false)
     }
 
-    /// Reads at the target what was written there, if that is wanted, and compares its checksums.
+    /// Reads what was written at the target, if wanted, and verifies it.
     fn read_back(&self, results: &mut [Copied]) {
         if !self.read_back {
             return;
@@ -278,8 +279,8 @@ impl Copy {
         }
     }
 
-    /// True if a piece has its room right behind the one before it, in one segment: it begins where that one ends then,
-    /// which may be before.
+    /// Returns true if a piece's room directly follows that of the previous piece, in one segment: it then begins where
+    /// that one ends, which may be earlier.
     fn moves_up(&self, i: usize) -> bool {
         let Some(packing) = self.packing.as_ref().filter(|_| i > 0) else { return false };
         let (before, piece) = (&self.pieces[i - 1], &self.pieces[i]);
@@ -326,7 +327,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Copies a part, compressed if that is of use, or `like` it was.
+    /// Copies a part, compressed if that helps, or compressed `like` before.
     fn packed(
         &mut self,
         i: usize,
@@ -380,7 +381,7 @@ impl Run<'_> {
         packed.map(Some).ok_or_else(odd)
     }
 
-    /// Compresses a unit again: it must become as long as it was.
+    /// Compresses a unit again. Fails if it does not become as long as it was.
     fn again(
         &mut self,
         method: Method,
@@ -397,7 +398,7 @@ impl Run<'_> {
         Err(CopyFailure::Target(Error::new(ErrorKind::Unsupported, "a compressed extent").because(why)))
     }
 
-    /// Puts bytes behind what is gathered, padded with zeros to whole units.
+    /// Appends bytes to the gathered ones, padded with zeros to whole units.
     fn push(&mut self, i: usize, at: u64, bytes: &[u8], grain: usize) {
         let padded = bytes.len().next_multiple_of(grain);
         if self.gathered.at + self.gathered.len as u64 != at || self.gathered.len + padded > GATHERED_BYTES {
@@ -410,7 +411,7 @@ impl Run<'_> {
         gathered.len = padded_end;
     }
 
-    /// Writes what is gathered; what comes next goes there, and is of part `i`.
+    /// Writes the gathered bytes; the next ones go to `at`, and belong to part `i`.
     fn turn_to(&mut self, i: usize, at: u64) {
         self.write();
         (self.gathered.at, self.gathered.first) = (at, i);
@@ -428,7 +429,7 @@ impl Run<'_> {
     }
 }
 
-/// The target failed: so did all that were well so far.
+/// Fails all parts that had succeeded so far: the target failed.
 fn fail_all(results: &mut [Copied], error: &Error) {
     for result in results.iter_mut().filter(|result| result.is_ok()) {
         *result = Err(CopyFailure::Target(error.clone()));

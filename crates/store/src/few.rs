@@ -1,5 +1,5 @@
-//! An ordered map that most often has very few entries: then they lie side by side, and take no more memory than they need.
-//! A node of the standard library's map has room for eleven. What an opening costs is the memory that it touches.
+//! An ordered map that mostly has very few entries, which then lie side by side and take no more memory than they need.
+//! A node of the standard library's map has room for eleven, and the cost of an opening is the memory that it touches.
 
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
@@ -50,7 +50,7 @@ impl<K: Ord + Copy, V> Few<K, V> {
     pub fn contains_key(&self, key: &K) -> bool {
         self.get(key).is_some()
     }
-    /// Gives what was there before.
+    /// Inserts an entry; returns the old value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self {
             Self::Side(side) => match Self::find(side, &key) {
@@ -72,7 +72,7 @@ impl<K: Ord + Copy, V> Few<K, V> {
             Self::Tree(tree) => tree.insert(key, value),
         }
     }
-    /// Takes entries in; many at once make a tree without gaps.
+    /// Adds entries; many at once make a tree without gaps.
     pub fn extend(&mut self, more: Vec<(K, V)>) {
         match self {
             Self::Side(side) if side.len() + more.len() <= FEW_MAX => {
@@ -101,7 +101,7 @@ impl<K: Ord + Copy, V> Few<K, V> {
     pub fn iter(&self) -> Iter<'_, K, V> {
         self.iter_from(Bound::Unbounded)
     }
-    /// The entries from there on.
+    /// The entries from this key on.
     pub fn iter_from(&self, from: Bound<K>) -> Iter<'_, K, V> {
         match self {
             Self::Side(side) => {
@@ -183,7 +183,7 @@ impl<'a, K, V> Iterator for Iter<'a, K, V> {
 mod tests {
     use super::*;
 
-    /// The same by turns of chance on a map and on the standard library's, small and large.
+    /// Random changes to this map and to the standard library's, small and large, have the same results.
     #[test]
     fn it_is_an_ordered_map() {
         let mut chance = 7u64;

@@ -1,12 +1,12 @@
-//! The file `habits` of the store directory: what programs read, in which order, by container and program. What is in such
-//! a profile only clients know ([`cenote_policy::prefetch`]); nothing depends on it.
+//! The file `habits` of the store directory: the access patterns of programs by container. Only clients know the
+//! content of such a profile ([`cenote_policy::prefetch`]); nothing depends on it.
 
 use cenote_model::{ContainerId, StoreId};
 
 use crate::codec::{Decoded, Decoder, Encode};
 use crate::sidecar::{seal, unseal};
 
-/// Its name.
+/// The file's name.
 pub(crate) const HABITS: &str = "habits";
 const MAGIC: [u8; 8] = *b"CENOTEH\0";
 const VERSION: u32 = 1;
@@ -14,10 +14,10 @@ const VERSION: u32 = 1;
 pub(crate) const HABIT_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of a program's name.
 pub(crate) const PROGRAM_BYTES_MAX: usize = 255;
-/// Most bytes of all; those learned longest ago go first.
+/// Most bytes of all; the oldest go first.
 const ALL_BYTES_MAX: usize = 4 << 20;
 
-/// What one program does in one container.
+/// The access pattern of one program in one container.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Habit {
     pub container: ContainerId,
@@ -25,21 +25,21 @@ pub(crate) struct Habit {
     pub learned: Vec<u8>,
 }
 
-/// All that is known, the newest last.
+/// All patterns, the newest last.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Habits {
     all: Vec<Habit>,
-    /// Something was learned since it was written.
+    /// Something was learned since the file was written.
     pub is_changed: bool,
 }
 
 impl Habits {
-    /// What is known of a program; empty if nothing is.
+    /// Returns the pattern of a program; empty if there is none.
     pub fn of(&self, container: ContainerId, program: &str) -> &[u8] {
         let known = self.all.iter().find(|habit| habit.container == container && habit.program == program);
         known.map_or(&[], |habit| &habit.learned)
     }
-    /// A program has learned something.
+    /// Keeps what a program has learned.
     pub fn learn(&mut self, habit: Habit) {
         if self.of(habit.container, &habit.program) == habit.learned {
             return;
@@ -52,11 +52,11 @@ impl Habits {
         }
         self.is_changed = true;
     }
-    /// Forgets containers that are not there any more.
+    /// Drops the patterns of containers that are gone.
     pub fn keep(&mut self, is_there: impl Fn(ContainerId) -> bool) {
         self.all.retain(|habit| is_there(habit.container));
     }
-    /// The bytes of the file.
+    /// Returns the bytes of the file.
     pub fn encode(&self, store: StoreId) -> Vec<u8> {
         seal(MAGIC, VERSION, store, |out| {
             out.put_u32(self.all.len() as u32);
@@ -67,7 +67,7 @@ impl Habits {
             }
         })
     }
-    /// What the file says, if it is whole and this store's.
+    /// Returns the content of the file, if it is whole and this store's.
     pub fn decode(store: StoreId, bytes: &[u8]) -> Option<Self> {
         let habit = |from: &mut Decoder<'_>| -> Decoded<Habit> {
             let container = ContainerId(from.u64()?);

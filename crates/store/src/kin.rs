@@ -1,8 +1,8 @@
-//! Where the same bytes are in other objects: what shares them goes where they go.
+//! Kin: extents of other objects with the same bytes (reflinked extents), which move together.
 //!
-//! Shared ranges are found by the run that they are views of. What is noted here is no part of what is kept: the journal
-//! names all that moves, and after an opening the notes are made anew. One that is missing, or does not hold any more,
-//! costs space on the device where something then gets bytes of its own.
+//! Shared ranges are found by the run that they are views of. These notes are not kept on media: the journal names all
+//! that moves, and an opening makes the notes anew. A missing or outdated note costs space on the device where
+//! something then gets bytes of its own.
 
 use std::collections::BTreeSet;
 
@@ -26,19 +26,19 @@ type Where = (ContainerId, ObjectId, u64);
 #[derive(Debug, Default)]
 pub(crate) struct Kin {
     by_run: HashMap<RunAt, Vec<Where>, FixedState>,
-    /// Runs that were left when it was last looked which notes hold.
+    /// Number of runs after the last sweep of outdated notes.
     left: usize,
 }
 
 impl Kin {
-    /// An extent that is a view of the run begins there, and others share its bytes.
+    /// Notes an extent that shares its run's bytes with others.
     pub fn note(&mut self, run: RunAt, place: Where) {
         let places = self.by_run.entry(run).or_default();
         if !places.contains(&place) {
             places.push(place);
         }
     }
-    /// Whether the notes are sound in themselves. They may be incomplete, and may say what does not hold any more.
+    /// Checks the notes by themselves. They may be incomplete or outdated.
     pub fn check(&self) -> Result<(), String> {
         let wrong = self
             .by_run
@@ -48,25 +48,25 @@ impl Kin {
             Err(format!("the notes of the run at {offset} on device {device} are empty, or name a place twice"))
         })
     }
-    /// Bytes of memory, about.
+    /// Approximate bytes of memory.
     pub fn memory_bytes(&self) -> u64 {
         self.by_run.len() as u64 * 88
     }
 }
 
-/// True if two extents are the same bytes at the same places.
+/// Returns true if two extents are the same bytes at the same places.
 pub(crate) fn is_same(one: &Ext, other: &Ext) -> bool {
     identity(one) == identity(other) && (one.copy, one.copy_base) == (other.copy, other.copy_base)
 }
 
 impl State {
-    /// A container and its snapshots, if there are any.
+    /// Returns a container and its snapshots.
     fn members(&self, family: ContainerId) -> Vec<ContainerId> {
         [family].into_iter().chain(self.containers.snapshots_of(family).iter().copied()).collect()
     }
 
-    /// What becomes of others that are the same bytes, if what becomes of one of them becomes of all: one for each object
-    /// and offset, whose own twins in snapshots follow it.
+    /// Returns the placings of other extents with the same bytes that follow from this one: one for each object and
+    /// offset, whose own twins in snapshots follow it.
     pub fn sharers(&mut self, placing: &Placing) -> Vec<Placing> {
         let mut found = Vec::new();
         if self.space.kin.by_run.is_empty() {
@@ -77,7 +77,7 @@ impl State {
         let Some(places) = self.space.kin.by_run.get(&(ext.dev, ext.run_offset)).cloned() else { return found };
         let Some(family) = self.containers.get(key.container).and_then(Container::family) else { return found };
         let members = self.members(family);
-        // A run of another family may have been there before.
+        // The run may have belonged to another family before.
         let others =
             places.into_iter().filter(|(of, object, at)| *of == family && (*object, *at) != (key.object, offset));
         for (_, object, at) in others {
@@ -91,7 +91,7 @@ impl State {
         found
     }
 
-    /// Extents moved together, so that their run is elsewhere.
+    /// Notes the new run of extents that moved together.
     pub fn note_moved(&mut self, targets: &[Target]) {
         for target in targets {
             let Target::Live { key, offset } = *target else { continue };
@@ -103,7 +103,7 @@ impl State {
         self.sweep_kin();
     }
 
-    /// Forgets notes that hold no more, when there are twice as many as the last time.
+    /// Drops outdated notes, once there are twice as many as after the last sweep.
     pub fn sweep_kin(&mut self) {
         if self.space.kin.by_run.len() < 2 * self.space.kin.left + 1024 {
             return;
@@ -123,7 +123,7 @@ impl State {
         self.space.kin = kin;
     }
 
-    /// Makes all notes anew. `families`: those of which several extents touch one checksum unit.
+    /// Makes all notes anew. `families`: those in which several extents touch one checksum unit.
     pub fn find_kin(&mut self, families: &BTreeSet<ContainerId>) {
         self.space.kin = Kin::default();
         if families.is_empty() {

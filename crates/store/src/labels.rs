@@ -1,5 +1,5 @@
-//! Containers by their labels. An opening asks of each label whether it is taken, and nothing else: hashes answer that
-//! without a second copy of the labels. Their order is found when somebody first asks for it, and kept from then on.
+//! Containers by their labels. An opening only asks of each label whether it is taken: hashes answer that without a
+//! second copy of the labels. The order of labels is computed when it is first needed, and kept from then on.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -12,19 +12,19 @@ use hashbrown::HashTable;
 /// Slots of containers by their labels. The labels themselves are in the containers.
 #[derive(Debug, Default)]
 pub(crate) struct Labels {
-    /// Labels are chosen by programs: nobody may know which of them fall together.
+    /// Randomly keyed: programs choose labels, and must not be able to predict collisions.
     hasher: RandomState,
     /// With the hash of the label.
     slots: HashTable<(u64, u32)>,
     ordered: OnceLock<Ordered>,
 }
 
-/// The same in order.
+/// The slots in order of labels.
 #[derive(Debug, Default)]
 pub(crate) struct Ordered(BTreeMap<String, u32>);
 
 impl Ordered {
-    /// The slots of labels behind this one.
+    /// The slots of the labels after this one.
     pub fn after(&self, after: Option<&str>) -> impl Iterator<Item = u32> {
         let from = after.map_or(Unbounded, Excluded);
         self.0.range::<str, _>((from, Unbounded)).map(|(_, slot)| *slot)
@@ -32,12 +32,12 @@ impl Ordered {
 }
 
 impl Labels {
-    /// The slot with this label; `has` says whether a slot has it.
+    /// Returns the slot with this label; `has` says whether a slot has it.
     pub fn find(&self, label: &str, has: impl Fn(u32) -> bool) -> Option<u32> {
         let hash = self.hasher.hash_one(label);
         self.slots.find(hash, |(other, slot)| *other == hash && has(*slot)).map(|(_, slot)| *slot)
     }
-    /// A slot has a label, which no other has.
+    /// Adds a slot with a label that no other has.
     pub fn insert(&mut self, label: &str, slot: u32) {
         let hash = self.hasher.hash_one(label);
         self.slots.insert_unique(hash, (hash, slot), |(hash, _)| *hash);
@@ -45,7 +45,7 @@ impl Labels {
             ordered.0.insert(label.to_owned(), slot);
         }
     }
-    /// A slot no longer has a label; nothing if it was not known to have it.
+    /// Removes a slot's label; does nothing if the slot does not have it.
     pub fn remove(&mut self, label: &str, slot: u32) {
         let hash = self.hasher.hash_one(label);
         let Ok(entry) = self.slots.find_entry(hash, |other| *other == (hash, slot)) else { return };
@@ -54,7 +54,7 @@ impl Labels {
             ordered.0.remove(label);
         }
     }
-    /// In order of labels.
+    /// Returns the slots in order of labels.
     pub fn ordered<'a>(&'a self, label_of: impl Fn(u32) -> &'a str) -> &'a Ordered {
         let all = || self.slots.iter().map(|(_, slot)| (label_of(*slot).to_owned(), *slot)).collect();
         self.ordered.get_or_init(|| Ordered(all()))
@@ -83,7 +83,7 @@ mod tests {
             for slot in (0..500).step_by(3) {
                 labels.remove(&names[slot as usize], slot);
                 labels.remove("not there", slot);
-                // Another one's entry stays.
+                // Another slot's entry stays.
                 labels.remove(&names[slot as usize + 1], slot);
             }
             let mut left: Vec<String> = (0..500).filter(|slot| slot % 3 != 0).map(|slot| names[slot].clone()).collect();

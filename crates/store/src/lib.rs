@@ -1,7 +1,7 @@
 //! The engine of one node: extent maps, indices, space, journal, checkpoints, recovery and movement between tiers.
 //!
-//! It is a state machine: it takes requests and gives answers and jobs, and has no thread of its own.
-//! It owns every encoding on media. This room must not know sockets, processes or threads.
+//! It is a state machine: it takes requests, returns responses and jobs, and has no thread of its own. It owns
+//! every encoding on media. This room must not know sockets, processes or threads.
 
 mod api;
 mod apply;
@@ -41,7 +41,7 @@ mod value_io;
 mod value_log;
 mod work;
 
-/// What to do about metadata that cannot be read.
+/// The next step for metadata that cannot be read.
 pub(crate) const RESTORE: &str =
     "restore the store directory from a copy, then `cenote adopt DIR`; nothing was changed";
 

@@ -9,7 +9,7 @@ const CHUNK: usize = 1024;
 const CACHE: usize = 1 << 14;
 const NO_SLOT: u32 = u32::MAX;
 
-/// Where an object is in its life.
+/// The stage of an object's life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Presence {
     /// The slot is free.
@@ -65,7 +65,7 @@ pub(crate) struct Objects {
     chunks: Vec<Box<[Object]>>,
     free: Vec<u32>,
     used: u32,
-    /// Slots by hash of the key, for lookups that repeat.
+    /// Slots by hash of the key, for repeated lookups.
     cache: Box<[u32]>,
 }
 
@@ -86,7 +86,7 @@ impl Objects {
     pub fn slots(&self) -> u32 {
         self.used
     }
-    /// The slot of an object that the container's `tree` holds.
+    /// Returns the slot of an object that the container's `tree` holds.
     pub fn find(&mut self, container: u32, tree: &Few<ObjectId, u32>, key: ObjectKey) -> Option<u32> {
         let way = key.word_hash() as usize % CACHE;
         let cached = self.cache[way];
@@ -100,7 +100,7 @@ impl Objects {
         self.cache[way] = slot;
         Some(slot)
     }
-    /// Makes an object; `None` if there are 2^32 already.
+    /// Adds an object; `None` if there are 2^32 already.
     pub fn add(&mut self, container: u32, id: ObjectId, block_shift: u8, epoch: u64, created: u32) -> Option<u32> {
         let slot = if let Some(slot) = self.free.pop() {
             slot
@@ -129,7 +129,7 @@ impl Objects {
         };
         Some(slot)
     }
-    /// How many more objects there can be.
+    /// Number of objects that can still be added.
     pub fn room(&self) -> u64 {
         u64::from(NO_SLOT - self.used) + self.free.len() as u64
     }
@@ -141,7 +141,7 @@ impl Objects {
         object.map = ExtentMap::Empty;
         self.free.push(slot);
     }
-    /// Bytes of memory, about.
+    /// Approximate bytes of memory.
     pub fn memory_bytes(&self) -> u64 {
         (self.chunks.len() * CHUNK * size_of::<Object>() + self.free.capacity() * 4 + CACHE * 4) as u64
     }

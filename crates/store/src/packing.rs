@@ -1,4 +1,5 @@
-//! What compressed extents look like on media, and what is compressed how: samples are tried, and `cenote_policy` decides.
+//! Compression: the encoding of compressed extents on media, and the choice of a method by trials of samples, which
+//! `cenote_policy` makes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,9 +12,9 @@ use cenote_policy::{Compress, Trial, choose_packing};
 use crate::codec::{Decoded, Decoder, Encode, Malformed};
 use crate::sums::UNIT;
 
-/// Bytes of each of the samples that are tried.
+/// Bytes of each sample that is tried.
 const SAMPLE_BYTES: usize = 16 << 10;
-/// Samples of what is to be compressed, spread over its begin.
+/// Most samples, spread over the beginning of the bytes.
 const SAMPLES_MAX: usize = 3;
 
 /// Appends how a run is compressed.
@@ -38,18 +39,18 @@ pub(crate) fn decode_packed(from: &mut Decoder<'_>) -> Decoded<Arc<Packed>> {
     packed.map(Arc::new).ok_or(Malformed("a compressed run that contradicts itself"))
 }
 
-/// How long the codecs take, as seen. Shared by all jobs.
+/// Measured speed of the codecs. Shared by all jobs.
 #[derive(Debug)]
 pub(crate) struct Rates([[AtomicU64; 2]; Codec::ALL.len()]);
 
 impl Default for Rates {
-    /// As measured on one core of a virtual machine: picoseconds for each byte, there and back.
+    /// As measured on one core of a virtual machine: picoseconds for each byte, to compress and to decompress.
     fn default() -> Self {
         Self([[1000, 500], [2500, 1000]].map(|codec| codec.map(AtomicU64::new)))
     }
 }
 
-/// There or back.
+/// Compression or decompression.
 #[derive(Clone, Copy)]
 enum Way {
     Pack = 0,
@@ -64,7 +65,7 @@ impl Rates {
     fn ns(&self, codec: Codec, way: Way) -> f64 {
         self.cell(codec, way).load(Ordering::Relaxed) as f64 / 1000.0
     }
-    /// So many bytes took so long. A clock that stands still teaches nothing, nor does one interruption much.
+    /// Learns from one measurement. A clock that stands still teaches nothing, and one interruption not much.
     fn learn(&self, codec: Codec, way: Way, bytes: usize, ns: u64) {
         let cell = self.cell(codec, way);
         let known = cell.load(Ordering::Relaxed);
@@ -75,7 +76,7 @@ impl Rates {
     }
 }
 
-/// What a copy to a device has to know in order to compress.
+/// What a copy to a device needs to know to compress.
 #[derive(Clone)]
 pub(crate) struct Packing {
     pub wanted: Compress,
@@ -83,13 +84,13 @@ pub(crate) struct Packing {
     pub speed: Speed,
     pub grain_bytes: u32,
     pub segment_bytes: u64,
-    /// What does not become smaller is not written at all.
+    /// Bytes that do not become smaller are not written at all.
     pub only_smaller: bool,
     pub rates: Arc<Rates>,
 }
 
 impl Packing {
-    /// How bytes that begin like this are to be compressed; `None`: not at all.
+    /// Chooses how to compress bytes that begin like this; `None`: not at all.
     pub fn choose(&self, begin: &[u8], packer: &mut Packer, clock: &dyn Clock) -> Option<Method> {
         if begin.len() <= self.grain_bytes as usize {
             return None; // they take a whole allocation unit in any case
@@ -98,7 +99,7 @@ impl Packing {
         let bytes: usize = samples.iter().map(|sample| sample.len()).sum();
         let mut trials: Vec<Trial> = Vec::new();
         for codec in Codec::ALL.into_iter().filter(|codec| self.wanted.tries(*codec)) {
-            // What was best for one codec mostly is for the other: the quicker one tries all.
+            // The best stride for one codec is mostly the best for the other: only the quicker codec tries all.
             let strides = match trials.iter().min_by(|one, other| one.ratio.total_cmp(&other.ratio)) {
                 Some(best) if best.stride_shift == 0 => 0..=0,
                 Some(best) => best.stride_shift..=best.stride_shift,
@@ -115,7 +116,7 @@ impl Packing {
         Some(Method { codec: chosen.codec, stride_shift: chosen.stride_shift })
     }
 
-    /// Bytes that samples become.
+    /// Bytes of the compressed samples.
     fn stored(&self, method: Method, samples: &[&[u8]], packer: &mut Packer, clock: &dyn Clock) -> usize {
         let mut out = [0; SAMPLE_BYTES];
         let mut stored = 0;
@@ -128,7 +129,7 @@ impl Packing {
                 let begun = clock.now_ns();
                 let mut back = [0; SAMPLE_BYTES];
                 if packer.unpack(method, &out[..len], &mut back[..sample.len()]).is_err() {
-                    return usize::MAX / 2; // never seen; it would not be used then
+                    return usize::MAX / 2; // should never happen; the method is not used then
                 }
                 self.rates.learn(method.codec, Way::Unpack, sample.len(), clock.now_ns().saturating_sub(begun));
             }
@@ -136,14 +137,14 @@ impl Packing {
         stored
     }
 
-    /// What comes of a ratio in whole allocation units, for units of so many bytes.
+    /// Converts a ratio to whole allocation units, for units of `len` bytes at most.
     fn ratio(&self, len: usize, ratio: f64) -> f64 {
         let (unit, grain) = (len.min(UNIT as usize) as f64, f64::from(self.grain_bytes));
         let padded = |bytes: f64| (bytes / grain).ceil() * grain;
         padded(unit * ratio) / padded(unit)
     }
 
-    /// Compresses a unit into `out`; what it takes, which may be all of its bytes as they are.
+    /// Compresses a unit into `out`; returns its length there, which may be that of the plain bytes.
     pub fn pack(&self, method: Method, unit: &[u8], packer: &mut Packer, out: &mut [u8]) -> usize {
         let grain = self.grain_bytes as usize;
         match packer.pack(method, unit, out) {

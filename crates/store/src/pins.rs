@@ -1,4 +1,4 @@
-//! What people pinned: ranges that stay on their tier.
+//! Pins: the ranges that people keep on a tier.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,23 @@ use cenote_model::{ContainerId, DeviceId, ObjectId, ObjectKey};
 
 use crate::codec::{Decoded, Decoder, Encode, Malformed};
 
-/// The place of what is pinned to wherever it is.
+/// The place of data pinned to wherever they are.
 pub(crate) const WHERE_IT_IS: DeviceId = DeviceId(0);
 
-/// One change of what is pinned.
+/// One change of the pins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PinChange {
-    /// All of a container, whatever comes into it. `None`: nothing in it any more.
+    /// All of a container, now and later. `None`: unpins everything in it.
     Container(ContainerId, Option<DeviceId>),
     /// A range of an object, from and to.
     Range(ObjectKey, (u64, u64), Option<DeviceId>),
 }
 
 impl PinChange {
-    /// Bytes of the shorter one on media.
+    /// Bytes of the shorter kind on media.
     pub const BYTES_MIN: usize = 11;
 
-    /// True if something is pinned, false if it is no longer.
+    /// Returns true if it pins, false if it unpins.
     pub fn pins(&self) -> bool {
         let (Self::Container(_, place) | Self::Range(.., place)) = self;
         place.is_some()
@@ -69,10 +69,10 @@ impl PinChange {
     }
 }
 
-/// Ranges of an object, in order and apart from each other: from, to, place.
+/// Ranges of an object, in order and disjoint: from, to, place.
 type Ranges = Vec<(u64, u64, DeviceId)>;
 
-/// All that is pinned. What is said of an object goes before what is said of its container.
+/// All pins. A pin of an object goes before that of its container.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Pins {
     containers: BTreeMap<ContainerId, DeviceId>,
@@ -84,7 +84,7 @@ impl Pins {
     pub fn is_empty(&self) -> bool {
         self.containers.is_empty() && self.objects.is_empty()
     }
-    /// Where the range, or a part of it, is pinned to.
+    /// Returns the place to which the range, or a part of it, is pinned.
     pub fn of(&self, key: ObjectKey, from: u64, to: u64) -> Option<DeviceId> {
         if self.is_empty() {
             return None;
@@ -93,7 +93,7 @@ impl Pins {
         let own = ranges.and_then(|ranges| ranges.iter().find(|(begin, end, _)| *begin < to && from < *end));
         own.map(|(.., place)| *place).or_else(|| self.containers.get(&key.container).copied())
     }
-    /// Where everything in a container is pinned to.
+    /// Returns the place to which a whole container is pinned.
     pub fn of_container(&self, id: ContainerId) -> Option<DeviceId> {
         self.containers.get(&id).copied()
     }
@@ -113,7 +113,7 @@ impl Pins {
             }
             PinChange::Range(key, (from, to), place) => {
                 let ranges = self.objects.entry(key).or_default();
-                // As checkpoints have them: one behind the other.
+                // Checkpoints list ranges in order: append quickly.
                 if let (Some(place), Some(last)) = (place, ranges.last())
                     && (last.1 < from || (last.1 == from && last.2 != place))
                 {
@@ -147,18 +147,18 @@ impl Pins {
             }
         }
     }
-    /// An object of that id is made: what was said of an earlier one is over.
+    /// Drops the pins of an earlier object with this id.
     pub fn forget(&mut self, key: ObjectKey) {
         if !self.objects.is_empty() {
             self.objects.remove(&key);
         }
     }
-    /// Forgets what is said of objects and containers that are not there.
+    /// Drops the pins of objects and containers that do not exist.
     pub fn prune(&mut self, is_there: impl Fn(ObjectKey) -> bool, has_container: impl Fn(ContainerId) -> bool) {
         self.objects.retain(|key, _| is_there(*key));
         self.containers.retain(|id, _| has_container(*id));
     }
-    /// All of it, as changes.
+    /// All pins, as changes.
     pub fn changes(&self) -> impl Iterator<Item = PinChange> {
         let ranges = self.objects.iter().flat_map(|(key, ranges)| {
             ranges.iter().map(|(from, to, place)| PinChange::Range(*key, (*from, *to), Some(*place)))

@@ -1,4 +1,4 @@
-//! Extents get a copy, move to another device, or fall back to their copy.
+//! Placing (relocation): an extent gets a copy, moves to another device, or falls back to its copy.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::state::State;
 use crate::sums::UNIT;
 use crate::undo::Change;
 
-/// Where an extent is to be found.
+/// Where an extent is found.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Target {
     /// At this offset of a live object.
@@ -23,34 +23,34 @@ pub(crate) enum Target {
     Detached { container: ContainerId, number: u64, offset: u64 },
 }
 
-/// What becomes of it. A `base` is where its run would begin; or, if it is `packed` there, where the first unit that it
-/// touches does.
+/// What becomes of it. A `base` is where its run would begin on the device or, if it is `packed` there, where the first
+/// unit that it touches begins.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     /// It gets a copy: device slot and base.
     Copy { dev: u8, base: u64, packed: Option<Arc<Packed>> },
     /// It moves there.
     Move { dev: u8, base: u64, packed: Option<Arc<Packed>> },
-    /// It has a copy, and the copy becomes the only place.
+    /// Its copy becomes the only place.
     Evict,
-    /// It has a copy that it does not need: what is read is persistent itself, or need not survive power loss.
+    /// It gives up a copy that it does not need: its first place is persistent, or the data need not survive power
+    /// loss.
     DropCopy,
-    /// It is read from there, and the place where it was is kept as its copy: going back costs no I/O.
+    /// It is read from there, and its old place is kept as its copy: going back costs no I/O.
     Promote { dev: u8, base: u64, packed: Option<Arc<Packed>> },
-    /// It becomes two, the second one from this byte of it on, where a checksum unit begins: no device has room for a
-    /// copy in one piece.
+    /// It is split at this byte of it, where a checksum unit begins: no device has room for a copy in one piece.
     Split { at: u32 },
 }
 
 impl Action {
-    /// How the extent is compressed at the place that it gets.
+    /// Returns how the extent is compressed at its new place.
     pub fn packed(&self) -> Option<&Arc<Packed>> {
         match self {
             Self::Copy { packed, .. } | Self::Move { packed, .. } | Self::Promote { packed, .. } => packed.as_ref(),
             Self::Evict | Self::DropCopy | Self::Split { .. } => None,
         }
     }
-    /// The place that it gets turned out to be this one, so many bytes from where it was to be.
+    /// Corrects the new place: it is at `at` instead of `from`.
     pub fn land(&mut self, from: u64, at: u64, landed: Option<Arc<Packed>>) {
         if let Self::Copy { base, packed, .. } | Self::Move { base, packed, .. } | Self::Promote { base, packed, .. } =
             self
@@ -61,19 +61,19 @@ impl Action {
     }
 }
 
-/// What identifies an extent at its place: device slot, run offset, skip, length.
+/// Identity of an extent at its place: device slot, run offset, skip, length.
 pub(crate) type Identity = (u8, u64, u32, u32);
 
-/// An extent, and what becomes of it if it still is what it was.
+/// An extent, and what becomes of it if it is unchanged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Placing {
     pub target: Target,
-    /// What the extent was.
+    /// Identity of the extent when the placing was made.
     pub was: Identity,
     pub action: Action,
 }
 
-/// What identifies an extent at a target.
+/// Returns the identity of an extent.
 pub(crate) fn identity(ext: &Ext) -> Identity {
     (ext.dev, ext.run_offset, ext.skip, ext.len)
 }
@@ -105,7 +105,7 @@ impl State {
         }
     }
 
-    /// The extent at a target, if it is there.
+    /// Returns the extent at a target, if it exists.
     pub fn target_mut(&mut self, target: Target) -> Option<&mut Ext> {
         match self.home(target)? {
             Home::Map(map, offset) => map.get_mut(offset),
@@ -113,7 +113,7 @@ impl State {
         }
     }
 
-    /// True if the extent is still what it was and what is to become of it makes sense.
+    /// Returns true if the extent is unchanged and the action is possible.
     pub fn can_place(&mut self, placing: &Placing) -> bool {
         let Placing { target, was, ref action } = *placing;
         let volatile = self.space.is_volatile(was.0);
@@ -129,10 +129,10 @@ impl State {
             identity(ext) == was
                 && action.packed().is_none_or(|packed| packed.run_len() == ext.hull().len())
                 && match *action {
-                    // A copy may take the place of another one, whose device is being emptied.
+                    // A copy may replace another one, whose device is being emptied.
                     Action::Copy { dev, .. } => ext.copy != dev,
                     Action::Move { .. } => true,
-                    // What is kept as the copy must be one that survives power loss.
+                    // The place kept as the copy must survive power loss.
                     Action::Promote { dev, .. } => ext.dev != dev && ext.copy != dev && (copied || !volatile),
                     Action::Evict => copied,
                     Action::DropCopy => copied && !(volatile && is_kept),
@@ -141,8 +141,8 @@ impl State {
         })
     }
 
-    /// The same extent of the same object in snapshots, or in the original: it goes where this one goes. What was cut since
-    /// goes its own way.
+    /// Returns the twins of an extent: the same extent of the same object in snapshots, or in the original, which moves
+    /// with it. Extents split since then move separately.
     pub fn twins(&mut self, placing: &Placing) -> Vec<ObjectKey> {
         let Target::Live { key, offset } = placing.target else { return Vec::new() };
         if self.containers.has_no_snapshots() {
@@ -164,8 +164,8 @@ impl State {
         twins
     }
 
-    /// Does it; to be called only if [`State::can_place`], with what [`State::twins`] gave. The version words of live objects
-    /// must be raised by the caller. `shares`: the place that it gets is that of another extent already.
+    /// Applies a placing. Call only if [`State::can_place`] allows it, with the result of [`State::twins`]. The caller
+    /// must raise the version words of live objects. `shares`: another extent has the new place already.
     pub fn place(&mut self, placing: &Placing, twins: &[ObjectKey], shares: bool, tag: Tag) {
         self.place_one(placing, tag);
         if shares {
@@ -186,7 +186,7 @@ impl State {
         }
     }
 
-    /// Another extent has the place already that this one got.
+    /// Counts the new place as shared with the extent that has it already.
     fn share_place(&mut self, placing: &Placing) {
         let Some(ext) = self.target_mut(placing.target).cloned() else { return };
         match placing.action {
@@ -234,7 +234,7 @@ impl State {
                 self.space.drop_place(before, before.place(), tag);
             }
             Action::Move { dev, base, packed } => {
-                // A copy that it had stays if the new place is volatile; else it goes with the old place.
+                // An existing copy stays if the new place is volatile; else it goes with the old place.
                 *ext = before.with_copy(*dev, *base, packed.clone()).at_copy();
                 self.space.drop_place(before, before.place(), tag);
                 if let Some(copy) = before.copy_place() {
@@ -242,7 +242,7 @@ impl State {
                 }
             }
             Action::Promote { dev, base, packed } => {
-                // Of two places that it had, the slower one stays the copy.
+                // Of two existing places, the slower one stays the copy.
                 *ext = before.promoted(*dev, *base, packed.clone());
                 if before.copy != NO_DEVICE {
                     self.space.drop_place(before, before.place(), tag);

@@ -1,6 +1,6 @@
-//! The file `profile` of the store directory: how fast the devices are.
+//! The file `profile` of the store directory: the speed of the devices.
 //!
-//! Nothing depends on it. One that is missing, damaged or of another version or store is as good as none: devices are
+//! Nothing depends on it. A file that is missing, damaged or of another version or store is ignored: devices are
 //! measured anew.
 
 use cenote_model::{DeviceId, Profile, ProfilePoint, Speed, StoreId};
@@ -8,13 +8,13 @@ use cenote_model::{DeviceId, Profile, ProfilePoint, Speed, StoreId};
 use crate::codec::{Decoded, Decoder, Encode, Malformed};
 use crate::sidecar::{seal, unseal};
 
-/// Its name.
+/// The file's name.
 pub(crate) const PROFILE: &str = "profile";
 const MAGIC: [u8; 8] = *b"CENOTEP\0";
 const VERSION: u32 = 1;
 /// Bytes of a point.
 const POINT_BYTES: usize = 1 + 4 + 2 + 8 + 8 + 8;
-/// Bytes of a device without points: of its id, its speed, the time and the number of points.
+/// Bytes of a device without points: its id, its speed, the time and the number of points.
 const DEVICE_BYTES: usize = 2 + 1 + 8 + 4;
 
 /// What is known of one device.
@@ -34,7 +34,7 @@ fn figure(from: &mut Decoder<'_>) -> Decoded<f64> {
     if figure.is_finite() { Ok(figure) } else { Err(Malformed("a figure that is no number")) }
 }
 
-/// The bytes of the file.
+/// Returns the bytes of the file.
 pub(crate) fn encode(store: StoreId, known: &[Known]) -> Vec<u8> {
     seal(MAGIC, VERSION, store, |out| put_all(out, known))
 }
@@ -62,7 +62,7 @@ fn put_all(out: &mut Vec<u8>, known: &[Known]) {
     }
 }
 
-/// What the file says, if it is whole and this store's.
+/// Returns the content of the file, if it is whole and this store's.
 pub(crate) fn decode(store: StoreId, bytes: &[u8]) -> Option<Vec<Known>> {
     unseal(MAGIC, VERSION, store, bytes, |from| {
         let count = from.count(DEVICE_BYTES)?;
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// A checksum that matches is no proof of sense.
+    /// A matching checksum is no proof of sense.
     #[test]
     fn nonsense_is_refused() {
         let mut known = some();

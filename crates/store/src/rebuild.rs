@@ -1,4 +1,4 @@
-//! After replay: which space is in use, which units are shared, and what is still to be copied.
+//! Rebuild after replay: computes which space is used, which units are shared, and what is still to be copied.
 
 use std::collections::BTreeSet;
 
@@ -19,16 +19,16 @@ use crate::undo::Change;
 /// Units that several extents may touch.
 #[derive(Default)]
 struct Edges {
-    /// Those at the edge of an extent that were seen.
+    /// Units at the edge of an extent that were seen.
     seen: HashSet<(u8, u64), FixedState>,
-    /// Those of extents that may share all over: their bytes, and the family that they belong to.
+    /// Units of extents that may share anywhere: their bytes, and their family.
     family: HashMap<(u8, u64), (u32, ContainerId), FixedState>,
-    /// Families of which more than one extent touches such a unit.
+    /// Families in which more than one extent touches such a unit.
     sharing: BTreeSet<ContainerId>,
 }
 
 impl State {
-    /// Computes all that the journal and checkpoints do not say. An error means that extents contradict each other.
+    /// Computes all that the journal and checkpoints do not hold. Fails if extents contradict each other.
     pub fn rebuild(&mut self, now_ns: u64) -> Result<()> {
         self.space.begin_claims();
         let mut edges = Edges::default();
@@ -109,7 +109,7 @@ impl State {
             container.unsaved.wrote = DeviceSet::ALL;
             container.unsaved.dirty_since_ns = now_ns;
             container.durable.persisted_at = 0;
-            // A cut without a container's mark would never end.
+            // A container of a pending cut that is not pending would wait for ever.
             let pending = container.durable.pending_cut;
             if container.is_dirty() {
                 self.cuts.dirty.insert(id);
@@ -123,7 +123,7 @@ impl State {
         Ok(())
     }
 
-    /// What of an object has to be copied, by the pending cut or the next one.
+    /// Lists the parts of an object that the pending cut or the next one has to copy.
     fn list_fresh(&mut self, slot: u32) {
         let object = self.objects.get(slot);
         let (at, generation) = (object.container, object.generation);
@@ -162,7 +162,7 @@ impl State {
 }
 
 impl Space {
-    /// Counts shared units alone, before replay; whether space is claimed twice is checked after it.
+    /// Counts only the shared units, before replay. [`State::rebuild`] checks later whether space is claimed twice.
     pub fn replay_shared(&mut self, objects: &Objects, containers: &Containers) {
         self.shared = Shared::default();
         let mut edges = Edges::default();
@@ -229,7 +229,7 @@ impl Space {
         }
     }
 
-    /// Marks the units that an extent touches as in use, at both its places.
+    /// Marks the units that an extent touches as used, at both its places.
     fn claim(
         &mut self,
         ext: &Ext,
@@ -249,7 +249,7 @@ impl Space {
         outcome
     }
 
-    /// Each unit by itself: others of the family may touch it too, but then all of it.
+    /// Claims each unit by itself: others of the family may touch it too, but then all of it.
     fn claim_units(
         &mut self,
         ext: &Ext,
@@ -295,7 +295,7 @@ impl Space {
         if begin < end { self.claim_bytes(place, begin, end) } else { Ok(()) }
     }
 
-    /// A unit that other extents may touch too.
+    /// Claims a unit that other extents may touch too.
     fn claim_edge(
         &mut self,
         ext: &Ext,

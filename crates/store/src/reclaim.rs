@@ -1,11 +1,11 @@
-//! Gives up what was deleted, bit by bit, so that no single deletion stalls the store.
+//! Reclaims deleted data bit by bit, so that no single deletion stalls the store.
 
 use crate::space::Tag;
 use crate::state::{Reclaim, State};
 
 impl State {
     /// Gives up about `budget` extents or records. `each_object` is called before an object of a deleted container
-    /// loses its extents: it raises the version word. True if nothing is left.
+    /// loses its extents: it raises the version word. Returns true if nothing is left.
     pub fn reclaim(&mut self, mut budget: usize, tag: Tag, each_object: &mut dyn FnMut(u64)) -> bool {
         while budget > 0 {
             let Some(first) = self.gone.reclaim.pop_front() else { return true };
@@ -36,7 +36,7 @@ impl State {
         self.gone.reclaim.is_empty()
     }
 
-    /// True if there is more to do.
+    /// Returns true if there is more to do.
     fn reclaim_object(&mut self, slot: u32, budget: &mut usize, tag: Tag) -> bool {
         *budget = budget.saturating_sub(1);
         while let Some((_, ext)) = self.objects.get_mut(slot).map.pop() {
@@ -59,7 +59,7 @@ impl State {
                     self.gone.detached.remove(&slot);
                 }
             }
-            // In front of the container, whose slot their objects still name.
+            // Before the container, whose slot their objects still name.
             self.gone.reclaim.push_front(Reclaim::Container(at));
             self.gone.reclaim.push_front(Reclaim::Undo(undo));
             return false; // what comes next is queued already
@@ -71,7 +71,7 @@ impl State {
                 self.space.extents -= object.map.extents();
                 each_object(self.key_of(slot).word_hash());
                 if self.reclaim_object(slot, budget, tag) {
-                    // The rest of it comes first next time.
+                    // The rest of the object comes first next time.
                     self.gone.reclaim.push_front(Reclaim::Container(at));
                     self.gone.reclaim.push_front(Reclaim::Object(slot));
                     return false; // what comes next is queued already

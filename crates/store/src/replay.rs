@@ -1,4 +1,4 @@
-//! The journal is applied to the state again.
+//! Replay: applies the journal to the state again.
 
 use crate::apply::Txn;
 use crate::journal::record::Entry;
@@ -9,10 +9,10 @@ use crate::state::State;
 type Replayed = Result<(), &'static str>;
 
 impl State {
-    /// Applies a record. An error means that the journal contradicts the state.
+    /// Applies a record. Fails if the journal contradicts the state.
     pub fn replay(&mut self, epoch: u64, entry: Entry) -> Replayed {
         if matches!(entry, Entry::Synced) {
-            return Ok(()); // goes before the record that it was written with
+            return Ok(()); // written before the record that it came with
         }
         let applies = matches!(entry, Entry::Apply { .. });
         if epoch != self.epoch + u64::from(applies) {

@@ -1,4 +1,4 @@
-//! After power loss containers go back to their persisted epochs.
+//! Rollback: after power loss containers go back to their persisted epochs.
 
 use cenote_model::ObjectKey;
 
@@ -9,8 +9,9 @@ use crate::state::State;
 use crate::undo::Change;
 
 impl State {
-    /// Takes every container back to its persisted epoch. `lost`: device slots whose bytes are gone. Space is not
-    /// accounted for: [`State::rebuild`] does that afterwards. Gives who went back, and the objects that lost bytes.
+    /// Takes every container back to its persisted epoch. `lost`: device slots whose bytes are gone. Does not account
+    /// for space: [`State::rebuild`] does that afterwards. Returns the containers that went back, and the objects that
+    /// lost bytes.
     pub fn roll_back(&mut self, lost: &[u8]) -> (Vec<RolledBack>, Vec<ObjectKey>) {
         let mut rolled_back = Vec::new();
         for id in self.containers.ids() {
@@ -32,7 +33,7 @@ impl State {
             }
         }
         self.containers.relabel();
-        // What only a session read, too.
+        // Snapshots that were kept only for a session go, too.
         let deleted = self.containers.ids().into_iter().filter(|id| self.containers.is_deleted_snapshot(*id));
         for id in deleted.collect::<Vec<_>>() {
             self.drop_snapshot(id);
@@ -42,7 +43,7 @@ impl State {
         (rolled_back, self.leave_lost_devices(lost))
     }
 
-    /// True if the container itself was not there yet: it is empty then.
+    /// Undoes a container's whole undo list. Returns true if the container itself did not exist yet: it is empty then.
     fn undo_all(&mut self, at: u32) -> bool {
         let mut is_gone = false;
         let container = self.containers.at_mut(at);
@@ -64,7 +65,7 @@ impl State {
         is_gone
     }
 
-    /// A snapshot goes with all its objects; who has their space is found out later.
+    /// Drops a snapshot with all its objects. The rebuild finds out later who has their space.
     fn drop_snapshot(&mut self, id: cenote_model::ContainerId) {
         let Some(slot) = self.containers.slot_of(id) else { return };
         let container = self.containers.at_mut(slot);
@@ -115,7 +116,7 @@ impl State {
                 container.count_index(&was);
                 container.content.indices.insert(index, was);
             }
-            // Who has which label is found out when all are back.
+            // Labels are assigned when all containers are back.
             Change::Renamed { was } => container.label = was,
             Change::Set { was } => container.spec = *was,
             Change::Made => {}
@@ -132,8 +133,8 @@ impl State {
         }
     }
 
-    /// Extents on lost devices fall back to their copies; objects that have none are dropped, and so are scratch objects
-    /// with bytes.
+    /// Lets extents on lost devices fall back to their copies. Drops objects without copies, and scratch objects with
+    /// bytes.
     fn leave_lost_devices(&mut self, lost: &[u8]) -> Vec<ObjectKey> {
         let mut dropped = Vec::new();
         for slot in 0..self.objects.slots() {
@@ -141,7 +142,8 @@ impl State {
             if object.presence != Presence::Live {
                 continue;
             }
-            // What is in a scratch container was never synced by anybody, wherever it is: it may be torn. Values were.
+            // Data of a scratch container were never synced, on any device, and may be torn. Values in its log were
+            // synced.
             let container = self.containers.at(object.container);
             let is_log = container.is_value_log(object.id());
             let scratch = !container.is_tracked() && !is_log;

@@ -1,4 +1,4 @@
-//! Sessions: who they are, what they lease, and what they were answered.
+//! Sessions: their users, leases, and recorded responses.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,22 +7,22 @@ use cenote_model::{ContainerId, KeyCode, Run};
 use crate::engine::SessionCounts;
 use crate::{SessionId, SessionInfo};
 
-/// Answers remembered for each session.
+/// Responses recorded for each session.
 pub(crate) const OUTCOMES_MAX: usize = 4096;
 
-/// By which the engine knows the session that it opens for writes of its own; clients draw theirs at random.
+/// Nonce of the session that the engine opens for writes of its own; clients draw theirs at random.
 pub(crate) const OWN_NONCE: u128 = u128::from_be_bytes(*b"cenote: densify.");
 
-/// What a change was answered, so that it can be answered again.
+/// The response to a change, so that it can be repeated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Recorded {
     pub seq: u64,
     pub epoch: u64,
-    /// Only for answers that say more than the epoch.
+    /// Only for responses that hold more than the epoch.
     pub detail: Option<Box<Detail>>,
 }
 
-/// The rest of an answer.
+/// The rest of a response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Detail {
     Applied { codes: Vec<KeyCode>, created: Option<ContainerId> },
@@ -35,9 +35,9 @@ pub(crate) struct Session {
     pub info: SessionInfo,
     /// Bytes of each leased range by device slot and offset.
     pub leases: BTreeMap<(u8, u64), u64>,
-    /// Snapshots that it reads.
+    /// Snapshots that it pins.
     pub pins: BTreeSet<ContainerId>,
-    /// What it did, for those who look on.
+    /// Counters for telemetry.
     pub counts: SessionCounts,
     outcomes: VecDeque<Recorded>,
     seq_max: u64,
@@ -47,11 +47,11 @@ impl Session {
     pub fn new(info: SessionInfo) -> Self {
         Self { info, ..Self::default() }
     }
-    /// True for that of the engine itself.
+    /// Returns true for the session of the engine itself.
     pub fn is_own(&self) -> bool {
         self.info.nonce == OWN_NONCE
     }
-    /// Takes a range out of the leases; false if the session does not lease all of it.
+    /// Takes a range out of the leases. Returns false if the session does not lease all of it.
     pub fn consume(&mut self, dev: u8, offset: u64, len: u64) -> bool {
         let Some((key, lease_len)) = self.leases.range(..=(dev, offset)).next_back().map(|(key, len)| (*key, *len))
         else {
@@ -87,7 +87,7 @@ impl Session {
         }
         self.leases.insert((dev, offset), len);
     }
-    /// Remembers an answer.
+    /// Records a response.
     pub fn record(&mut self, recorded: Recorded) {
         if recorded.seq == 0 {
             return;
@@ -98,7 +98,7 @@ impl Session {
         }
         self.outcomes.push_back(recorded);
     }
-    /// What that request was answered, if it was.
+    /// Returns the recorded response to a request, if there is one.
     pub fn recorded(&self, seq: u64) -> Option<&Recorded> {
         if seq == 0 || seq > self.seq_max {
             return None;
@@ -127,7 +127,7 @@ impl Sessions {
     pub fn by_nonce(&self, nonce: u128) -> Option<SessionId> {
         self.open.iter().find(|(_, session)| session.info.nonce == nonce).map(|(id, _)| *id)
     }
-    /// Bytes that all lease of each device, by its slot.
+    /// Bytes that all sessions lease of each device, by slot.
     pub fn leased_bytes(&self, slots: usize) -> Vec<u64> {
         let mut leased = vec![0; slots];
         for ((dev, _), len) in self.open.values().flat_map(|session| &session.leases) {

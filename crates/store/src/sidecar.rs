@@ -1,6 +1,6 @@
 //! Files of the store directory on which nothing depends: what engines have learned.
 //!
-//! One that is missing, damaged or of another version or store is as good as none.
+//! A file that is missing, damaged or of another version or store is ignored.
 
 use cenote_model::StoreId;
 
@@ -10,7 +10,7 @@ use crate::sums::sum_of;
 /// Bytes before the store's id: magic, version, checksum of all bytes with zeros in its place.
 const HEAD: usize = 16;
 
-/// A file with this content.
+/// Returns a file with this content.
 pub(crate) fn seal(magic: [u8; 8], version: u32, store: StoreId, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = magic.to_vec();
     out.put_u32(version);
@@ -22,7 +22,7 @@ pub(crate) fn seal(magic: [u8; 8], version: u32, store: StoreId, body: impl FnOn
     out
 }
 
-/// What is in such a file, if it is whole and this store's.
+/// Returns the content of such a file, if it is whole and this store's.
 pub(crate) fn unseal<T>(
     magic: [u8; 8],
     version: u32,

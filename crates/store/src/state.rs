@@ -1,4 +1,5 @@
-//! What the journal is about: everything that replaying it must bring back.
+//! The recoverable state: everything that a replay of the journal must bring back. It must not know how records are
+//! read or written.
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,7 @@ use crate::space::Space;
 use crate::times::Times;
 use crate::undo::Undo;
 
-/// The state of a store. Changed only by what is in the journal, in its order.
+/// The state of a store. Only records of the journal change it, in their order.
 #[derive(Default)]
 pub(crate) struct State {
     /// Epoch of the last applied request.
@@ -27,30 +28,30 @@ pub(crate) struct State {
     pub sessions: Sessions,
     pub cuts: Cuts,
     pub gone: Gone,
-    /// What stays on its tier.
+    /// Pins of ranges to tiers.
     pub pins: Pins,
-    /// When what was written. In checkpoints, not in the journal: what is not known is young.
+    /// Epochs and times. Kept in checkpoints, not in the journal: unknown data count as young.
     pub times: Times,
     pub now: Now,
 }
 
-/// What was deleted and still takes space.
+/// Deleted data that still take space.
 #[derive(Default)]
 pub(crate) struct Gone {
     /// Undo number and epoch of the deletion of each detached object, by slot.
     pub detached: HashMap<u32, (u64, u64), FixedState>,
-    /// What is given up bit by bit.
+    /// Data that are given up bit by bit.
     pub reclaim: VecDeque<Reclaim>,
 }
 
-/// The moment of the current request. No part of what is kept.
+/// The moment of the current request. Not kept on media.
 #[derive(Default)]
 pub(crate) struct Now {
     /// Seconds since the engine was opened.
     pub s: u32,
     /// The clock when the request came.
     pub ns: u64,
-    /// Counts requests, for [`crate::objects::Object::word_mark`].
+    /// Counts requests, for [`crate::objects::LastUse::word_mark`].
     pub request: u32,
 }
 
@@ -63,12 +64,12 @@ pub(crate) enum Reclaim {
 }
 
 impl State {
-    /// The slot of a live object.
+    /// Returns the slot of a live object.
     pub fn find_object(&mut self, key: ObjectKey) -> Option<u32> {
         let container = self.containers.slot_of(key.container)?;
         self.objects.find(container, &self.containers.at(container).content.objects, key)
     }
-    /// Notes that the records of an index were not where they belong.
+    /// Notes that an index was out of order.
     pub fn found_disorder(&mut self, key: IndexKey, found: Disorder) {
         if found == Disorder::default() {
             return;
@@ -78,8 +79,8 @@ impl State {
             None => self.containers.disorder.push((key, found)),
         }
     }
-    /// Lets the checkpoint that was read at opening go as soon as most of its records were asked for, or are gone: those
-    /// that were not get memory of their own, so that they keep at most twice what they need.
+    /// Frees the checkpoint that was read at opening, once most of its records were read or are gone. The other records
+    /// get memory of their own, so that they keep at most twice what they need.
     pub fn leave_checkpoint(&mut self) {
         let (mut needed, mut kept) = (0, 0);
         for index in self.containers.iter().flat_map(|container| container.content.indices.values()) {
@@ -96,12 +97,13 @@ impl State {
             }
         }
     }
-    /// The key of the object in a slot.
+    /// Returns the key of the object in a slot.
     pub fn key_of(&self, slot: u32) -> ObjectKey {
         let object = self.objects.get(slot);
         ObjectKey { container: self.containers.at(object.container).id, object: object.id() }
     }
-    /// The containers that share transactions after their persisted epoch with `id`, itself included, in order of ids.
+    /// Returns the containers that share transactions after their persisted epoch with `id`, itself included, in order
+    /// of ids.
     pub fn linked(&self, id: ContainerId) -> Vec<ContainerId> {
         let mut members = vec![id];
         let mut next = 0;

@@ -10,12 +10,12 @@ use crc_fast::CrcAlgorithm::Crc32Iscsi;
 pub(crate) const UNIT: u32 = 1 << SUM_UNIT_SHIFT;
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// The CRC-32C of bytes.
+/// Returns the CRC-32C of bytes.
 pub(crate) fn sum_of(bytes: &[u8]) -> u32 {
     crc_fast::checksum(Crc32Iscsi, bytes) as u32
 }
 
-/// The CRC-32C of two stretches, one after the other: for short ones quicker than to combine theirs.
+/// Returns the CRC-32C of two consecutive stretches: for short ones quicker than combining theirs.
 pub(crate) fn sum_of_both(first: &[u8], second: &[u8]) -> u32 {
     let mut digest = crc_fast::Digest::new(Crc32Iscsi);
     digest.update(first);
@@ -23,7 +23,7 @@ pub(crate) fn sum_of_both(first: &[u8], second: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-/// The CRC-32C of two consecutive stretches, from theirs and the length of the second.
+/// Returns the CRC-32C of two consecutive stretches, from theirs and the length of the second.
 pub(crate) fn combine(first: u32, second: u32, second_len: u32) -> u32 {
     let mut product = 1 << 31; // x^0 in reflected order
     let mut rest = second_len;

@@ -1,4 +1,5 @@
-//! What is known of a store before anything else: its id, devices and rights. And the stamp on each device.
+//! The superblock: a store's id, devices and rights, which are read before anything else. And the stamp on
+//! each device.
 
 use cenote_device::{Device, MetaDir};
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, DeviceState, Error, ErrorKind, Result, StoreId, TierOptions};
@@ -40,14 +41,14 @@ pub(crate) struct SuperblockDevice {
     pub draining: bool,
     /// Bytes on it were found bad of late.
     pub is_damaged: bool,
-    /// As it was when it was made; used when it cannot be opened.
+    /// As they were when it was made; used when it cannot be opened.
     pub unit_bytes: u32,
     pub segment_bytes: u64,
     /// Of persistent devices. That of volatile ones is in the checkpoint.
     pub incarnation: u64,
 }
 
-/// Most bytes of a device: what is known of its free space has to fit in memory.
+/// Most bytes of a device: the map of its free space has to fit in memory.
 pub(crate) fn capacity_max(kind: DeviceKind) -> u64 {
     if kind.is_persistent() { 1 << 50 } else { 1 << 46 }
 }
@@ -174,7 +175,7 @@ fn seal(bytes: &mut [u8]) {
     bytes[12..16].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Checks magic, version and checksum; gives the version and what follows them.
+/// Checks magic, version and checksum; returns the version and what follows them.
 fn open(bytes: &[u8], magic: [u8; 8], what: &str, newest: u32) -> Result<(u32, Vec<u8>)> {
     if bytes.len() < HEAD || bytes[..8] != magic {
         return Err(damaged(what, "it does not begin like one"));
@@ -199,7 +200,7 @@ fn damaged(what: &str, why: &str) -> Error {
     Error::new(ErrorKind::Corrupt, what).because(why).try_next(crate::RESTORE)
 }
 
-/// What the engine writes at the begin of each device: whose it is, and which of its lives this is.
+/// The stamp that the engine writes at the begin of each device: its store, its id and its incarnation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamp {
     pub store: StoreId,
@@ -220,7 +221,7 @@ impl Stamp {
         seal(&mut bytes);
         bytes
     }
-    /// Writes it on a device. Its first bytes go last, so that one that came to nothing half way is none.
+    /// Writes it on a device. Its first bytes go last, so that an incomplete stamp counts as missing.
     pub fn write(&self, device: &dyn Device) -> Result<()> {
         let bytes = self.encode();
         let head = STAMP_MAGIC.len();
@@ -229,7 +230,7 @@ impl Stamp {
         device.write_at(0, &bytes[..head])?;
         device.sync()
     }
-    /// Reads that of a device, which must be the one that is meant.
+    /// Reads the stamp of a device. Fails if it is damaged or names another store or device.
     pub fn read(device: &dyn Device, store: StoreId, id: DeviceId) -> Result<Self> {
         let mut bytes = vec![0; Self::LEN];
         device.read_at(0, &mut bytes)?;
@@ -241,7 +242,7 @@ impl Stamp {
         }
         Ok(stamp)
     }
-    /// True if there is none in these bytes: it was never written, or not to its end.
+    /// Returns true if these bytes hold no stamp: it was never written, or not completed.
     pub fn is_missing(bytes: &[u8]) -> bool {
         bytes[..STAMP_MAGIC.len()].iter().all(|byte| *byte == 0)
     }

@@ -1,7 +1,7 @@
-//! Syncs that cannot be believed after one has failed.
+//! Syncs that cannot be trusted after one has failed.
 //!
-//! An operating system reports that it could not write something once, to one caller, and may then count it as written.
-//! So all syncs of one file or device pass through here, one at a time, and each learns whether any failed before it.
+//! An operating system reports a failed write once, to one caller, and may then count the page as written. So all syncs
+//! of one file or device pass through here, one at a time, and each learns whether any failed before it.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -24,11 +24,11 @@ impl Log {
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.file.write(offset, bytes)
     }
-    /// The file itself, for what no sync has to bring on media.
+    /// Returns the file itself, for content that no sync has to bring to media.
     pub fn file(&self) -> &dyn LogFile {
         self.file.as_ref()
     }
-    /// Syncs it; an error from the first failure on.
+    /// Syncs it. Fails from the first failure on.
     pub fn sync(&self) -> Result<()> {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         if *failed {
@@ -40,7 +40,7 @@ impl Log {
         *failed = done.is_err();
         done
     }
-    /// True if a sync failed: what it was to bring on media may be nowhere.
+    /// Returns true if a sync failed: what it was to bring to media may be nowhere.
     pub fn has_failed(&self) -> bool {
         *self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -60,7 +60,7 @@ impl Syncs {
         *failed += u64::from(done.is_err());
         done
     }
-    /// How many failed. What was written before one of them and not synced before it must be written again.
+    /// Number of failed syncs. Data written before a failed sync, and not synced before it, must be written again.
     pub fn failed(&self) -> u64 {
         *self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,18 +1,19 @@
-//! When things were written: epochs and times side by side, so that no object has to keep a time of its own.
+//! The table of epochs and times: when data were written, without a time in each object.
 //!
-//! Ages decide what is deleted, so they are never too large. Two clocks must agree on them: the wall's, and one that the
-//! store keeps itself, which goes on with the monotonic clock while the store is open, and in between with the wall's, but
-//! by [`CLOSED_MS_MAX`] at most each time. What is not known counts as written now.
+//! Ages decide what is deleted, so they are never too large. Two clocks must agree on them: the system's wall clock,
+//! and one that the store keeps itself. The store's clock follows the monotonic clock while the store is open. While it
+//! is closed, it follows the wall clock, but by [`CLOSED_MS_MAX`] at most each time. Data of unknown age count as
+//! written now.
 
 use crate::codec::{Decoded, Decoder, Encode, Malformed, Ordinals as _};
 
-/// Entries kept; of the older half every second one goes when there are more.
+/// Entries kept; beyond that, every second entry of the older half is dropped.
 const SAMPLES_MAX: usize = 4096;
-/// Between two entries.
+/// Shortest time between two entries.
 const PAUSE_MS: u64 = 1000;
-/// While a store is closed its clock goes on with the wall's for so long, at most: a week.
+/// Most time that the store's clock advances while the store is closed: a week.
 pub(crate) const CLOSED_MS_MAX: u64 = 7 * 86_400_000;
-/// After an opening at which the wall's clock made no sense nothing is deleted for so long.
+/// Time without deletions after an opening at which the wall clock made no sense.
 const HOLD_MS: u64 = 600_000;
 
 /// Everything up to this epoch was written by then.
@@ -29,14 +30,14 @@ pub(crate) struct Times {
     samples: Vec<Sample>,
     own_ms: u64,
     unix_ms: u64,
-    /// The monotonic clock at the last look; none: the store was just opened.
+    /// The monotonic clock at the last update; `None`: the store was just opened.
     looked_ns: Option<u64>,
     held_until_ms: u64,
     held_why: String,
 }
 
 impl Times {
-    /// Time goes on. `epoch`: what was written until now.
+    /// Advances the clocks. `epoch`: the last epoch written until now.
     pub fn look(&mut self, now_ns: u64, unix_ms: u64, epoch: u64) {
         match self.looked_ns {
             None if self.unix_ms != 0 => {
@@ -65,7 +66,7 @@ impl Times {
             }
         }
         if unix_ms < self.unix_ms {
-            // What was written in what is now the future was written now.
+            // Times in what is now the future become now.
             for sample in &mut self.samples {
                 sample.unix_ms = sample.unix_ms.min(unix_ms);
             }
@@ -80,7 +81,7 @@ impl Times {
             let mut n = 0;
             self.samples.retain(|_| {
                 n += 1;
-                n > SAMPLES_MAX / 2 || n % 2 == 0 // what goes counts as written a little later
+                n > SAMPLES_MAX / 2 || n % 2 == 0 // dropped entries count as written a little later
             });
         }
     }
@@ -93,7 +94,7 @@ impl Times {
         })
     }
 
-    /// Why nothing may be deleted for its age now; empty if it may.
+    /// Returns why nothing may be deleted for its age now; empty if it may.
     pub fn held_why(&self) -> String {
         if self.own_ms < self.held_until_ms { self.held_why.clone() } else { String::new() }
     }

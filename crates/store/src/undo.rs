@@ -1,4 +1,4 @@
-//! What a container needs to go back to its persisted epoch after power loss.
+//! Undo lists: what a container needs to go back to its persisted epoch after power loss.
 
 use cenote_model::{ContainerId, ContainerSpec, IndexId, ObjectId};
 
@@ -12,30 +12,30 @@ pub(crate) struct Undo {
     pub change: Change,
 }
 
-/// What changed, and how it was before.
+/// A change, with the previous state.
 #[derive(Debug)]
 pub(crate) enum Change {
     /// A range of an object's map: it held `pieces` and for the rest holes. The object's size was `size`.
     Range { object: ObjectId, from: u64, to: u64, pieces: Pieces, size: u64 },
-    /// The object was not there.
+    /// The object did not exist.
     ObjectCreated { object: ObjectId },
-    /// The object was there; it waits, detached, in this slot.
+    /// The object existed; it waits, detached, in this slot.
     ObjectDeleted { slot: u32 },
-    /// The index was not there.
+    /// The index did not exist.
     IndexCreated { index: IndexId },
-    /// The index was there.
+    /// The index existed.
     IndexDeleted { index: IndexId, was: Box<Index> },
-    /// The record had this value, or was not there.
+    /// The record had this value, or did not exist.
     Record { index: IndexId, key: Key, was: Option<Record> },
-    /// The snapshot was not there.
+    /// The snapshot did not exist.
     SnapshotMade { id: ContainerId },
-    /// The snapshot was there; it waits under its id.
+    /// The snapshot existed; it waits under its id.
     SnapshotDeleted { id: ContainerId },
     /// The container had this label.
     Renamed { was: String },
     /// The container had these settings.
     Set { was: Box<ContainerSpec> },
-    /// The container was not there. Noted only of one whose label another had until an update that power loss may still
-    /// take back; other containers are there from their creation on.
+    /// The container did not exist. Noted only if another container had its label until an update that power loss may
+    /// still take back; other containers exist from their creation on.
     Made,
 }

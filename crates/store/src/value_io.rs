@@ -1,4 +1,4 @@
-//! Values of records are read from value logs and written to them, by jobs.
+//! Jobs that read values of records from value logs and write them there.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::work::{Io, Work};
 
 /// Values to be read.
 pub(crate) struct ReadValues {
-    /// What has them, each once.
+    /// The parts that hold them, each once.
     pub parts: Vec<Part>,
-    /// Bytes of each value, and what they are made of.
+    /// Bytes of each value, and the slices that it consists of.
     pub values: Vec<(u32, Vec<Slice>)>,
 }
 
@@ -38,13 +38,13 @@ pub(crate) struct WriteValues {
     pub buffer: AlignedBuf,
     pub padded: usize,
     pub len: usize,
-    /// Values in it that are to be read from a log first, and where in it they go.
+    /// Values of the batch to be read from a log first, and their places in the batch.
     pub reads: Option<(ReadValues, Vec<u32>)>,
-    /// Where each value is in it.
+    /// Place and length of each value in the batch.
     pub values: Vec<(u32, u32)>,
 }
 
-/// What is known of a batch that was written.
+/// Checksums and digests of a written batch.
 pub(crate) struct Batched {
     /// Checksums of its units.
     pub sums: Vec<u32>,
@@ -75,7 +75,8 @@ impl Work for WriteValues {
 }
 
 impl ReadValues {
-    /// The bytes of each value, up to the first that cannot be read, and why that cannot.
+    /// Returns the bytes of each value up to the first that cannot be read, and the error of that
+    /// one.
     pub fn run(self) -> (Vec<Vec<u8>>, Option<Unread>) {
         let mut values = Vec::with_capacity(self.values.len());
         let mut open = None;
@@ -88,7 +89,7 @@ impl ReadValues {
         (values, None)
     }
 
-    /// One value. `open`: the part that was read last, and its bytes.
+    /// Returns one value. `open`: the part that was read last, and its bytes.
     fn value(
         &self,
         len: u32,
@@ -120,7 +121,8 @@ fn odd() -> Unread {
 }
 
 impl WriteValues {
-    /// Writes it, syncs it, and reads it back: it is the only place of these values then.
+    /// Writes the batch, syncs it, and reads it back, because it becomes the only place of these
+    /// values.
     pub fn run(mut self) -> Result<Batched> {
         if let Some((reads, places)) = self.reads.take() {
             let (values, unread) = reads.run();
@@ -138,7 +140,7 @@ impl WriteValues {
         self.target.write_at(self.at, &self.buffer[..self.padded])?;
         self.syncs.sync(self.target.as_ref())?;
         if self.syncs.failed() != failed_before {
-            // One of another job that failed in between may have dropped these bytes.
+            // A failed sync of another job in between may have dropped these bytes.
             return Err(Error::new(ErrorKind::Io, "a device").because("a sync of it failed meanwhile"));
         }
         let written =

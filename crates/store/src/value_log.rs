@@ -1,10 +1,11 @@
-//! The value log of a container: an unlisted object in which values of its records are that are not in memory.
+//! The value log of a container: an unlisted object with the values of its records that are not in memory.
 //!
-//! Values are written to it in batches, one behind the other, and never overwritten. A batch is needed as long as any
-//! record has a value in it: in the container, in its snapshots, or in an undo list. [`Away`] counts that. What nobody
-//! needs any more becomes a hole. The object is one like any other to all that moves, compresses and checks bytes; but
-//! no update of a client reaches it, no snapshot has one (their records name the original's), and undo knows nothing of
-//! it: bytes are on persistent media before a record names them, and are given up when no state to go back to does.
+//! Values are written to it in batches, one after the other, and never overwritten. A batch is needed as long as any
+//! record has a value in it: in the container, in its snapshots, or in an undo list. [`Away`] is the reference count of
+//! that. A batch that nobody needs becomes a hole. Everything that moves, compresses and verifies bytes treats the log
+//! as an ordinary object. But no update of a client reaches it, and no snapshot has one (their records name the
+//! original's). Undo does not know it: bytes are on persistent media before a record names them, and are given up when
+//! no state that a rollback can reach names them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -37,18 +38,18 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Values in it that somebody needs.
+    /// Values in it that are still needed.
     pub fn live(&self) -> u32 {
         self.batch.strong_count() as u32
     }
-    /// Bytes of values in it that nobody needs, about.
+    /// Approximate bytes of values in it that nobody needs.
     pub fn wasted_bytes(&self) -> u64 {
         let gone = self.records.saturating_sub(self.live());
         u64::from(self.len) * u64::from(gone) / u64::from(self.records.max(1))
     }
 }
 
-/// Values that were written to the log, and the records that they are of.
+/// Values that were written to the log, and their records.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Spill {
     /// The container whose log it is; the records are in it, in its snapshots, or in both.
@@ -60,11 +61,11 @@ pub(crate) struct Spill {
     pub records: Vec<Spilled>,
 }
 
-/// One of them.
+/// One of the values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Spilled {
     pub key: Key,
-    /// The record is meant that was set at this epoch.
+    /// Applies only to the record that was set at this epoch.
     pub epoch: u64,
     pub at: u32,
     pub len: u32,
@@ -72,7 +73,7 @@ pub(crate) struct Spilled {
 }
 
 impl ValueLog {
-    /// Where the next batch begins.
+    /// Returns where the next batch begins.
     pub fn end(&self) -> u64 {
         self.batches.last_key_value().map_or(0, |(offset, known)| offset + u64::from(known.len))
     }
@@ -80,7 +81,7 @@ impl ValueLog {
     pub fn bytes(&self) -> u64 {
         self.batches.values().map(|known| u64::from(known.len)).sum()
     }
-    /// Adds a batch behind the others; false if it is not behind them.
+    /// Adds a batch after the others. Returns false if it is not after them.
     pub fn add(&mut self, offset: u64, len: u32, records: u32) -> bool {
         let fits = offset >= self.end() && len > 0 && offset.checked_add(u64::from(len)).is_some();
         if fits {
@@ -88,7 +89,7 @@ impl ValueLog {
         }
         fits
     }
-    /// A value of `len` bytes at `offset` of the log, if a batch has it.
+    /// Returns a value of `len` bytes at `offset` of the log, if a batch has it.
     pub fn value(&mut self, offset: u64, len: u32, digest: u64) -> Option<Away> {
         let (begin, known) = self.batches.range_mut(..=offset).next_back()?;
         let at = u32::try_from(offset - begin).ok()?;
@@ -106,29 +107,29 @@ impl ValueLog {
 }
 
 impl Container {
-    /// Objects that programs see.
+    /// Number of objects that programs see.
     pub fn objects_seen(&self) -> u64 {
         self.content.objects.len() as u64 - u64::from(self.content.values.is_some())
     }
-    /// What an object of it must survive. Values of records do, as their keys.
+    /// What an object of it must survive. Values of records survive as their keys do.
     pub fn durability_of(&self, object: ObjectId) -> Durability {
         let scratch = self.spec.durability == Durability::Scratch;
         if scratch && self.is_value_log(object) { Durability::Async } else { self.spec.durability }
     }
-    /// True if it is the id of its value log.
+    /// Returns true if it is the id of its value log.
     pub fn is_value_log(&self, object: ObjectId) -> bool {
         object == VALUE_LOG && self.content.values.is_some()
     }
 }
 
 impl State {
-    /// The container in whose log values of a container's records are: of a snapshot the original.
+    /// Returns the container whose log holds the values of a container's records: for a snapshot, the original.
     pub fn log_owner(&self, id: ContainerId) -> Option<ContainerId> {
         let container = self.containers.get(id)?;
         Some(container.snapshot.as_ref().map_or(id, |snapshot| snapshot.of))
     }
 
-    /// Where the next batch of a container's log begins; `None` if it can have no log.
+    /// Returns where the next batch of a container's log begins; `None` if it can have no log.
     pub fn log_end(&self, owner: ContainerId) -> Option<u64> {
         let container = self.containers.get(owner)?;
         match &container.content.values {
@@ -137,8 +138,8 @@ impl State {
         }
     }
 
-    /// Records have their values in the log from now on, those that still have them. An error means that this
-    /// contradicts the state; nothing is changed then.
+    /// Moves the values of records to the log, if the records still have them. Fails, and changes nothing, if this
+    /// contradicts the state.
     pub fn spill(&mut self, spill: &Spill) -> Result<(), &'static str> {
         let dev = self.space.slot_of(spill.extent.device).ok_or("values on an unknown device")?;
         let end = self.log_end(spill.container).ok_or("values for a log that cannot be")?;
@@ -177,7 +178,7 @@ impl State {
         Ok(())
     }
 
-    /// The slot of a container's log, which is made if it is not there yet.
+    /// Returns the slot of a container's log, which is made if it does not exist yet.
     fn log_slot(&mut self, owner: u32) -> Option<u32> {
         let container = self.containers.at(owner);
         if let Some(slot) = container.content.objects.get(&VALUE_LOG) {
@@ -191,7 +192,7 @@ impl State {
         Some(slot)
     }
 
-    /// Batches that nobody needs any more become a hole.
+    /// Makes a hole of batches that nobody needs. Fails if this contradicts the state.
     pub fn give_up_batches(&mut self, owner: ContainerId, offsets: &[u64], tag: Tag) -> Result<(), &'static str> {
         let at = self.containers.slot_of(owner).ok_or("batches of a container that is not there")?;
         for offset in offsets {
@@ -211,7 +212,7 @@ impl State {
         Ok(())
     }
 
-    /// The log of a container is lost, with all values in it.
+    /// Drops the log of a container, which is lost with all values in it.
     pub fn lose_log(&mut self, at: u32) {
         let container = self.containers.at_mut(at);
         container.content.values = None;
@@ -235,7 +236,7 @@ impl State {
         }
     }
 
-    /// What is wrong with a container's log: batches without bytes, or values outside of it.
+    /// Checks a container's log: batches without bytes, or values outside of it.
     pub fn audit_log(&self, id: ContainerId) -> Option<String> {
         let owner = self.log_owner(id)?;
         let (container, log) = (self.containers.get(id)?, self.containers.get(owner)?.content.values.as_ref());

@@ -8,29 +8,29 @@ use cenote_model::{Seen, Timed};
 use crate::copying::{Copied, Copy, Part};
 use crate::engine::{Activities, Core};
 
-/// I/O that needs no engine, and what comes of it.
+/// I/O that needs no engine, and its result.
 pub(crate) trait Work: Send + 'static {
-    /// What comes of it.
+    /// The result.
     type Output: Send + 'static;
-    /// What its time counts as.
+    /// The histogram that its time belongs to.
     const TIMED: Timed;
-    /// True if it is done soon and others wait for it: it should not be queued behind copies, which take long.
+    /// True if it is short and others wait for it: it should not queue behind copies, which take long.
     const IS_BRIEF: bool = false;
-    /// The devices whose space it reads or writes. Work that names none may take as long as a disk likes: what is given up
-    /// meanwhile is free all the same.
+    /// The devices whose space it reads or writes. Work that names none may take as long as a disk likes: space retired
+    /// meanwhile becomes free all the same.
     fn devices(&self) -> Vec<&Arc<dyn Device>>;
-    /// Does it.
+    /// Does the work.
     fn run(self, io: &mut Io<'_>) -> Self::Output;
 }
 
-/// What work has while it runs.
+/// The context of running work.
 pub(crate) struct Io<'a> {
     pub clock: &'a dyn Clock,
-    /// What copying shows of devices.
+    /// Accesses of devices that copies have measured.
     pub seen: Vec<(Arc<dyn Device>, Seen)>,
 }
 
-/// What the engine does with what came of a job.
+/// What the engine does with a job's result.
 pub(crate) type Finish = Box<dyn FnOnce(&mut Activities, &mut Core) + Send>;
 
 /// I/O to be done without the engine.
@@ -42,7 +42,7 @@ pub struct Job {
     pub(crate) run: Box<dyn FnOnce(&mut Io<'_>) -> Finish + Send>,
 }
 
-/// Which job of which engine.
+/// Identifies a job, and the engine that began it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct JobId {
     pub engine: u64,
@@ -53,16 +53,16 @@ pub(crate) struct JobId {
 pub struct JobDone {
     pub(crate) id: JobId,
     pub(crate) finish: Finish,
-    /// What copying showed of the devices.
+    /// Accesses of devices that the job has measured.
     pub(crate) seen: Vec<(Arc<dyn Device>, Seen)>,
 }
 
 impl Job {
-    /// What its time counts as.
+    /// The histogram that its time belongs to.
     pub fn timed(&self) -> Timed {
         self.timed
     }
-    /// True if it is done soon and others wait for what comes of it: it should not be queued behind copies, which take long.
+    /// Returns true if it is short and others wait for its result: it should not queue behind copies, which take long.
     pub fn is_brief(&self) -> bool {
         self.is_brief
     }
@@ -75,7 +75,7 @@ impl Job {
 }
 
 impl Work for Copy {
-    /// The outcome for each piece, and whether the target could not be synced.
+    /// The result of each piece, and whether the target could not be synced.
     type Output = (Vec<Copied>, bool);
     const TIMED: Timed = Timed::Copy;
     fn devices(&self) -> Vec<&Arc<dyn Device>> {
@@ -86,7 +86,7 @@ impl Work for Copy {
     }
 }
 
-/// Parts are read and compared with their checksums.
+/// Reads parts and compares them with their checksums.
 pub(crate) struct CheckParts(pub Vec<Part>);
 
 impl Work for CheckParts {

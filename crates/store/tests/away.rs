@@ -133,8 +133,8 @@ fn a_copy_stays_if_the_other_place_has_vanished() {
     assert!(world.read(key).unwrap() == vec![7; LEN], "from where the copy was");
 }
 
-/// A client had leased room on a tier and written there when the daemon died and the tier went away; its update comes to
-/// the next daemon, which cannot sync what it has never seen.
+/// A client had leased room on a tier and written there when the daemon died and the tier went away; its update comes
+/// to the next daemon, which cannot sync what it has never seen.
 #[test]
 fn what_was_written_to_a_tier_before_it_went_away_is_not_taken_for_synced() {
     let mut world = World::new(&three_tiers(4 * MIB, 8 * MIB, 16 * MIB));

@@ -1,5 +1,5 @@
-//! Stores without a persistent tier: their cuts cannot be completed, which must cost little, be said to who asks, and be over
-//! as soon as a tier is added.
+//! Stores without a persistent tier: their cuts cannot be completed, which must cost little, be said to who asks, and
+//! be over as soon as a tier is added.
 
 mod world;
 

@@ -1,4 +1,5 @@
-//! Tiers that compress: what is copied there takes less room, is read as it was written, and is given up as anything else.
+//! Tiers that compress: what is copied there takes less room, is read as it was written, and is given up as anything
+//! else.
 
 mod world;
 

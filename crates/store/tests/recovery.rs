@@ -335,8 +335,8 @@ fn journal_bytes(world: &World) -> u64 {
     names.map(|name| world.meta.open_log(&name).unwrap().capacity()).sum()
 }
 
-/// The first requests of a program that has just found its daemon killed do not wait for a checkpoint; a killer that comes
-/// each time before it does not make the journal grow for ever.
+/// The first requests of a program that has just found its daemon killed do not wait for a checkpoint; a killer that
+/// comes each time before it does not make the journal grow for ever.
 #[test]
 fn a_checkpoint_after_a_kill_lets_the_first_requests_go_before() {
     let mut world = World::new(&three_tiers(4 << 20, 16 << 20, 16 << 20));
@@ -446,7 +446,8 @@ fn flushed() -> (World, ObjectKey) {
     (world, key)
 }
 
-/// What was deleted after the last cut is in checkpoints, to be brought back by power loss, and is counted nowhere until then.
+/// What was deleted after the last cut is in checkpoints, to be brought back by power loss, and is counted nowhere
+/// until then.
 #[test]
 fn a_deleted_object_that_a_checkpoint_keeps_is_not_counted() {
     let (mut world, key) = flushed();

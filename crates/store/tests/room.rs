@@ -1,4 +1,5 @@
-//! Room on fast tiers: what can leave them at once, who leaves, what movement may take of devices, who asks for which tier.
+//! Room on fast tiers: what can leave them at once, who leaves, what movement may take of devices, who asks for which
+//! tier.
 
 mod world;
 

@@ -12,16 +12,16 @@ use crate::state::{Reclaim, State};
 use crate::undo::{Change, Undo};
 
 impl State {
-    /// Raises the version words of the objects and indices that the transaction touched; those of the objects, before and
-    /// after, in order of first appearance, and after them those of the indices of a container that it made. To be called
-    /// before [`State::commit`].
+    /// Raises the version words of the objects and indices that the transaction touched. Returns those of the objects,
+    /// before and after, in order of first appearance, then those of the indices of a container that it made. To be
+    /// called before [`State::commit`].
     pub fn raise_words(&mut self, txn: &Txn, control: &dyn Control) -> Vec<(u64, u64)> {
         let mut words = Vec::new();
         let mut indices: Vec<IndexKey> = Vec::new();
         self.now.request = self.now.request.wrapping_add(1);
         for step in &txn.steps {
             if let Step::ContainerDeleted { slot } | Step::SnapshotDeleted { slot, .. } = step {
-                // Their space goes later, but nobody may find them in a cached map from now on.
+                // Their space goes later, but no cached map may find them from now on.
                 self.raise_words_of(*slot, control);
                 let id = self.containers.at(*slot).id;
                 for snapshot in self.containers.snapshots_of(id).to_vec() {
@@ -36,7 +36,8 @@ impl State {
             | Step::IndexDeleted { container, index, .. } = step
             {
                 let key = IndexKey { container: self.containers.at(*container).id, index: *index };
-                // Once for each: whoever finds it raised by one after a change of its own knows that nobody else's came.
+                // Raise each word once: a client that finds it raised by one after its own change knows that nobody
+                // else made one.
                 if indices.last() != Some(&key) && !indices.contains(&key) {
                     indices.push(key);
                 }
@@ -51,7 +52,7 @@ impl State {
             let after = control.word_raise(self.key_of(*slot).word_hash());
             words.push((after.wrapping_sub(1), after));
         }
-        // Last: who finds a new record has no old map any more of the objects that changed with it.
+        // Last: a client that finds a new record then has no old map of the objects that changed with it.
         for key in indices {
             let after = control.word_raise(key.word_hash());
             if txn.created == Some(key.container) {
@@ -61,7 +62,7 @@ impl State {
         words
     }
 
-    /// Raises the version words of all that is in a container.
+    /// Raises the version words of all objects and indices of a container.
     pub fn raise_words_of(&self, slot: u32, control: &dyn Control) {
         let container = self.containers.at(slot);
         for object in container.content.objects.values() {
@@ -72,7 +73,7 @@ impl State {
         }
     }
 
-    /// Makes it final. `tag` is for the space that it gave up.
+    /// Makes the transaction final. `tag` is for the space that it gave up.
     pub fn commit(&mut self, txn: &mut Txn, tag: Tag) {
         let mut steps = std::mem::take(&mut txn.steps);
         let mut containers: Vec<u32> = Vec::new();
@@ -83,7 +84,7 @@ impl State {
                 containers.push(at);
             }
         }
-        txn.steps = steps; // keeps the room
+        txn.steps = steps; // keeps the memory
         self.epoch = txn.epoch;
         for at in &containers {
             if !self.containers.is_taken(*at) {
@@ -104,7 +105,7 @@ impl State {
         self.link(txn.epoch, &containers);
     }
 
-    /// Remembers which containers a transaction couples.
+    /// Links the containers that a transaction couples, so that they are cut together.
     fn link(&mut self, epoch: u64, containers: &[u32]) {
         if containers.len() < 2 {
             return;
@@ -124,7 +125,7 @@ impl State {
         }
     }
 
-    /// A container is gone through which others were coupled: from now on they are coupled without it.
+    /// Removes a deleted container from the links between others, and links these directly.
     pub(super) fn unlink(&mut self, slot: u32) {
         let (gone, passed_on) = (self.containers.at(slot).id, self.containers.at(slot).unsaved.links.clone());
         if passed_on.is_empty() {
@@ -144,7 +145,7 @@ impl State {
         }
     }
 
-    /// Gives the slot of the container that was changed.
+    /// Makes one step final. Returns the slot of the container that changed.
     fn commit_step(&mut self, epoch: u64, step: Step, tag: Tag) -> u32 {
         match step {
             Step::Range(step) => self.commit_range(epoch, step, tag),
@@ -168,7 +169,7 @@ impl State {
                 }
                 container
             }
-            // Whether the index is new is known from when it was changed: the same transaction may delete it later.
+            // `in_new_index` was set when the record changed: the same transaction may delete the index later.
             Step::Record { container, index, key, was, in_new_index } => {
                 let it = self.containers.at(container);
                 let changed_since_cut = was.as_ref().is_some_and(|was| was.epoch > it.durable.cut_epoch);
@@ -234,7 +235,8 @@ impl State {
         }
     }
 
-    /// A new container is there from its making on, unless its label may go back to another one: then it goes with that.
+    /// A new container exists from its creation on, unless its label may go back to another one: then a rollback takes
+    /// both back.
     fn commit_container_create(&mut self, epoch: u64, slot: u32) {
         if self.take_label(epoch, slot) {
             let container = self.containers.at_mut(slot);
@@ -244,8 +246,8 @@ impl State {
         }
     }
 
-    /// A container has got its label: whoever may get that back after power loss is cut together with it. True if there is
-    /// such a one.
+    /// Couples a container with those that may get its label back after power loss, so that they are cut together.
+    /// Returns true if there are any.
     fn take_label(&mut self, epoch: u64, slot: u32) -> bool {
         let container = self.containers.at(slot);
         if !container.is_tracked() {
@@ -261,7 +263,7 @@ impl State {
         !others.is_empty()
     }
 
-    /// `id` is cut together with `other`, unless it has survived this epoch.
+    /// Lets `id` be cut together with `other`, unless `id` has persisted this epoch.
     fn couple(&mut self, epoch: u64, id: ContainerId, other: ContainerId) {
         let Some(container) = self.containers.get_mut(id) else { return };
         match container.unsaved.links.iter_mut().find(|(_, linked)| *linked == other) {
@@ -270,10 +272,10 @@ impl State {
         }
     }
 
-    /// Adds to a container's undo list, if it has one; the entry's number.
+    /// Adds an entry to a container's undo list, if it has one. Returns the entry's number.
     fn note(&mut self, at: u32, epoch: u64, change: Change) -> Option<u64> {
         let container = self.containers.at_mut(at);
-        // What came with the container is never taken back without it.
+        // A rollback never goes back before the container's creation.
         if !container.is_tracked() || epoch <= container.durable.persisted {
             return None;
         }
@@ -286,7 +288,7 @@ impl State {
         let (tracked, cuts) = (original.is_tracked(), original.durable.cuts);
         let container = self.containers.at_mut(slot);
         let id = container.id;
-        // Nobody can go back to a state with one that was made after the last cut.
+        // No rollback leads to a state with a snapshot that was made after the last cut.
         if let Some(snapshot) = container.snapshot.as_mut().filter(|snapshot| tracked && snapshot.made != cuts) {
             snapshot.in_undo = true;
             self.note(origin, epoch, Change::SnapshotDeleted { id });
@@ -362,7 +364,7 @@ impl State {
         at
     }
 
-    /// Drops the pieces that were written after the last cut, and of the others the volatile place if there is a copy.
+    /// Drops the pieces that were written after the last cut, and the volatile place of other pieces that have a copy.
     fn keep_old(&mut self, pieces: Pieces, cuts: u32, tag: Tag) -> Pieces {
         let mut kept = Pieces::None;
         for (offset, ext) in pieces {

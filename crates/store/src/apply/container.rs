@@ -1,6 +1,7 @@
-//! Container updates. Making and deleting follow the journal itself: power loss takes them back only with its end. A rename
-//! and new settings are updates of the container like any others: they go back with what was before them in it. So does the
-//! making of one whose label another gave up by a rename that may still go back.
+//! Container updates. Creation and deletion follow the journal itself: power loss takes them back only with the
+//! journal's end. A rename and new settings are updates of the container like any others: a rollback takes them back in
+//! order. So does it with the creation of a container whose label another gave up by a rename that may still be rolled
+//! back.
 
 use cenote_model::{
     BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, CONTAINER_MODE_BITS, ContainerId, ContainerSpec, Durability, KeyCode,
@@ -31,7 +32,7 @@ fn check_spec(state: &State, spec: &ContainerSpec, before: Option<&ContainerSpec
     if spec.mode & !CONTAINER_MODE_BITS != 0 {
         return Err(refuse(KeyCode::Invalid, "a container's mode has nine bits: 0 to 0777"));
     }
-    // What was allowed once is replayed, and may stay, whoever brings the policy now.
+    // A policy that was accepted once is replayed, and may stay, whether its plugin is loaded now or not.
     let stays = || state.space.replaying || before.is_some_and(|before| before.policy == spec.policy);
     if cenote_policy::by_name(&spec.policy).is_none() && !state.containers.policies.contains(&spec.policy) && !stays() {
         return Err(refuse(

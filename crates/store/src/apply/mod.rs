@@ -1,7 +1,8 @@
-//! Applies updates: one file for each kind of thing that changes.
+//! Applies updates to the state: one file for each kind of thing that changes.
 //!
 //! Every step can be reverted until [`State::commit`], so that a transaction leaves nothing when a later update of it
-//! fails or the journal does not take it.
+//! fails or the journal does not take it. This module must not know the journal and does no
+//! I/O: replay applies the same updates.
 
 mod commit;
 mod container;
@@ -40,7 +41,7 @@ pub(crate) const PAST_QUOTA: Refusal =
 const RESERVED: Refusal = refuse(KeyCode::Invalid, "objects of this id are Cenote's own");
 pub(crate) const NO_INDEX: Refusal = refuse(KeyCode::NotFound, "no such index");
 
-/// A request's updates on their way.
+/// The updates of a request that are being applied.
 #[derive(Default)]
 pub(crate) struct Txn {
     pub epoch: u64,
@@ -50,11 +51,12 @@ pub(crate) struct Txn {
     pub created: Option<ContainerId>,
     /// The containers that were changed, known after the commit.
     pub touched: Vec<ContainerId>,
-    /// It deleted a `Sync` container, or made one something else: to be answered when the journal is on media.
+    /// The transaction deleted a `Sync` container, or changed its durability: the response waits until the journal is
+    /// on media.
     pub ends_sync: bool,
 }
 
-/// What one update did, and how it was before.
+/// What one update did, with the previous state.
 pub(crate) enum Step {
     Range(RangeStep),
     ObjectCreated {
@@ -94,12 +96,12 @@ pub(crate) enum Step {
     ContainerDeleted {
         slot: u32,
     },
-    /// A snapshot was made; of the original this says it.
+    /// A snapshot was made; this is the step of the original.
     SnapshotMade {
         origin: u32,
         id: ContainerId,
     },
-    /// The same, of the snapshot.
+    /// The step of the snapshot itself.
     SnapshotFilled {
         slot: u32,
     },
@@ -131,14 +133,14 @@ pub(crate) struct RangeStep {
     pub brought: Brought,
 }
 
-/// What is in the range now.
+/// The new content of the range.
 #[derive(Clone, Copy)]
 pub(crate) enum Brought {
     /// A hole.
     Nothing,
     /// The extent of a write.
     Written(Written),
-    /// Extents that others have too, and holes.
+    /// Extents shared with others, and holes.
     Shared,
 }
 
@@ -162,7 +164,7 @@ pub(crate) struct Merged {
 }
 
 impl State {
-    /// Brings into the cache what these updates will look at: one wait for memory for all of them.
+    /// Prefetches into the cache what these updates read: one wait for memory for all of them.
     pub fn touch(&mut self, updates: &[Update]) {
         let place = |update: &Update| match update {
             Update::Write { key, offset, .. } => Some((*key, *offset)),
@@ -209,7 +211,7 @@ impl State {
     }
 }
 
-/// True if it is about an object that can only be a value log.
+/// Returns true if the update is about an object that can only be a value log.
 fn names_value_log(update: &Update) -> bool {
     match update {
         Update::ObjectCreate { key, .. }
@@ -222,7 +224,7 @@ fn names_value_log(update: &Update) -> bool {
     }
 }
 
-/// The error that tells a person about a refused update.
+/// Returns the error that tells a person about a refused update.
 #[cold]
 pub(crate) fn refusal_error(refusal: Refusal, subject: String) -> Error {
     let (kind, next) = match refusal.code {
@@ -234,7 +236,7 @@ pub(crate) fn refusal_error(refusal: Refusal, subject: String) -> Error {
     Error::new(kind, subject).because(refusal.why).try_next(next)
 }
 
-/// What an update is about, in words.
+/// Returns what an update is about, as text.
 #[cold]
 pub(crate) fn subject_of(update: &Update) -> String {
     match update {

@@ -1,4 +1,4 @@
-//! Objects come and go.
+//! Creation and deletion of objects.
 
 use cenote_model::{BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, KeyCode, ObjectKey};
 

@@ -1,4 +1,4 @@
-//! Ranges of objects become holes.
+//! Punch and truncate: ranges of objects become holes.
 
 use cenote_model::{KeyCode, OBJECT_BYTES_MAX, ObjectKey};
 
@@ -44,7 +44,7 @@ impl State {
         }));
     }
 
-    /// Takes a range out of an object's map, keeping the counters.
+    /// Takes a range out of an object's map, and keeps the counters up to date.
     pub(super) fn cut(&mut self, slot: u32, from: u64, to: u64) -> (Pieces, Splits) {
         let object = self.objects.get_mut(slot);
         let (extents, mapped) = (object.map.extents(), object.map.mapped_bytes());

@@ -47,13 +47,13 @@ impl State {
         let cuts = container.durable.cuts;
         let records = container.content.indices.get(&index.index).ok_or(NO_INDEX)?;
         let in_new_index = records.created == cuts;
-        // What the journal has was allowed once, by an index that may not have found the key where it was.
+        // The journal's updates were accepted once, perhaps by an index out of order that did not find the key.
         let blind = u64::from(only_new && records.get(key).is_some());
         if blind > 0 && !self.space.replaying {
             return Err(refuse(KeyCode::Exists, "the key is there already"));
         }
         let after = key.len() + value.len();
-        // What the journal has was allowed, perhaps by an engine that did not count records.
+        // The journal's updates were accepted once, perhaps by an engine that did not count records.
         if container.is_past_quota(after as u64, 0) && !self.space.replaying {
             let replaced = records.get(key).map_or(0, |was| key.len() + was.value.len());
             if container.is_past_quota(after as u64, replaced as u64) {
@@ -77,7 +77,7 @@ impl State {
         let in_new_index = records.created == cuts;
         let Some(was) = records.del(key) else {
             if self.space.replaying {
-                // Two records of the key were deleted one after the other.
+                // An index out of order held the key twice, and both records were deleted.
                 self.found_disorder(index, Disorder { blind: 1, ..Disorder::default() });
                 return Ok(());
             }
@@ -101,7 +101,8 @@ mod tests {
 
     use super::*;
 
-    /// The journal of an index that had lost its order: what it has was acknowledged, so it is carried out, and told.
+    /// The journal of an index that had lost its order: its updates were acknowledged, so replay carries them out and
+    /// reports the disorder.
     #[test]
     fn replay_carries_out_what_an_index_without_order_had_allowed() {
         let mut state = State::default();

@@ -7,8 +7,8 @@ use crate::objects::Presence;
 use crate::state::State;
 
 impl State {
-    /// Leaves the state exactly as it was before the transaction, down to how extents are split: the journal knows
-    /// nothing of it, and replay must come to the same maps.
+    /// Restores the state exactly as it was before the transaction, down to how extents are split: the transaction
+    /// is not in the journal, and replay must come to the same maps.
     pub fn revert(&mut self, txn: &mut Txn) {
         while let Some(step) = txn.steps.pop() {
             self.revert_step(txn, step);
@@ -47,7 +47,7 @@ impl State {
             }
             Step::ContainerSet { slot, was } => self.containers.at_mut(slot).spec = was,
             Step::ContainerDeleted { slot } => self.containers.show(slot),
-            Step::SnapshotMade { .. } | Step::RolledBack { .. } => {} // other steps of it say what was done
+            Step::SnapshotMade { .. } | Step::RolledBack { .. } => {} // other steps of the transaction did the work
             Step::SnapshotFilled { slot } => self.drop_new_snapshot(slot),
             Step::SnapshotDeleted { slot, .. } => self.set_deleted(slot, false),
             Step::ObjectCloned { slot } => {
@@ -103,7 +103,7 @@ impl State {
         container.content.objects.insert(id, slot);
     }
 
-    /// The bytes of pieces.
+    /// Returns the bytes of pieces.
     pub(crate) fn bytes_of(pieces: &Pieces) -> u64 {
         pieces.iter().map(|(_, ext)| u64::from(ext.len)).sum()
     }

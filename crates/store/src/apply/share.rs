@@ -1,8 +1,9 @@
-//! A range of an object becomes what a range of another one is, without a copy of the bytes.
+//! Shared ranges (reflinks): a range of an object becomes a range of another one, without a copy of the bytes.
 //!
-//! The extents of both name the same bytes, as those of a container and its snapshot do, and by the same means: how many
-//! touch a checksum unit is counted ([`crate::space::Shared`]), so that its space is free when the last one goes. Only
-//! objects of one *family*, a container and its snapshots, share, so that a container can go with all that it has.
+//! The extents of both name the same bytes, as those of a container and its snapshot do, and by the same means: the
+//! engine counts how many extents touch a checksum unit ([`crate::space::Shared`]), so that its space is free when the
+//! last one goes. Only objects of one *family*, a container and its snapshots, share, so that a container can be
+//! deleted with all that it has.
 
 use cenote_model::{KeyCode, OBJECT_BYTES_MAX, ObjectKey};
 
@@ -12,7 +13,7 @@ use crate::map::Ext;
 use crate::persist::DeviceSet;
 use crate::state::State;
 
-/// Extents in one range: all of it is done while others wait.
+/// Most extents in one range: no other request is served while they are shared.
 const EXTENTS_MAX: usize = 1 << 20;
 
 impl State {
@@ -65,7 +66,7 @@ impl State {
         Ok(())
     }
 
-    /// The slot of the object that is shared from.
+    /// Returns the slot of the object that is shared from. Refuses one outside the family.
     fn source(&mut self, txn: &Txn, to: ObjectKey, from: ObjectKey) -> Result<u32, Refusal> {
         if from.container != to.container {
             let snapshot = self.containers.get(from.container).and_then(|container| container.snapshot.as_deref());
@@ -82,7 +83,7 @@ impl State {
         self.find_object(from).ok_or(NO_OBJECT)
     }
 
-    /// What the map of the source has in the range, as it will be in that of the target, from `at` on.
+    /// Returns the extents of the source's range as they will be in the target, from `at` on.
     fn shared_parts(&mut self, source: u32, (offset, end): (u64, u64), target: u32, at: u64) -> Vec<(u64, Ext)> {
         let born = self.containers.at(self.objects.get(target).container).durable.cuts;
         let (of, to) = (self.objects.get(source).id(), self.objects.get(target).id());
@@ -95,7 +96,7 @@ impl State {
             (at + (from - offset), part)
         };
         let parts: Vec<(u64, Ext)> = found.map(part).collect();
-        // Where the same bytes are, for whoever moves them.
+        // Note where the same bytes are, for moves.
         let begins = self.objects.get(source).map.overlapping(offset, end).map(|(begin, _)| begin);
         for (begin, (at, part)) in begins.zip(&parts) {
             let run = (part.dev, part.run_offset);
@@ -106,7 +107,7 @@ impl State {
         parts
     }
 
-    /// Bytes that are shared count like any others.
+    /// Checks the quota: shared bytes count like any others.
     fn check_quota(&self, target: u32, (from, to): (u64, u64), bytes: u64) -> Result<(), Refusal> {
         let object = self.objects.get(target);
         let container = self.containers.at(object.container);
@@ -120,7 +121,7 @@ impl State {
         Ok(())
     }
 
-    /// What may not be on media in a snapshot may not be in the container either.
+    /// Copies suspects from a snapshot's container: bytes in doubt there are in doubt in the target too.
     fn take_over_suspects(&mut self, target: u32, source: u32) {
         let (target, source) = (self.objects.get(target).container, self.objects.get(source).container);
         if target != source {
@@ -148,7 +149,7 @@ impl State {
         container.shares = true;
     }
 
-    /// Lists what of a range that was shared the next cut has to copy or sync.
+    /// Lists the extents of a shared range that the next cut has to copy or sync.
     pub(super) fn list_shared(&mut self, slot: u32, (from, to): (u64, u64), epoch: u64) {
         let object = self.objects.get(slot);
         let (at, generation) = (object.container, object.generation);
@@ -161,7 +162,7 @@ impl State {
                 container.add_fresh(Fresh { slot, generation, offset, len: u64::from(ext.len) });
             } else {
                 container.unsaved.data_epoch = epoch;
-                container.unsaved.wrote = DeviceSet::ALL; // wherever it was written when, it may wait for a sync
+                container.unsaved.wrote = DeviceSet::ALL; // they may wait for a sync, wherever and whenever they were written
             }
         }
     }

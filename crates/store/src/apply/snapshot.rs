@@ -1,8 +1,8 @@
-//! Snapshots are made and deleted, and containers go back to them.
+//! Snapshots: creation, deletion, and rollback of a container to one.
 //!
-//! A snapshot is a container of its own that nobody can change. Its objects have maps of their own, whose extents name the
-//! same bytes; which units several extents touch is counted in [`crate::space::Shared`]. It is persistent when the original
-//! is: the two share the transaction that made it, so they are cut together, and the original's undo list takes it back.
+//! A snapshot is a read-only container of its own. Its objects have maps of their own, whose extents name the same
+//! bytes; [`crate::space::Shared`] counts the extents that touch a unit. A snapshot is persistent when the original is:
+//! the two share the transaction that made it, so they are cut together, and the original's undo list takes it back.
 
 use std::ops::Bound;
 
@@ -76,12 +76,12 @@ impl State {
             deleted: false,
             in_undo: false,
         };
-        // As if all of it had just been written to a container of its own: what of it needs a copy, a sync, or to be
-        // written again after a failed sync is then found as for any other.
+        // As if all of it had just been written to a container of its own: the engine then finds what needs a copy, a
+        // sync or a rewrite as for any other container.
         let mut container = Container::new(id, name.to_owned(), from.spec.clone(), epoch);
         (container.durable.persisted, container.durable.cut_epoch) = (from.durable.persisted, from.durable.persisted);
         container.unsaved.data_epoch = from.unsaved.data_epoch;
-        container.unsaved.wrote = DeviceSet::ALL; // what a pending cut of the original has yet to sync is its, too
+        container.unsaved.wrote = DeviceSet::ALL; // a pending cut of the original may still have to sync data that are the snapshot's too
         container.durable.suspect.clone_from(&from.durable.suspect);
         (container.content.records, container.content.record_bytes) = (from.content.records, from.content.record_bytes);
         container.snapshot = Some(Box::new(snapshot));
@@ -101,8 +101,8 @@ impl State {
         slot
     }
 
-    /// A second object with the bytes of this one, in a container into whose tree the caller puts it. `None` if there is no
-    /// room, which the caller has looked for.
+    /// Clones an object into a container; the caller puts the clone into the container's tree. `None` if there is no
+    /// room, which the caller has checked.
     fn clone_object(&mut self, object: u32, container: u32, epoch: u64, born: u32) -> Option<u32> {
         let from = self.objects.get(object);
         let (id, block_shift) = (from.id(), from.block_shift);
@@ -137,15 +137,15 @@ impl State {
         txn.steps.push(Step::SnapshotDeleted { origin, slot });
     }
 
-    /// Takes the name of a snapshot away, or gives it back.
+    /// Marks a snapshot as deleted, or as existing again.
     pub(super) fn set_deleted(&mut self, slot: u32, deleted: bool) {
         if let Some(snapshot) = &mut self.containers.at_mut(slot).snapshot {
             snapshot.deleted = deleted;
         }
     }
 
-    /// What did not change since the snapshot stays as it is. What did is replaced like a deletion and a creation, by updates
-    /// like any others: they have their undo, and their version words.
+    /// Rolls a container back to a snapshot. Unchanged objects and records stay as they are. Changed ones are replaced
+    /// like a deletion and a creation, by ordinary updates with their own undo and version words.
     pub(super) fn snapshot_rollback(&mut self, txn: &mut Txn, of: ContainerId, name: &str) -> Result<(), Refusal> {
         stands_alone(txn)?;
         let origin = self.containers.slot_of(of).ok_or(NO_CONTAINER)?;
@@ -222,7 +222,7 @@ impl State {
         }
     }
 
-    /// A snapshot that is being made is taken back.
+    /// Takes back a snapshot that is being made.
     pub(super) fn drop_new_snapshot(&mut self, slot: u32) {
         let container = self.containers.at_mut(slot);
         let (id, objects) = (container.id, std::mem::take(&mut container.content.objects));
@@ -234,7 +234,7 @@ impl State {
         self.containers.vacate(slot);
     }
 
-    /// A cloned object, which is in no tree any more, is taken back: others still have its space.
+    /// Takes back a cloned object that is in no tree any more. Others still have its space.
     pub(super) fn drop_clone(&mut self, slot: u32) {
         let object = self.objects.get(slot);
         let mapped = object.map.mapped_bytes();
@@ -247,7 +247,7 @@ impl State {
         self.objects.remove(slot);
     }
 
-    /// Lists what of a cloned object the next cut has to copy or sync.
+    /// Lists the extents of a cloned object that the next cut has to copy or sync.
     pub(super) fn list_clone(&mut self, slot: u32, epoch: u64) {
         let object = self.objects.get(slot);
         let (at, generation) = (object.container, object.generation);
@@ -265,7 +265,7 @@ impl State {
         }
     }
 
-    /// A deleted snapshot goes for good, unless somebody may still need it.
+    /// Removes a deleted snapshot for good, unless an undo entry or a session still needs it.
     pub fn let_go(&mut self, id: ContainerId) {
         let Some(slot) = self.containers.slot_of(id) else { return };
         let waits = |snapshot: &Snapshot| snapshot.deleted && !snapshot.in_undo;
@@ -275,7 +275,7 @@ impl State {
         self.remove_snapshot(slot);
     }
 
-    /// A snapshot goes for good.
+    /// Removes a snapshot for good.
     pub fn remove_snapshot(&mut self, slot: u32) {
         let id = self.containers.at(slot).id;
         for session in self.sessions.open.values_mut() {
@@ -286,12 +286,12 @@ impl State {
         self.gone.reclaim.push_back(Reclaim::Container(slot));
     }
 
-    /// True if a session reads the snapshot.
+    /// Returns true if a session reads the snapshot.
     fn is_pinned(&self, id: ContainerId) -> bool {
         self.sessions.open.values().any(|session| session.pins.contains(&id))
     }
 
-    /// No undo entry may bring the snapshot back any more.
+    /// Notes that no undo entry can bring the snapshot back any more.
     pub fn forget_snapshot(&mut self, id: ContainerId) {
         if let Some(snapshot) = self.containers.get_mut(id).and_then(|container| container.snapshot.as_mut()) {
             snapshot.in_undo = false;
@@ -300,13 +300,13 @@ impl State {
     }
 }
 
-/// Changes of snapshots are the only update of their request.
+/// Refuses a change of a snapshot that is not the only update of its request.
 fn stands_alone(txn: &Txn) -> Result<(), Refusal> {
     let alone = txn.steps.is_empty();
     if alone { Ok(()) } else { Err(refuse(KeyCode::Invalid, "changes of snapshots stand alone")) }
 }
 
-/// What has to be done to `head` so that it is as `kept`: keys with their values, or none if they have to go.
+/// Returns the changes that turn `head` into `kept`: keys with their values, or `None` for keys to delete.
 fn differences(head: &Index, kept: &Index) -> Vec<(Key, Option<Value>)> {
     let mut found = Vec::new();
     let mut ours = head.range(Bound::Unbounded).peekable();

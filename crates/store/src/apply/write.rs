@@ -1,4 +1,4 @@
-//! A range of an object points at new bytes.
+//! Writes: a range of an object points at new bytes.
 
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ impl State {
         let epoch_before = self.objects.get(slot).epoch;
         self.point(txn, slot, (offset, to), Ext::from_model(extent, dev, born), written);
         if self.sessions.open.get(&txn.session).is_some_and(Session::is_own) {
-            // The same bytes: who read the object has read what is there. It was changed since the last cut, as all that
-            // is gathered.
+            // Densified bytes are the same bytes, so cached reads stay valid and the epoch stays. The object did change
+            // since the last cut, as all gathered extents did.
             self.objects.get_mut(slot).epoch = epoch_before;
         }
         Ok(())
@@ -84,7 +84,7 @@ impl State {
     }
 }
 
-/// What of an extent can be checked by looking at it.
+/// Checks an extent by itself.
 fn check_extent(extent: &Extent, device: &DeviceSlot) -> Result<(), Refusal> {
     let invalid = |why| Err(refuse(KeyCode::Invalid, why));
     if extent.node.0 != 0 || extent.encoding != Encoding::Plain {
@@ -105,8 +105,8 @@ fn check_extent(extent: &Extent, device: &DeviceSlot) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Makes the left neighbour longer instead of adding an extent, if the two are neighbours on the device too, of one
-/// age, and checksum units work out.
+/// Extends the left neighbour instead of adding an extent, if the two are neighbours on the device too, of one age, and
+/// their checksum units fit together.
 fn merge_left(map: &mut ExtentMap, from: u64, ext: &Ext, shared: &Shared, segment_bytes: u64) -> Option<Merged> {
     let (offset, left) = map.before_mut(from)?;
     let run_end = left.run_offset.wrapping_add(u64::from(left.run_len));

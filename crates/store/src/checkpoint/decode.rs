@@ -1,4 +1,4 @@
-//! Bytes as the state. Nothing in them is trusted.
+//! Decodes a checkpoint into the state. Nothing in the bytes is trusted.
 
 use std::sync::Arc;
 
@@ -24,21 +24,21 @@ use crate::state::State;
 use crate::sums::{UNIT, sum_of, sum_of_both};
 use crate::undo::{Change, Undo};
 
-/// What does not belong to the state proper.
+/// Content that is not part of the state proper.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
     /// Incarnation of each device when the checkpoint was made.
     pub incarnations: Vec<(DeviceId, u64)>,
-    /// Space that readers may have looked at.
+    /// Retired space, which readers may have looked at.
     pub retired: Vec<(DeviceId, u64, u64)>,
 }
 
 pub(super) struct Reader<'a> {
     pub(super) version: u32,
     pub(super) state: &'a mut State,
-    /// All of it.
+    /// The whole file.
     pub(super) file: &'a Arc<Vec<u8>>,
-    /// Where in it the section that is being read has its body.
+    /// Offset in it of the body of the section that is being read.
     pub(super) body_at: usize,
     beside: Beside,
     /// Slot of the container whose sections are being read.
@@ -47,7 +47,7 @@ pub(super) struct Reader<'a> {
     pub(super) index: Option<Unfinished>,
 }
 
-/// Reads the head alone, and which version it is of.
+/// Reads the version and the head. Fails if they are damaged or of a later version.
 pub(super) fn decode_head(name: &str, bytes: &[u8]) -> Result<(u32, Head)> {
     if bytes.len() < HEAD_BYTES || bytes[..8] != MAGIC {
         return Err(corrupt(name, 0, "it does not begin like a checkpoint"));
@@ -75,7 +75,7 @@ pub(super) fn decode_head(name: &str, bytes: &[u8]) -> Result<(u32, Head)> {
     Ok((version, head))
 }
 
-/// Reads a checkpoint into an empty state that has its devices.
+/// Reads a checkpoint into an empty state that has its devices. Fails if anything in it is damaged.
 pub(crate) fn decode(name: &str, bytes: &Arc<Vec<u8>>, state: &mut State) -> Result<(Head, Beside)> {
     let (version, head) = decode_head(name, bytes)?;
     state.epoch = head.epoch;
@@ -233,7 +233,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Undo entries and sessions name snapshots; who names none that is there, or a deleted one that nobody names, is damaged.
+    /// Checks the snapshots that undo entries and sessions name. Each must exist, and each deleted one must be named by
+    /// somebody.
     fn end_snapshots(&mut self) -> Decoded<()> {
         let mut pinned: Vec<ContainerId> = Vec::new();
         for session in self.state.sessions.open.values() {
@@ -276,7 +277,7 @@ impl Reader<'_> {
         let spec = decode_spec(from)?;
         let taken = match &snapshot {
             None => self.state.containers.by_label(&label).is_some(),
-            // An original comes before its snapshots, whose ids are higher, and is none itself.
+            // An original comes before its snapshots, whose ids are higher, and is no snapshot itself.
             Some(it) => {
                 self.state.containers.get(it.of).is_none_or(|of| of.snapshot.is_some())
                     || (!it.deleted && self.state.containers.snapshot_slot(it.of, &it.name).is_some())
@@ -290,7 +291,7 @@ impl Reader<'_> {
         container.durable.cut_epoch = from.ordinal()?;
         container.durable.cuts = from.u32()?;
         container.durable.pending_cut = from.ordinal()?.checked_sub(1);
-        // Which cut was the last one to be marked is not written down if another one is pending: then none, to be safe.
+        // If a cut is pending, the checkpoint does not tell which cut was last marked: assume none, to be safe.
         container.durable.marked_cuts =
             if container.durable.pending_cut.is_none() { container.durable.cuts } else { 0 };
         container.back.undo_first = from.ordinal()?;
@@ -309,7 +310,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads an object into a slot; it is in no container's tree yet.
+    /// Reads an object into a slot, without adding it to a container's tree.
     fn object(&mut self, at: u32, from: &mut Decoder<'_>) -> Decoded<u32> {
         let id = ObjectId(from.u128()?);
         let (size, epoch, created, block_shift) = (from.u64()?, from.u64()?, from.u32()?, from.u8()?);
@@ -442,7 +443,7 @@ impl Reader<'_> {
         let object = self.state.objects.get_mut(slot);
         object.presence = Presence::Detached;
         let (extents, mapped) = (object.map.extents(), object.map.mapped_bytes());
-        // It was counted as if it were there.
+        // It was counted as a live object.
         self.state.space.extents -= extents;
         self.state.containers.at_mut(at).content.stored_bytes -= mapped;
         self.state.gone.detached.insert(slot, (number, epoch));

@@ -1,4 +1,4 @@
-//! The state as bytes.
+//! Encodes the state as a checkpoint.
 
 use cenote_model::IndexId;
 
@@ -19,7 +19,7 @@ use crate::state::State;
 use crate::sums::sum_of;
 use crate::undo::{Change, Undo};
 
-/// Things in one section, so that damage is named closely and memory stays bounded when reading.
+/// Most bytes of one section, so that damage is located closely and reading takes bounded memory.
 const SECTION_BYTES: usize = 4 << 20;
 
 struct Writer<'a> {
@@ -181,7 +181,7 @@ impl Writer<'_> {
             self.section(SECTION_SHARES, |_| {});
         }
         if let Some(log) = &container.content.values {
-            self.section(SECTION_VALUES, |w| w.bytes.put_u32(0)); // it is there, be it empty
+            self.section(SECTION_VALUES, |w| w.bytes.put_u32(0)); // the log exists, even if it is empty
             self.many(SECTION_VALUES, log.batches(), |w, (offset, known)| {
                 w.bytes.put_u64(offset);
                 w.bytes.put_u32(known.len);
@@ -204,7 +204,7 @@ impl Writer<'_> {
     fn index(&mut self, id: IndexId, index: &Index) {
         let mut records = index.range(std::ops::Bound::Unbounded).peekable();
         loop {
-            // One section at least, so that an empty index is there too.
+            // At least one section, so that an empty index is kept.
             let (begin, count_at) = self.begin_index(id, index.created);
             let mut count = 0u32;
             while self.bytes.len() - begin < SECTION_BYTES {
@@ -221,7 +221,7 @@ impl Writer<'_> {
         }
     }
 
-    /// An index that nobody has looked into since the last checkpoint was read: its sections are those of that one.
+    /// Copies the sections of an index that nobody has read since the last checkpoint was loaded.
     fn encoded_index(&mut self, id: IndexId, created: u32, encoded: &Encoded) {
         for (count, records) in encoded.parts() {
             let (begin, count_at) = self.begin_index(id, created);
@@ -231,7 +231,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Where a section of an index begins, and where its count is to be.
+    /// Begins a section of an index; returns its begin, and where its count goes.
     fn begin_index(&mut self, id: IndexId, created: u32) -> (usize, usize) {
         let begin = self.begin(SECTION_INDEX);
         self.bytes.put_u128(id.0);
@@ -241,7 +241,7 @@ impl Writer<'_> {
         (begin, count_at)
     }
 
-    /// Sections that begin with a count.
+    /// Writes sections that begin with a count.
     fn many<T>(&mut self, kind: u32, things: impl Iterator<Item = T>, mut each: impl FnMut(&mut Self, T)) {
         let mut things = things.peekable();
         while things.peek().is_some() {

@@ -1,6 +1,7 @@
 //! Checkpoints: the whole state in one file, from which recovery begins.
 //!
-//! `docs/format.md` has the bytes. A checkpoint names the first journal file that is to be replayed on top of it.
+//! `docs/format.md` has the bytes. A checkpoint names the first journal file to be replayed on top of it. This module
+//! must not know when checkpoints are written, or by whom.
 
 mod decode;
 mod encode;
@@ -16,8 +17,8 @@ pub(crate) use decode::decode;
 pub(crate) use encode::encode;
 
 const MAGIC: [u8; 8] = *b"CENOTEC\0";
-/// Version 1 knew no snapshots, version 2 no undo of changes of containers, version 3 no groups and modes, version 4 no
-/// value logs; all are read too.
+/// Version 1 had no snapshots, version 2 no undo of changes of containers, version 3 no groups and modes, version 4 no
+/// value logs; all are still read.
 const VERSION: u32 = 5;
 /// Magic, version, checksum of the head, store, sequence, journal file, journal position, epoch.
 const HEAD_BYTES: usize = 64;
@@ -32,18 +33,18 @@ const SECTION_OBJECTS: u32 = 5;
 const SECTION_INDEX: u32 = 6;
 const SECTION_UNDO: u32 = 7;
 const SECTION_END: u32 = 8;
-/// In place of a container's: it is a snapshot.
+/// Replaces a container's section: the container is a snapshot.
 const SECTION_SNAPSHOT: u32 = 9;
-/// Behind a container's: extents of it share space with others.
+/// After a container's section: its extents share space with others.
 const SECTION_SHARES: u32 = 10;
-/// Behind a container's: its value log.
+/// After a container's section: its value log.
 const SECTION_VALUES: u32 = 11;
-/// What is pinned.
+/// Pins.
 const SECTION_PINS: u32 = 20;
-/// When what was written.
+/// The table of epochs and times.
 const SECTION_TIMES: u32 = 21;
 
-/// What a checkpoint says of itself.
+/// The head of a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     pub store: StoreId,
@@ -55,20 +56,20 @@ pub(crate) struct Head {
     pub epoch: u64,
 }
 
-/// The name of a checkpoint's file.
+/// Returns the name of a checkpoint's file.
 pub(crate) fn file_name(sequence: u64) -> String {
     format!("checkpoint-{sequence:06}")
 }
-/// The sequence number in a checkpoint's file name.
+/// Returns the sequence number in a checkpoint's file name.
 pub(crate) fn sequence_of(name: &str) -> Option<u64> {
     ordinal_in_name(name, "checkpoint-")
 }
 
-/// Whose checkpoint it is.
+/// Returns the store of a checkpoint.
 pub(crate) fn store_of(name: &str, bytes: &[u8]) -> cenote_model::Result<StoreId> {
     decode::decode_head(name, bytes).map(|(_, head)| head.store)
 }
-/// Makes it another store's. The bytes were looked at by [`store_of`].
+/// Changes the store of a checkpoint whose head [`store_of`] has checked.
 pub(crate) fn change_store(bytes: &mut [u8], store: StoreId) {
     bytes[16..32].copy_from_slice(&store.0.to_le_bytes());
     bytes[12..16].fill(0);
@@ -76,7 +77,7 @@ pub(crate) fn change_store(bytes: &mut [u8], store: StoreId) {
     bytes[12..16].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// The error for damage in a checkpoint.
+/// Returns the error for damage in a checkpoint.
 #[cold]
 fn corrupt(name: &str, offset: usize, why: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("checkpoint `{name}` at byte {offset}"))

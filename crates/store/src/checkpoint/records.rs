@@ -1,4 +1,4 @@
-//! Indices, their records, and the value logs that these may be in.
+//! Decodes indices, their records, and the value logs of containers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::index::{Counts, Disorder, Encoded, Index, Key, Record, Value};
 pub(super) struct Unfinished {
     id: IndexId,
     created: u32,
-    /// As long as all of them can stay as they are.
+    /// Its encoded records, while all of them can stay encoded.
     encoded: Option<(Encoded, Counts)>,
     records: Vec<(Key, Record)>,
 }
@@ -27,7 +27,7 @@ impl Reader<'_> {
         let at = self.container.ok_or(Malformed("an index without a container"))?;
         let count = from.count(16)?;
         let mut unfinished = self.index.take().unwrap_or_else(|| {
-            // Records of older versions are encoded otherwise.
+            // Older versions encode records differently.
             let encoded = (self.version >= 5).then(|| (Encoded::new(Arc::clone(self.file)), Counts::default()));
             Unfinished { id, created, encoded, records: Vec::new() }
         });
@@ -69,7 +69,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A record of the container in a slot, or of its undo list.
+    /// Reads a record of the container in a slot, or of its undo list.
     pub(super) fn record(&mut self, at: u32, from: &mut Decoder<'_>) -> Decoded<Record> {
         let epoch = from.u64()?;
         let is_away = self.version >= 5 && from.flag()?;

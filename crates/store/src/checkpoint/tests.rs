@@ -60,7 +60,7 @@ fn records_stay_encoded_until_they_are_asked_for() {
     }
 }
 
-/// As soon as most of a checkpoint's records were asked for, the others leave it.
+/// Once most of a checkpoint's records were asked for, the others get memory of their own.
 #[test]
 fn a_checkpoint_that_was_read_is_let_go() {
     let mut three = state(1000);

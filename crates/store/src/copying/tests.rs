@@ -12,7 +12,7 @@ fn device(media: &MemDevices, id: u16) -> Arc<dyn Device> {
     media.open(StoreId(1), DeviceId(id), &spec, true).unwrap().device
 }
 
-/// `len` bytes at an offset of a device, no unit like another.
+/// `len` bytes at an offset of a device; no two units are equal.
 fn part(device: &Arc<dyn Device>, offset: u64, len: u32) -> (Part, Vec<u8>) {
     let bytes: Vec<u8> = (0..len).map(|at| ((at / 1000 + at / UNIT) % 255) as u8 + 1).collect();
     device.write_at(offset, &bytes).unwrap();
@@ -20,7 +20,7 @@ fn part(device: &Arc<dyn Device>, offset: u64, len: u32) -> (Part, Vec<u8>) {
     (Part { device: Arc::clone(device), offset, len, sums, packed: None }, bytes)
 }
 
-/// An error says where on its device a unit is that is not what it was, wherever reading began.
+/// An error names the device offset of the bad unit, wherever reading began.
 #[test]
 fn a_bad_unit_is_named_by_its_place() {
     const AT: u64 = 1 << 20;
@@ -35,7 +35,7 @@ fn a_bad_unit_is_named_by_its_place() {
     let named = |at: u64| format!("the checksum of 64 KiB at {at} of the device does not match");
     media.corrupt(StoreId(1), DeviceId(1), AT + 2 * u64::from(UNIT) + 5, 1);
     assert_eq!(said(&part), named(AT + 2 * u64::from(UNIT)));
-    // Units that are as they are take all of their room; the first of these is shorter.
+    // Uncompressed units take all of their room; the first of these is compressed.
     let packed = Packed::new(Codec::Lz4, 0, 12, 3 * UNIT, &[4096, UNIT, UNIT]).unwrap();
     part.sums = vec![0; 3];
     let mut unit = vec![0; UNIT as usize];
@@ -45,7 +45,7 @@ fn a_bad_unit_is_named_by_its_place() {
     assert_eq!(said(&part), named(AT + 4096 + u64::from(UNIT)));
 }
 
-/// What does not fit into the buffer in whole units is written in pieces, and nothing behind it is touched.
+/// A part longer than the buffer is written in pieces of whole units, and nothing after it is touched.
 #[test]
 fn parts_longer_than_the_buffer_land_whole_and_touch_nothing_else() {
     const AT: u64 = 8 << 20;

@@ -1,8 +1,8 @@
 //! Activities (background services): what an engine does on its own account, beside answering requests.
 //!
-//! Each owns its fields and works on the [`Core`]. An activity must not know another one: it requests work from another by
-//! an [`Ask`], and only this file knows which activity handles which kind. To add an activity: its file, and a line in
-//! [`Activities`].
+//! Each owns its fields and works on the [`Core`]. An activity must not know another one: it requests work from another
+//! by an [`Ask`], and only this file knows which activity handles which kind. To add an activity: its file, and a line
+//! in [`Activities`].
 
 use std::collections::{HashSet, VecDeque};
 
@@ -102,8 +102,8 @@ activities! {
 pub enum Ask {
     /// Give up copies that nobody needs.
     GiveUpCopies(Vec<Placing>),
-    /// Read a doubted copy before the other place is given up. `place`: the range as text; `waiter`: the move for which a
-    /// request waits.
+    /// Read a doubted copy before the other place is given up. `place`: the range as text; `waiter`: the move for which
+    /// a request waits.
     CheckCopy { key: ObjectKey, placing: Placing, place: String, waiter: Option<u64> },
     /// Let an extent that the scrub found bad fall back to its copy, if that is good.
     Rescue { key: ObjectKey, placing: Placing, finding: Finding },

@@ -10,7 +10,8 @@ use crate::superblock::{Stamp, Superblock};
 use crate::{Seams, checkpoint, journal};
 
 impl Engine {
-    /// Moves the paths of devices that were inside the store's directory along with it. No engine may have the store open.
+    /// Moves the paths of devices that were inside the store's directory along with it. No engine may have the store
+    /// open.
     pub fn move_devices(meta: &dyn MetaDir, from: &Path, to: &Path) -> Result<()> {
         let mut superblock = Superblock::read(meta)?;
         let mut moved = false;

@@ -150,8 +150,9 @@ impl Draining {
         }
     }
 
-    /// Returns true if moves should wait: a cut is copying, and the old versions kept for it fill memory, so that a move would
-    /// evict what programs read. The wait is bounded: moves go on, if only slowly, beside writers that never rest.
+    /// Returns true if moves should wait: a cut is copying, and the old versions kept for it fill memory, so that a
+    /// move would evict what programs read. The wait is bounded: moves go on, if only slowly, beside writers that never
+    /// rest.
     fn give_way(&mut self, core: &mut Core) -> bool {
         let now = core.state.now.ns;
         let is_copying = core.jobs.copying(|purpose| matches!(purpose, Purpose::Cut(_))) > 0
@@ -328,8 +329,8 @@ fn without_io(core: &Core, ext: &Ext, dev: u8, is_kept: bool) -> Option<Action> 
     }
 }
 
-/// Returns true if a copy on `dev` becomes superfluous once the device of the first place, which is open but failed of late, is
-/// trusted again. Another copy made now could land on that very device, if it is the only one left.
+/// Returns true if a copy on `dev` becomes superfluous once the device of the first place, which is open but failed of
+/// late, is trusted again. Another copy made now could land on that very device, if it is the only one left.
 fn comes_back_soon(core: &Core, ext: &Ext, dev: u8, is_kept: bool) -> bool {
     let first = core.state.space.get(ext.dev);
     let needs_none = !(first.is_volatile() && is_kept);

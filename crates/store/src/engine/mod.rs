@@ -99,7 +99,8 @@ impl Engine {
     pub fn close(&mut self) -> Result<()> {
         self.core.update_clock();
         self.activities.devices.write_profiles(&mut self.core);
-        // If the journal cannot be synced, the checkpoint brings its content to media; if that fails, a synced journal keeps it.
+        // If the journal cannot be synced, the checkpoint brings its content to media; if that fails, a synced journal
+        // keeps it.
         let synced = self.core.journal.sync();
         let written = self.activities.journaling.last_checkpoint(&mut self.core);
         written.and(if self.core.journal.is_tainted() { synced } else { Ok(()) })?;
@@ -130,8 +131,8 @@ impl Engine {
         self.core.tick_due_in()
     }
 
-    /// Returns a device to be measured now, if there is one: one that a request names, or with `idle` one that was never
-    /// measured. It comes back through [`Engine::measured`]; until then there is no other.
+    /// Returns a device to be measured now, if there is one: one that a request names, or with `idle` one that was
+    /// never measured. It comes back through [`Engine::measured`]; until then there is no other.
     pub fn measure_next(&mut self, idle: bool) -> Option<Measurement> {
         self.activities.devices.measure_next(&mut self.core, idle)
     }

@@ -16,8 +16,8 @@ use crate::state::State;
 use crate::superblock::{Stamp, Superblock, SuperblockDevice};
 use crate::{RecoveryReport, Seams, Tuning};
 
-/// Length of the first journal file of an opening. A file system in memory clears 64 MiB in 8 ms, for which the first open
-/// of a file would wait. The next file has the usual length, and is made by a job.
+/// Length of the first journal file of an opening. A file system in memory clears 64 MiB in 8 ms, for which the first
+/// open of a file would wait. The next file has the usual length, and is made by a job.
 const LOG_BYTES_FIRST: u64 = 1 << 20;
 
 impl Engine {
@@ -26,8 +26,8 @@ impl Engine {
         Self::open_tuned(seams, Tuning::default())
     }
 
-    /// Opens the store in `seams.meta` with a given tuning. Fails if superblock, checkpoint or journal are corrupt, or if
-    /// a volatile device cannot be opened while its bytes may survive.
+    /// Opens the store in `seams.meta` with a given tuning. Fails if superblock, checkpoint or journal are corrupt, or
+    /// if a volatile device cannot be opened while its bytes may survive.
     pub fn open_tuned(seams: Seams, settings: Tuning) -> Result<(Engine, RecoveryReport)> {
         let meta = Arc::clone(&seams.meta);
         let superblock = Superblock::read(meta.as_ref())?;
@@ -322,8 +322,8 @@ fn begin_journal(
     Ok(journal)
 }
 
-/// Rewrites the range `[from, to)` of a log. A failed sync of an earlier process may have left pages clean in memory but
-/// not on media, and the next sync would not report that.
+/// Rewrites the range `[from, to)` of a log. A failed sync of an earlier process may have left pages clean in memory
+/// but not on media, and the next sync would not report that.
 fn write_again(log: &dyn LogFile, mut from: u64, to: u64) -> Result<()> {
     let mut bytes = vec![0; (1 << 20).min(to.saturating_sub(from)) as usize];
     while from < to {

@@ -1,5 +1,5 @@
-//! Repacking: compresses plain bytes on tiers that compress, where programs wrote them directly. It runs when the bytes were
-//! not used for a while and the store is idle, and moves them to another place on the same tier.
+//! Repacking: compresses plain bytes on tiers that compress, where programs wrote them directly. It runs when the bytes
+//! were not used for a while and the store is idle, and moves them to another place on the same tier.
 
 use std::sync::Arc;
 
@@ -115,8 +115,8 @@ impl Repacking {
     }
 }
 
-/// Returns true if an extent is plain on a tier that compresses, and nobody tried to compress it yet. Bytes in an object
-/// service are not fetched for that.
+/// Returns true if an extent is plain on a tier that compresses, and nobody tried to compress it yet. Bytes in an
+/// object service are not fetched for that.
 fn could_repack(core: &Core, ext: &Ext) -> bool {
     let slot = core.state.space.get(ext.dev);
     let fits = slot.compresses().is_some() && slot.state == DeviceState::Online && slot.spec.kind.is_shareable();

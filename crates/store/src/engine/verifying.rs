@@ -203,8 +203,8 @@ impl Verifying {
         }
     }
 
-    /// Repairs what the scrub found bad: an extent falls back to its copy, if that is good; a bad copy is written again. Reports
-    /// the rest once.
+    /// Repairs what the scrub found bad: an extent falls back to its copy, if that is good; a bad copy is written
+    /// again. Reports the rest once.
     fn scrub_found(&mut self, core: &mut Core, mut finding: Finding) {
         let (key, offset) = (finding.key, finding.offset);
         let target = Target::Live { key, offset };

@@ -1,7 +1,8 @@
-//! Records as a checkpoint has them, for as long as nobody asks for one.
+//! Records kept as a checkpoint encodes them, until somebody asks for one.
 //!
-//! What an opening costs is the memory that it touches, and records in a map take several times the bytes that they have in
-//! a checkpoint. So they are looked through once, which finds damage, order and counts, and stay where they were read.
+//! The cost of an opening is the memory that it touches, and records in a map take several times the bytes that they
+//! have in a checkpoint. So the opening reads them once, to find damage and order and to count them, and leaves them
+//! where they are.
 
 use std::sync::Arc;
 
@@ -13,12 +14,12 @@ use crate::codec::{Decoded, Decoder};
 /// All records of an index, in ascending order, all with their values.
 #[derive(Clone, Debug)]
 pub(crate) struct Encoded {
-    /// Most often the whole checkpoint, which all indices share.
+    /// Usually the whole checkpoint, which all indices share.
     bytes: Arc<Vec<u8>>,
     parts: Vec<Part>,
 }
 
-/// Records that lie side by side: those of one section.
+/// Records of one section, which lie side by side.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     at: usize,
@@ -34,7 +35,7 @@ pub(crate) struct Counts {
     pub spillable: u64,
 }
 
-/// A record of which nothing was copied.
+/// A record, borrowed from the bytes.
 struct Raw<'a> {
     key: &'a [u8],
     epoch: u64,
@@ -53,11 +54,11 @@ fn take_record<'a>(from: &mut Decoder<'a>) -> Decoded<Option<Raw<'a>>> {
 impl Encoded {
     /// Of no records yet.
     pub fn new(bytes: Arc<Vec<u8>>) -> Self {
-        // Most have one.
+        // Most indices have one section.
         Self { bytes, parts: Vec::with_capacity(1) }
     }
-    /// Takes in the `records` at `at` that `from` begins with, and takes them from it. False, and nothing is taken, if they
-    /// cannot stay as they are: keys are not in ascending order, or values are in the value log.
+    /// Adds the `records` at `at` with which `from` begins, and advances `from`. Returns false, and adds nothing, if
+    /// they cannot stay encoded: keys are not in ascending order, or values are in the value log.
     pub fn add(&mut self, at: usize, records: usize, from: &mut Decoder<'_>, counts: &mut Counts) -> Decoded<bool> {
         let (mut rest, mut counted) = (*from, *counts);
         let mut last = self.last_key();
@@ -83,14 +84,14 @@ impl Encoded {
     fn bytes_of(&self, part: &Part) -> &[u8] {
         &self.bytes[part.at..part.at + part.len]
     }
-    /// Runs of records as they are in sections, with how many they are.
+    /// The runs of records in sections, each with its number of records.
     pub fn parts(&self) -> impl Iterator<Item = (u32, &[u8])> {
         self.parts.iter().map(|part| (part.records, self.bytes_of(part)))
     }
     fn raws(&self) -> impl Iterator<Item = Raw<'_>> {
         self.parts().flat_map(|(_, bytes)| {
             let mut from = Decoder::new(bytes);
-            // They were looked through when they were added.
+            // `add` has checked them.
             std::iter::from_fn(move || (from.left() > 0).then(|| take_record(&mut from).ok().flatten()).flatten())
         })
     }
@@ -98,7 +99,7 @@ impl Encoded {
     pub fn decoded(&self) -> impl Iterator<Item = (Key, Record)> {
         self.raws().map(|Raw { key, epoch, value }| (Key::new(key), Record { epoch, value: Value::Here(value.into()) }))
     }
-    /// Counts them anew; an error if they are not in ascending order.
+    /// Counts the records anew. Fails if they are not in ascending order.
     pub fn count(&self) -> Result<Counts, &'static str> {
         let mut counts = Counts::default();
         let mut last = None;
@@ -114,15 +115,15 @@ impl Encoded {
     pub fn len(&self) -> u64 {
         self.parts.iter().map(|part| u64::from(part.records)).sum()
     }
-    /// Bytes that its records take.
+    /// Bytes of the records.
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.len as u64).sum()
     }
-    /// Bytes of memory that it keeps from being given back, with others.
+    /// Bytes of the shared memory that this index keeps alive, with others.
     pub fn kept_bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
-    /// The same in memory of its own.
+    /// Returns a copy in memory of its own.
     pub fn alone(&self) -> Self {
         let mut alone = Self { bytes: Arc::default(), parts: Vec::with_capacity(self.parts.len()) };
         let mut bytes = Vec::with_capacity(self.bytes() as usize);

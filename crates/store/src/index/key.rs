@@ -1,4 +1,4 @@
-//! Keys as an ordered map has them.
+//! Keys as the ordered map holds them.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -7,7 +7,7 @@ use std::ops::Bound;
 
 const INLINE: usize = 30;
 
-/// A key that stands alone; short ones need no memory of their own.
+/// A key with its own memory; short ones are stored inline.
 #[derive(Clone)]
 pub(crate) enum Key {
     Inline(u8, [u8; INLINE]),
@@ -52,7 +52,8 @@ impl Ord for Key {
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
-            // What is behind a short key is zeros: it orders words as it should, and the lengths decide between equal ones.
+            // A short key is padded with zeros: its words order as they should, and the lengths decide between equal
+            // ones.
             (Self::Inline(own_len, own), Self::Inline(other_len, other)) => {
                 cmp_words(own, other).then(own_len.cmp(other_len))
             }
@@ -66,7 +67,7 @@ impl Borrow<[u8]> for Key {
     }
 }
 
-/// Eight bytes at a time, which takes no call.
+/// Compares eight bytes at a time, without a call.
 #[inline]
 fn cmp_words(own: &[u8; INLINE], other: &[u8; INLINE]) -> Ordering {
     let word = |bytes: &[u8; INLINE], at: usize| bytes[at..].first_chunk().map_or(0, |word| u64::from_be_bytes(*word));
@@ -79,7 +80,7 @@ fn cmp_words(own: &[u8; INLINE], other: &[u8; INLINE]) -> Ordering {
     Ordering::Equal
 }
 
-/// What a map has at the greatest key that is not greater than `key`.
+/// Returns the entry of a map with the greatest key that is not greater than `key`.
 #[inline]
 pub(super) fn last_to<'a, V>(map: &'a BTreeMap<Key, V>, key: &[u8]) -> Option<(&'a Key, &'a V)> {
     if key.len() > INLINE {
@@ -88,7 +89,7 @@ pub(super) fn last_to<'a, V>(map: &'a BTreeMap<Key, V>, key: &[u8]) -> Option<(&
     map.range(..=Key::new(key)).next_back()
 }
 
-/// The same, to be changed.
+/// Returns the value of that entry, to be changed.
 #[inline]
 pub(super) fn last_to_mut<'a, V>(map: &'a mut BTreeMap<Key, V>, key: &[u8]) -> Option<&'a mut V> {
     let last = if key.len() > INLINE {

@@ -1,9 +1,10 @@
-//! Neighbouring records in one stretch of memory.
+//! Leaf of an index: neighbouring records in one stretch of memory.
 //!
-//! What a search looks at, the heads of the keys, is apart from what it finds: a get touches few cache lines, and going
-//! from record to record touches neighbouring ones. A head is the eight bytes behind what all keys of the leaf have in
-//! common, in words of eight, so that keys like paths are told apart by it as well. With each head is where its key is:
-//! the wait for the key's memory begins as soon as the heads are there, and that for the slot's goes on beside it.
+//! A search reads the heads of the keys, which are stored apart from the records: a get touches few cache lines, and a
+//! walk from record to record touches neighbouring ones. A head is the eight bytes after the common prefix of all keys
+//! of the leaf, which is a multiple of eight bytes, so that keys like paths also differ in their heads. The place of
+//! each key is beside its head: the wait for the key's memory begins as soon as the heads are there, and runs beside
+//! that for the slot's memory.
 
 use std::cmp::Ordering;
 
@@ -12,9 +13,9 @@ use cenote_model::Records;
 use super::value::{Away, Value, ValueRef};
 use super::{Record, RecordRef};
 
-/// Records in a leaf…
+/// Most records in a leaf…
 pub(super) const RECORDS_MAX: usize = 64;
-/// …and bytes of keys and values: more, and it is split.
+/// …and most bytes of keys and values; beyond either it is split.
 const BYTES_MAX: usize = 8 << 10;
 /// Longer values have memory of their own.
 const INLINE_MAX: usize = 1 << 10;
@@ -22,10 +23,10 @@ const INLINE_MAX: usize = 1 << 10;
 /// Bytes that a record takes besides its key and value.
 pub(super) const RECORD_BYTES: u64 = (size_of::<Place>() + size_of::<Slot>()) as u64;
 
-/// What a search looks at.
+/// The part of a record that a search reads.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// The first bytes of the key behind those that all have in common, as a number that orders like them.
+    /// The first bytes of the key after the common prefix, as a number that orders like them.
     head: u64,
     /// Where the key begins in `bytes`.
     at: u32,
@@ -37,7 +38,7 @@ struct Place {
 struct Slot {
     epoch: u64,
     value_len: u32,
-    /// A value that is not behind its key.
+    /// A value that is not stored after its key.
     apart: Option<Box<Apart>>,
 }
 
@@ -52,7 +53,7 @@ impl Place {
     fn key<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.at as usize..][..self.key_len as usize]
     }
-    /// Bytes that the record has in the leaf's memory.
+    /// Bytes of the record in the leaf's memory.
     #[inline]
     fn len(&self, slot: &Slot) -> usize {
         self.key_len as usize + if slot.apart.is_none() { slot.value_len as usize } else { 0 }
@@ -64,11 +65,11 @@ impl Place {
 pub(super) struct Leaf {
     places: Vec<Place>,
     slots: Vec<Slot>,
-    /// Keys and short values, in the order in which they came.
+    /// Keys and short values, in order of insertion.
     bytes: Vec<u8>,
     /// Bytes that no slot names any more.
     dead: u32,
-    /// Bytes that all keys begin with, at least.
+    /// Length of a prefix that all keys share; it may be shorter than the longest.
     common: u32,
 }
 
@@ -84,11 +85,11 @@ impl Leaf {
     pub fn is_too_large(&self) -> bool {
         self.len() > RECORDS_MAX || self.live_bytes() > BYTES_MAX && self.len() > 1
     }
-    /// True if it should be joined with a neighbour.
+    /// Returns true if it should be joined with a neighbour.
     pub fn is_sparse(&self) -> bool {
         self.len() < RECORDS_MAX / 4 && self.live_bytes() < BYTES_MAX / 4
     }
-    /// True if this leaf and the next are together small enough not to be split again soon.
+    /// Returns true if this leaf and the next are together small enough not to be split again soon.
     pub fn may_take(&self, next: &Self) -> bool {
         self.len() + next.len() <= RECORDS_MAX * 3 / 4 && self.live_bytes() + next.live_bytes() <= BYTES_MAX * 3 / 4
     }
@@ -115,13 +116,13 @@ impl Leaf {
         (0..self.len()).map(|i| (self.key(i), self.record(i)))
     }
 
-    /// Where the key is, if it is there. That takes no look at what all keys have in common: a key without that is none of
-    /// them.
+    /// Returns the position of a key that is there. Does not compare the common prefix: a key without it does not match
+    /// any key in full.
     #[inline]
     pub fn find(&self, key: &[u8]) -> Option<usize> {
         self.search_alike(key.get(self.common as usize..)?, key).ok()
     }
-    /// Where the key is, or where it would be.
+    /// Returns the position of a key, or where it would be inserted.
     #[inline]
     pub fn search(&self, key: &[u8]) -> Result<usize, usize> {
         let common = self.common as usize;
@@ -134,11 +135,11 @@ impl Leaf {
         }
         self.search_alike(&key[common.min(key.len())..], key)
     }
-    /// Where the key is, or where it would be if it begins with what all have in common; `rest` is what is behind that.
+    /// Returns the same for a key with the common prefix; `rest` is the key after that prefix.
     #[inline]
     fn search_alike(&self, rest: &[u8], key: &[u8]) -> Result<usize, usize> {
         let head = head_of(rest);
-        // Counted rather than searched: all cache lines of the heads are fetched at once.
+        // Count rather than search: all cache lines of the heads are fetched at once.
         let mut low = self.places.iter().map(|other| usize::from(other.head < head)).sum();
         let mut high = low + self.places[low..].iter().take_while(|other| other.head == head).count();
         while low < high {
@@ -152,7 +153,7 @@ impl Leaf {
         Err(low)
     }
 
-    /// Adds a record at its place.
+    /// Inserts a record at its position.
     pub fn insert(&mut self, i: usize, key: &[u8], record: Record) {
         self.fit_common(key);
         let value_len = record.value.len() as u32;
@@ -169,7 +170,7 @@ impl Leaf {
         self.places.insert(i, Place { head, at, key_len: key.len() as u32 });
         self.slots.insert(i, Slot { epoch: record.epoch, value_len, apart });
     }
-    /// Changes a record; gives what it was.
+    /// Changes a record; returns the old one.
     pub fn replace(&mut self, i: usize, key: &[u8], record: Record) -> Record {
         let old = self.record(i).to_owned();
         let (place, slot) = (self.places[i], &mut self.slots[i]);
@@ -186,7 +187,7 @@ impl Leaf {
         }
         old
     }
-    /// The value of a record is in the value log from now on.
+    /// Moves the value of a record to the value log.
     pub fn spill(&mut self, i: usize, away: &Away) {
         let slot = &mut self.slots[i];
         if slot.apart.is_none() {
@@ -195,7 +196,7 @@ impl Leaf {
         (slot.value_len, slot.apart) = (away.len, Some(Box::new(Apart::Away(away.clone()))));
         self.tidy();
     }
-    /// Takes a record out.
+    /// Removes a record.
     pub fn remove(&mut self, i: usize) -> Record {
         let old = self.record(i).to_owned();
         self.forget(i);
@@ -206,8 +207,8 @@ impl Leaf {
         let (place, slot) = (self.places.remove(i), self.slots.remove(i));
         self.dead += place.len(&slot) as u32;
     }
-    /// The upper records as a leaf of their own: half of them, or the last alone if it was just put there, since keys
-    /// that ascend would leave halves behind.
+    /// Splits the upper records off: half of them, or the last alone if it was just put there, since ascending keys
+    /// would leave half-full leaves behind.
     pub fn split_off(&mut self, put_at: usize) -> Self {
         let at = if put_at + 1 == self.len() { put_at } else { self.len() / 2 };
         let mut right = Self { places: self.places.split_off(at), slots: self.slots.split_off(at), ..Self::default() };
@@ -217,7 +218,7 @@ impl Leaf {
         self.find_common();
         right
     }
-    /// Adds all records of the next leaf.
+    /// Appends all records of the next leaf.
     pub fn append(&mut self, mut next: Self) {
         let base = self.bytes.len() as u32;
         next.places.iter_mut().for_each(|place| place.at += base);
@@ -229,7 +230,7 @@ impl Leaf {
         self.find_common();
     }
 
-    /// A key that joins has less in common with the others, perhaps.
+    /// Shortens the common prefix, if the new key shares less of it.
     fn fit_common(&mut self, key: &[u8]) {
         if self.slots.is_empty() {
             self.common = whole_words(key.len());
@@ -244,7 +245,7 @@ impl Leaf {
             self.find_heads();
         }
     }
-    /// What all keys have in common are the first and the last, since they are in order.
+    /// Finds the common prefix: that of the first and the last key, since keys are in order.
     fn find_common(&mut self) {
         self.common = match self.len() {
             0 => 0,
@@ -269,7 +270,7 @@ impl Leaf {
             self.slots.reserve_exact(more);
         }
     }
-    /// Packs the bytes once a third of them are dead.
+    /// Compacts the bytes once a third of them are dead.
     fn tidy(&mut self) {
         if self.dead as usize > 512 + self.bytes.len() / 3 || self.slots.is_empty() {
             self.pack();
@@ -280,8 +281,8 @@ impl Leaf {
         self.dead = 0;
     }
 
-    /// Adds the records from `from` up to `to` (without it) to others; what lies side by side is copied in one go. Of
-    /// values in the value log `missing` gets the number of the record and where they are.
+    /// Copies the records from `from` up to `to` (without it) to `records`; neighbours in memory are copied together.
+    /// Values in the value log go to `missing`: the record's number and the value's place.
     pub fn copy(&self, from: usize, to: usize, records: &mut Records, missing: &mut Vec<(usize, Away)>) {
         let mut at = from;
         while at < to {
@@ -314,14 +315,14 @@ impl Leaf {
     pub fn size(&self, from: usize, to: usize) -> usize {
         self.both(from, to).map(|(place, slot)| place.key_len as usize + slot.value_len as usize).sum()
     }
-    /// Asks for its memory, so that it is there when an iteration comes to it.
+    /// Prefetches its memory, so that it is there when an iteration comes to it.
     #[inline]
     pub fn touch(&self) {
         const LINE: usize = 64;
         std::hint::black_box(self.bytes.iter().step_by(LINE).fold(0, |sum: u8, byte| sum ^ byte));
     }
 
-    /// What is wrong with it, if anything is.
+    /// Checks the leaf. Fails with what is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         if !(1..self.len()).all(|i| self.key(i - 1) < self.key(i)) {
             return Err("its records are not in ascending order");
@@ -347,17 +348,17 @@ impl Leaf {
     }
 }
 
-/// How many bytes two keys begin with alike.
+/// Length of the common prefix of two keys.
 pub(super) fn common_len(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(a, b)| a == b).count()
 }
 
-/// Fewer bytes than a word are no gain, and would have the first key looked at in each search.
+/// Rounds down to whole words: fewer bytes than a word gain nothing, and would make each search read the first key.
 fn whole_words(bytes: usize) -> u32 {
     (bytes & !7) as u32
 }
 
-/// The first eight bytes as a number that orders like them; fewer are filled up with zeros.
+/// The first eight bytes as a number that orders like them, padded with zeros.
 #[inline]
 fn head_of(key: &[u8]) -> u64 {
     if let Some(first) = key.first_chunk::<8>() {
@@ -368,7 +369,7 @@ fn head_of(key: &[u8]) -> u64 {
     u64::from_be_bytes(first)
 }
 
-/// The bytes of some records in their order, taken from `bytes`; the places are the new ones from then on.
+/// Returns the bytes of some records in their order, copied from `bytes`, and updates their places.
 fn packed(places: &mut [Place], slots: &[Slot], bytes: &[u8]) -> Vec<u8> {
     let len = places.iter().zip(slots).map(|(place, slot)| place.len(slot)).sum();
     let mut packed = Vec::with_capacity(len);
@@ -390,7 +391,7 @@ mod tests {
         assert_eq!(size_of::<Apart>(), size_of::<Away>());
     }
 
-    /// A key that is like one of the leaf's behind what they have in common, but does not begin with that.
+    /// Keys that match a key of the leaf after the common prefix, but have another prefix.
     #[test]
     fn keys_of_another_beginning_are_not_found() {
         let mut leaf = Leaf::default();

@@ -1,9 +1,9 @@
 //! An index: ordered records in memory.
 //!
-//! The standard library's ordered map of leaves, in which records lie side by side, with what the engine counts beside it
-//! (`docs/dependencies.md`, "Ordered maps", says what was measured). The map keeps the order of the leaves; a leaf that is
-//! split gets its bound there. It knows nothing of transactions: whoever changes it keeps what was there. Records of a
-//! checkpoint come into leaves when the first of them is asked for.
+//! It is the standard library's ordered map of leaves, in which records lie side by side, with the engine's counts
+//! (`docs/dependencies.md`, "Ordered maps", has the measurements). The map keeps the order of the leaves; a leaf that
+//! is split off gets its bound there. The index must not know transactions: its callers keep the replaced records.
+//! Records of a checkpoint come into leaves when the first of them is read.
 
 mod encoded;
 mod key;
@@ -35,7 +35,7 @@ impl Record {
     }
 }
 
-/// The same where it lies.
+/// A borrowed [`Record`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RecordRef<'a> {
     pub epoch: u64,
@@ -48,14 +48,16 @@ impl RecordRef<'_> {
     }
 }
 
-/// What an index had that did not belong there. Cenote before November 2026 could lose the order of an index.
+/// Records of an index that did not belong where they were. Cenote before November 2026 could lose the order of an
+/// index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Disorder {
-    /// Records of a checkpoint behind one with a key that is not less.
+    /// Records of a checkpoint that follow one with a key that is not less.
     pub misplaced: u64,
     /// Records of a key that was there already; those set last are kept.
     pub twice: u64,
-    /// Changes in the journal that did not see what was there: new keys that were known, or deletions of what was gone.
+    /// Changes in the journal that did not see the existing records: new keys that existed, or deletions of keys that
+    /// did not.
     pub blind: u64,
 }
 
@@ -82,16 +84,16 @@ impl std::fmt::Display for Disorder {
 /// An index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    /// None as long as the records are in `encoded`.
+    /// Not set while the records are in `encoded`.
     leaves: OnceCell<Leaves>,
-    /// The records of a checkpoint, until they are asked for.
+    /// The records as a checkpoint encodes them, until one is read.
     encoded: RefCell<Option<Encoded>>,
     /// Bytes of keys and values.
     pub bytes: u64,
-    /// Values in the value log, and their bytes.
+    /// Number of values in the value log, and their bytes.
     pub away: u64,
     pub away_bytes: u64,
-    /// Bytes of values in memory that may go there.
+    /// Bytes of values in memory that may go to the value log.
     pub spillable: u64,
     /// The container's cut count when it was created.
     pub created: u32,
@@ -100,15 +102,15 @@ pub(crate) struct Index {
 /// Records in order.
 #[derive(Clone, Debug, Default)]
 struct Leaves {
-    /// The records whose keys are less than all bounds. A small index has no more, and an empty one has this.
+    /// The records with keys below all bounds. A small index has no other leaf, and an empty one has this.
     first: Leaf,
-    /// The others, by bounds: no key in a leaf is less than its bound or not less than the next. None is empty.
+    /// The other leaves by bound: no key in a leaf is less than its bound or not less than the next. None is empty.
     rest: BTreeMap<Key, Leaf>,
     records: u64,
 }
 
 impl Leaves {
-    /// The leaf where a key belongs.
+    /// Returns the leaf where a key belongs.
     #[inline]
     fn leaf(&self, key: &[u8]) -> &Leaf {
         key::last_to(&self.rest, key).map_or(&self.first, |(_, leaf)| leaf)
@@ -140,8 +142,8 @@ impl Leaves {
         self.records -= 1;
         Some(old)
     }
-    /// The leaf where a key belongs has few records: it takes those of the next leaf if they are few as well, and goes if
-    /// it has none. The first leaf stays: it has no bound that could be too high for what comes later.
+    /// Shrinks around a sparse leaf: the leaf takes the records of the next one if those are few as well, and goes if
+    /// it is empty. The first leaf stays: it has no bound that could be too high for later keys.
     fn thin_out(&mut self, key: &[u8]) {
         let own = key::last_to(&self.rest, key);
         if let Some(bound) = own.filter(|(_, leaf)| leaf.len() == 0).map(|(bound, _)| bound.clone()) {
@@ -169,7 +171,7 @@ impl Leaves {
         let last = self.rest.last_key_value().map_or(&self.first, |(_, leaf)| leaf);
         last.len().checked_sub(1).map(|at| last.key(at))
     }
-    /// Takes the last leaf out; an empty one if there are no records.
+    /// Removes the last leaf; returns an empty one if there are no records.
     fn pop(&mut self) -> Leaf {
         let leaf = self.rest.pop_last().map_or_else(|| std::mem::take(&mut self.first), |(_, leaf)| leaf);
         self.records -= leaf.len() as u64;
@@ -178,24 +180,24 @@ impl Leaves {
 }
 
 impl Index {
-    /// Empty; `created` is the container's cut count.
+    /// Returns an empty index; `created` is the container's cut count.
     pub fn new(created: u32) -> Self {
         Self { created, ..Self::default() }
     }
-    /// With the records of a checkpoint as they are there; `counts` is what they come to.
+    /// Returns an index with the encoded records of a checkpoint; `counts` are theirs.
     pub fn of_encoded(created: u32, encoded: Encoded, counts: Counts) -> Self {
         let Counts { bytes, spillable, .. } = counts;
         Self { created, encoded: RefCell::new(Some(encoded)), bytes, spillable, ..Self::default() }
     }
-    /// The records as a checkpoint has them, if nobody has asked for one since.
+    /// Returns the encoded records, if none was read since the checkpoint.
     pub fn encoded(&self) -> Option<Encoded> {
         self.encoded.borrow().clone()
     }
-    /// Bytes of what is encoded still, and those that are in memory for it, with what others have there.
+    /// Bytes of the records that are still encoded, and of the shared memory that they keep alive.
     pub fn encoded_bytes(&self) -> (u64, u64) {
         self.encoded.borrow().as_ref().map_or((0, 0), |encoded| (encoded.bytes(), encoded.kept_bytes()))
     }
-    /// What is encoded still gets memory of its own.
+    /// Gives encoded records memory of their own.
     pub fn leave_checkpoint(&mut self) {
         let encoded = self.encoded.get_mut();
         *encoded = encoded.take().map(|shared| shared.alone());
@@ -227,7 +229,7 @@ impl Index {
         let leaf = self.leaves().leaf(key);
         leaf.find(key).map(|i| leaf.record(i))
     }
-    /// Sets a record; gives what it replaced.
+    /// Sets a record; returns the replaced one.
     pub fn put(&mut self, key: &[u8], record: Record) -> Option<Record> {
         self.count(record.value.by_ref());
         let old = self.leaves_mut().put(key, record);
@@ -244,7 +246,7 @@ impl Index {
         self.discount(old.value.by_ref());
         Some(old)
     }
-    /// The value of a record, if that is still the one of this epoch, is in the value log from now on.
+    /// Moves the value of a record to the value log, if the record still has this epoch.
     pub fn spill(&mut self, key: &[u8], epoch: u64, away: &Away) {
         let leaf = self.leaves_mut().leaf_mut(key);
         let Ok(at) = leaf.search(key) else { return };
@@ -283,9 +285,9 @@ impl Index {
     pub fn range(&self, from: Bound<&[u8]>) -> Range<'_> {
         self.leaves().range(from)
     }
-    /// Up to `limit` records from a bound on whose keys begin with `prefix`, at least one and otherwise at most `bytes_max`
-    /// bytes of them; and whether there are more. The bound must not be before the prefix. Of values in the value log
-    /// `missing` gets the number of the record and where they are; as long as they are not read they are zeros.
+    /// Copies up to `limit` records from a bound on whose keys begin with `prefix`: at least one, and otherwise at most
+    /// `bytes_max` bytes of them. Also returns whether there are more. The bound must not be before the prefix. Values
+    /// in the value log are zeros, and `missing` gets the record's number and the value's place.
     pub fn copy(
         &self,
         from: Bound<&[u8]>,
@@ -320,7 +322,8 @@ impl Index {
             }
         }
     }
-    /// Adds the records of a checkpoint. They should be in ascending order; of several with one key the one set last counts.
+    /// Adds the records of a checkpoint. They should be in ascending order; of several with one key the last one set is
+    /// kept.
     pub fn load(&mut self, records: Vec<(Key, Record)>) -> Disorder {
         let mut disorder = Disorder::default();
         for (key, record) in records {
@@ -337,7 +340,7 @@ impl Index {
         }
         disorder
     }
-    /// Forgets the records whose values are in the value log.
+    /// Drops the records whose values are in the value log.
     pub fn drop_away(&mut self) {
         if self.away == 0 {
             return;
@@ -347,7 +350,7 @@ impl Index {
             self.put(key, record.to_owned());
         }
     }
-    /// Forgets some records, at least `count` if there are so many; true if none is left.
+    /// Drops at least `count` records, if there are so many. Returns true if none is left.
     pub fn forget(&mut self, count: usize) -> bool {
         if self.encoded.take().is_some() {
             *self = Self::new(self.created);
@@ -362,7 +365,7 @@ impl Index {
         }
         self.len() == 0
     }
-    /// What is wrong with it, if anything is. Takes time in proportion to its records.
+    /// Checks the index. Fails with what is wrong. Takes time in proportion to its records.
     pub fn check(&self) -> Result<(), &'static str> {
         if let Some(encoded) = self.encoded() {
             let counts = Counts { records: self.len(), bytes: self.bytes, spillable: self.spillable };
@@ -391,7 +394,7 @@ impl Index {
         let counts = |index: &Self| (index.bytes, index.away, index.away_bytes, index.spillable);
         if found == *records && counts(&counted) == counts(self) { Ok(()) } else { Err("it counts its bytes wrongly") }
     }
-    /// Bytes of memory, about: leaves grow by halves, and have a sixth more than they need.
+    /// Approximate bytes of memory: leaves grow by halves, and have a sixth more than they need.
     pub fn memory_bytes(&self) -> u64 {
         const AWAY: u64 = size_of::<Away>() as u64 + 16;
         let encoded = self.encoded_bytes().0;
@@ -404,8 +407,8 @@ impl Index {
     }
 }
 
-/// Splits a leaf, and gives its upper part with its bound: of the keys between the two parts the shortest. `put_at` is
-/// the record that was put last.
+/// Splits a leaf, and returns its upper part with a bound: the shortest key between the two parts. `put_at` is the
+/// record that was put last.
 #[cold]
 fn split(leaf: &mut Leaf, put_at: usize) -> (Key, Leaf) {
     let right = leaf.split_off(put_at);

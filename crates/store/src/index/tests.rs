@@ -54,7 +54,7 @@ impl Dice {
     }
 }
 
-/// Under random changes it has what a plain ordered map has.
+/// Under random changes the index equals a plain ordered map.
 #[test]
 fn agrees_with_an_ordered_map() {
     let mut dice = Dice(7);
@@ -62,7 +62,7 @@ fn agrees_with_an_ordered_map() {
     let mut plain: BTreeMap<Vec<u8>, Record> = BTreeMap::new();
     for epoch in 0..60_000 {
         let key = dice.key();
-        // Phases of growing and of shrinking, so that leaves and branches split and go.
+        // Phases of growth and of shrinkage, so that leaves split and go.
         if dice.below(10) < if epoch / 10_000 % 2 == 0 { 2 } else { 8 } {
             assert_eq!(index.del(&key), plain.remove(&key));
         } else {
@@ -108,7 +108,7 @@ fn agrees_with_an_ordered_map() {
     assert!(left <= plain.len() / 100);
 }
 
-/// Does the same to an index and to a plain map, and looks at both after each step.
+/// Applies the same changes to an index and to a plain map, and compares both.
 #[derive(Default)]
 struct Pair {
     index: Index,
@@ -125,7 +125,7 @@ impl Pair {
     fn del(&mut self, key: &[u8]) {
         assert_eq!(self.index.del(key), self.plain.remove(key));
     }
-    /// The value goes to the value log, as far as an index sees that.
+    /// Moves a value to the value log, as far as the index is concerned.
     fn spill(&mut self, key: &[u8]) {
         let Some(record) = self.plain.get_mut(key) else { return };
         let Some(value) = record.value.by_ref().here() else { return };
@@ -152,7 +152,7 @@ impl Pair {
     }
 }
 
-/// A program keeps its last steps: what is below the first leaf's first key once belongs to that leaf again.
+/// A program keeps its last steps: keys below the first leaf's former first key belong to that leaf again.
 #[test]
 fn a_window_that_slides_over_keys() {
     for (window, len) in [(70u32, 8), (100, 8), (100, 120), (3000, 8), (20_000, 8)] {
@@ -170,7 +170,7 @@ fn a_window_that_slides_over_keys() {
     }
 }
 
-/// What is filled and then mostly emptied from its lowest key on takes low keys again.
+/// An index that is filled and then mostly emptied from its lowest key on takes low keys again.
 #[test]
 fn filled_and_emptied_from_below() {
     for seed in 0..200 {
@@ -188,7 +188,7 @@ fn filled_and_emptied_from_below() {
     }
 }
 
-/// A checkpoint of an index whose order was lost: the records set last count, and what was wrong is told.
+/// A checkpoint of an index that lost its order: the records set last are kept, and the disorder is reported.
 #[test]
 fn records_in_the_wrong_order_are_put_in_order() {
     let mut index = Index::new(0);
@@ -200,7 +200,7 @@ fn records_in_the_wrong_order_are_put_in_order() {
     assert_eq!(left, [(&b"a"[..], 3), (b"b", 5), (b"d", 6), (b"e", 1)]);
     assert_eq!(index.check(), Ok(()));
     assert_eq!(Index::new(0).load(vec![(Key::new(b"a"), record(1, b""))]), Disorder::default());
-    // What is in order is taken in as if it were put record by record.
+    // Records in order load as if they were put one by one.
     let in_order: Vec<_> = (0..100u8).map(|n| (Key::new(&vec![n; 1 + usize::from(n)]), record(1, &[n]))).collect();
     let (mut loaded, mut put) = (Index::new(0), Index::new(0));
     assert_eq!(loaded.load(in_order.clone()), Disorder::default());
@@ -211,7 +211,7 @@ fn records_in_the_wrong_order_are_put_in_order() {
     assert_eq!(loaded.memory_bytes(), put.memory_bytes());
 }
 
-/// A checkpoint in order is taken in at once; what may leave memory counts as if it had been put.
+/// Records in order load at once; spillable bytes count as if they had been put.
 #[test]
 fn records_in_order_are_counted_as_if_they_were_put() {
     let mut loaded = Index::new(0);
@@ -250,7 +250,7 @@ fn keys_that_come_and_go_in_all_orders() {
     hold("index", 60, plans(80, 65_536), follow);
 }
 
-/// Records as checkpoints have them; how many.
+/// Records as checkpoints encode them.
 fn encoded_bytes(records: &[(Vec<u8>, Record)]) -> Vec<u8> {
     use crate::codec::Encode;
     let mut bytes = Vec::new();
@@ -280,8 +280,8 @@ fn encoded_index(sections: &[&[(Vec<u8>, Record)]]) -> Option<Index> {
     Some(Index::of_encoded(3, encoded, counts))
 }
 
-/// Records that stayed as a checkpoint has them are, however they are asked for, what was loaded; and are decoded by the
-/// first that asks for one, not by who counts.
+/// Encoded records equal loaded ones, however they are read. The first read of a record decodes them; counting does
+/// not.
 #[test]
 fn encoded_records_are_what_was_loaded() {
     let mut dice = Dice(11);
@@ -325,7 +325,7 @@ fn encoded_records_are_what_was_loaded() {
     assert_eq!((counts(&forgotten), forgotten.check()), ((0, 0, 0, 0, 3), Ok(())));
 }
 
-/// Who counts wrongly is found without decoding, and what is out of order does not stay encoded.
+/// Wrong counts are found without decoding, and records out of order do not stay encoded.
 #[test]
 fn encoded_records_are_looked_through() {
     let records =

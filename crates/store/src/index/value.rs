@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// Shorter values stay in memory: what says where they are would take as much.
+/// Shorter values stay in memory: their place in a log would take as much.
 pub(crate) const SPILLED_BYTES_MIN: usize = 64;
 
 /// A value.
@@ -12,14 +12,14 @@ pub(crate) enum Value {
     Away(Box<Away>),
 }
 
-/// A value in a value log. Whoever has one keeps its batch from being given up.
+/// A value in a value log. As long as it exists, its batch is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Away {
     pub batch: Arc<Batch>,
     /// Where in the batch it begins.
     pub at: u32,
     pub len: u32,
-    /// [`digest`] of its bytes: they can be compared without being read.
+    /// [`digest`] of its bytes, which allows comparison without reading them.
     pub digest: u64,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Batch {
     pub len: u32,
 }
 
-/// The same where it lies.
+/// A borrowed [`Value`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ValueRef<'a> {
     Here(&'a [u8]),
@@ -67,12 +67,12 @@ impl<'a> ValueRef<'a> {
             Self::Away(_) => None,
         }
     }
-    /// True if it is in memory, and would take less there if it were not.
+    /// Returns true if it is in memory and long enough to spill.
     #[inline]
     pub fn may_spill(self) -> bool {
         matches!(self, Self::Here(bytes) if bytes.len() >= SPILLED_BYTES_MIN)
     }
-    /// True if these are its bytes.
+    /// Returns true if these are its bytes.
     pub fn is(self, bytes: &[u8]) -> bool {
         match self {
             Self::Here(own) => *own == *bytes,
@@ -94,7 +94,8 @@ impl Away {
     }
 }
 
-/// 64 bits that two values of one length have in common by chance alone. Part of the format on media.
+/// A digest of 64 bits: two values of one length share it only by chance. Part of the format on
+/// media.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |state: u64, word: u64| {
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(size_of::<Away>(), 24);
     }
 
-    /// It is on media: it must not change.
+    /// The digest is on media: it must not change.
     #[test]
     fn digests_tell_values_apart() {
         let mut seen = std::collections::HashSet::new();

@@ -1,7 +1,7 @@
-//! The journal: every applied request and internal change, in order, in preallocated log files.
+//! The journal (write-ahead log): every applied request and internal change, in order, in preallocated log files.
 //!
-//! `docs/format.md` has the bytes. A record survives the death of the process as soon as it is appended, and power
-//! loss once the file was synced after it.
+//! `docs/format.md` has the bytes. A record survives the death of the process as soon as it is appended, and power loss
+//! once the file was synced after it. The journal must not know the state: `replay` applies its records.
 
 mod read;
 pub(crate) mod record;
@@ -22,14 +22,14 @@ pub(crate) use read::{Ended, read_all};
 
 /// Bytes of a file's header; records begin after it.
 pub(crate) const HEADER_BYTES: u64 = 4096;
-/// The part of the header that has content: what a disk writes at once.
+/// The part of the header that has content: a disk writes it as one sector.
 const HEADER_USED: usize = 512;
 /// Bytes before a record's payload: length, checksum, epoch, kind.
 pub(crate) const RECORD_HEADER: usize = 17;
 /// Longest record.
 pub(crate) const RECORD_BYTES_MAX: usize = 1 << 30;
 const MAGIC: [u8; 8] = *b"CENOTEJ\0";
-/// Version 1 knew no snapshots, version 2 no groups and modes; both are read like this one.
+/// Version 1 had no snapshots, version 2 no groups and modes; both are still read.
 const VERSION: u32 = 3;
 
 /// The kinds of records.
@@ -80,20 +80,20 @@ impl Kind {
     }
 }
 
-/// Bytes that a record needs beside its own: for a `Synced` before it, a `Continued` at the end, and what rounding takes.
+/// Bytes reserved beside a record: for a `Synced` before it, a `Continued` at the end, and rounding.
 const RECORD_ROOM: u64 = 96;
-/// Bytes of a file of the journal on a disk without room for a whole one, and where files come without checkpoints between them.
+/// Bytes of a journal file on a disk without room for a whole one, and of files made without checkpoints between them.
 pub(crate) const FILE_BYTES_SHORT: u64 = 256 << 10;
 
 /// The position in a `Synced` record that says that the store was closed in good order.
 pub(crate) const CLOSED: u64 = u64::MAX;
 
-/// What a log file's header says.
+/// The header of a log file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
     pub store: StoreId,
     pub sequence: u64,
-    /// Sequence number of the file before this one, and where its records end; zeros if there is none that matters.
+    /// Sequence number of the previous file, and where its records end; zeros if no previous file matters.
     pub previous: u64,
     pub previous_end: u64,
     /// Position in the journal as a whole of this file's first byte.
@@ -119,7 +119,7 @@ impl Header {
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
-    /// Reads a header; `Ok(None)` if the page was never written.
+    /// Reads a header; `Ok(None)` if the page was never written. Fails if it is damaged or of a later version.
     pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Option<Self>> {
         let corrupt = |why: &str| Err(corrupt(name, 0, why));
         if bytes.iter().all(|byte| *byte == 0) {
@@ -156,7 +156,7 @@ impl Header {
     }
 }
 
-/// The error for damage in a journal file.
+/// Returns the error for damage in a journal file.
 #[cold]
 pub(crate) fn corrupt(name: &str, offset: u64, why: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("journal file `{name}` at byte {offset}"))
@@ -164,22 +164,22 @@ pub(crate) fn corrupt(name: &str, offset: u64, why: &str) -> Error {
         .try_next(crate::RESTORE)
 }
 
-/// The name of a log file.
+/// Returns the name of a log file.
 pub(crate) fn file_name(sequence: u64) -> String {
     format!("journal-{sequence:06}")
 }
-/// The sequence number in a log file's name.
+/// Returns the sequence number in a log file's name.
 pub(crate) fn sequence_of(name: &str) -> Option<u64> {
     ordinal_in_name(name, "journal-")
 }
 
-/// Whose log file it is; `None` if it was made ahead of need and holds nothing.
+/// Returns the store of a log file; `None` if it was made ahead of need and holds nothing.
 pub(crate) fn store_of(name: &str, log: &dyn LogFile) -> Result<Option<StoreId>> {
     let mut bytes = vec![0; HEADER_USED];
     log.read(0, &mut bytes)?;
     Ok(Header::decode(name, &bytes)?.map(|header| header.store))
 }
-/// Makes it another store's. The header was looked at by [`store_of`].
+/// Changes the store of a log file whose header [`store_of`] has checked.
 pub(crate) fn change_store(log: &dyn LogFile, store: StoreId) -> Result<()> {
     let mut bytes = vec![0; HEADER_USED];
     log.read(0, &mut bytes)?;
@@ -198,26 +198,26 @@ pub(crate) struct Journal {
     pub open: OpenFile,
     pub next: Next,
     pub media: OnMedia,
-    /// Checkpoints whose writing failed, but that may be there: they would hide what the journal goes on to say.
+    /// Checkpoints whose writing failed, but that may exist: they would hide later records of the journal.
     doubtful: Vec<String>,
-    /// The buffer of the last record.
+    /// The buffer of the last record, for reuse.
     buffer: Vec<u8>,
 }
 
-/// The file that records go to.
+/// The file that takes records.
 pub(crate) struct OpenFile {
     file: Arc<Log>,
     pub sequence: u64,
-    /// Where the next record goes in the file.
+    /// Offset of the next record in the file.
     offset: u64,
     base: u64,
-    /// The file takes no more records: a write failed, or a successor may be there already.
+    /// The file takes no more records: a write failed, or a successor may exist already.
     broken: bool,
 }
 
-/// The file that comes after it.
+/// The next file.
 pub(crate) struct Next {
-    /// Highest number that a file was given, be it one that came to nothing.
+    /// Highest number given to a file, even to one that was never begun.
     last_number: u64,
     /// A file made ahead of need.
     spare: Option<(u64, Arc<Log>)>,
@@ -226,13 +226,13 @@ pub(crate) struct Next {
     pub file_bytes: u64,
 }
 
-/// What of the journal is on media.
+/// The part of the journal that is on media.
 pub(crate) struct OnMedia {
-    /// Journal position up to which everything is.
+    /// Journal position up to which everything is on media.
     synced: u64,
-    /// A sync ended of which no record speaks yet.
+    /// A sync has succeeded that no `Synced` record tells yet.
     proof_due: bool,
-    /// Since when there is something that is not and that nobody was asked to bring there.
+    /// Since when records wait for a sync that has not begun.
     pub dirty_since_ns: Option<u64>,
 }
 
@@ -242,7 +242,8 @@ pub(crate) struct Draft {
 }
 
 impl Journal {
-    /// Begins a journal with the file `sequence`. `base`: position of the file's first byte in the whole.
+    /// Begins a journal with the file `sequence`; `position` is where its records begin in the whole journal. Fails if
+    /// the file cannot be made.
     pub fn begin(
         meta: Arc<dyn MetaDir>,
         store: StoreId,
@@ -273,7 +274,7 @@ impl Journal {
     pub fn synced(&self) -> u64 {
         self.media.synced
     }
-    /// A new record.
+    /// Begins a record.
     pub fn draft(&mut self, kind: Kind) -> Draft {
         let mut bytes = std::mem::take(&mut self.buffer);
         bytes.clear();
@@ -281,11 +282,11 @@ impl Journal {
         bytes[16] = kind as u8;
         Draft { bytes }
     }
-    /// Forgets a record that was not appended.
+    /// Drops a record that was not appended.
     pub fn discard(&mut self, draft: Draft) {
         self.buffer = draft.bytes;
     }
-    /// Appends a record. On failure nothing of it will ever be replayed.
+    /// Appends a record. Fails if the record is too long or no file takes it; nothing of it will ever be replayed then.
     pub fn append(&mut self, mut draft: Draft, epoch: u64) -> Result<()> {
         let done = self.append_bytes(&mut draft.bytes, epoch);
         self.buffer = draft.bytes;
@@ -315,15 +316,15 @@ impl Journal {
     }
     fn write_record(&mut self, bytes: &mut [u8], epoch: u64) -> Result<()> {
         if let Err(e) = write_sealed(self.open.file.file(), self.open.offset, bytes, epoch) {
-            // What it left behind must not be taken for a damaged record: the next file says where this one ends.
+            // A partial record must not look like a damaged one: the next file says where this one ends.
             self.open.broken = true;
             return Err(e);
         }
         self.open.offset = (self.open.offset + bytes.len() as u64).next_multiple_of(8);
         Ok(())
     }
-    /// Makes the file in which the journal goes on once a checkpoint has everything so far: it has no predecessor.
-    /// Nothing goes into it before [`Journal::restart`]; if it comes to nothing, readers pass over it. `bytes`: its length.
+    /// Makes the file in which the journal goes on once a checkpoint has everything so far; it has no predecessor.
+    /// Nothing goes into it before [`Journal::restart`]; readers skip it if that never happens. `bytes`: its length.
     pub fn prepare_restart(&mut self, bytes: u64) -> Result<(Header, Arc<Log>)> {
         let sequence = self.next_number();
         let file = self.create(sequence, bytes, 0)?;
@@ -333,15 +334,15 @@ impl Journal {
         write_header(&file, &header)?;
         Ok((header, file))
     }
-    /// A checkpoint on media has everything so far and says that the journal goes on in this file.
+    /// Goes on in this file: a checkpoint on media has everything so far and names the file.
     pub fn restart(&mut self, header: &Header, file: Arc<Log>) {
         self.media.synced = self.position();
         self.doubtful.clear();
         self.next.spare = None;
         self.go_on_in(header, file);
     }
-    /// A checkpoint that the journal was to restart after could not be written, but may be there all the same. It is
-    /// removed before anything else is appended.
+    /// Notes a checkpoint that could not be written, but that may exist all the same. It is removed before anything
+    /// else is appended.
     pub fn doubt(&mut self, checkpoint: String) {
         self.doubtful.push(checkpoint);
     }
@@ -366,8 +367,8 @@ impl Journal {
         }
         self.rotate(need)
     }
-    /// A new file. Where the disk has no room for all of it, a short one, but of at least so many bytes: as long as anything at all fits,
-    /// changes are taken, deletions among them.
+    /// Creates a file. If the disk has no room for all of it, creates a short one of at least `least` bytes: as long as
+    /// anything fits, the journal takes changes, deletions among them.
     fn create(&self, sequence: u64, bytes: u64, least: u64) -> Result<Arc<Log>> {
         let name = file_name(sequence);
         let short = least.max(FILE_BYTES_SHORT);
@@ -382,7 +383,7 @@ impl Journal {
         self.clear_doubt()?;
         self.open.file.sync()?;
         let capacity = self.next.file_bytes.max(need + HEADER_BYTES);
-        // Readers take the file of the highest number that was begun for the last one.
+        // Readers take the begun file with the highest number for the last one.
         let last = self.next.last_number;
         let spare = self.next.spare.take().filter(|(number, file)| *number == last && file.capacity() >= capacity);
         let (sequence, file) = if let Some(spare) = spare {
@@ -400,7 +401,7 @@ impl Journal {
             base: position - HEADER_BYTES,
             capacity: file.capacity(),
         };
-        // From here on a successor may be there that says where this file ends.
+        // From here on a successor may exist that says where this file ends.
         self.open.broken = true;
         write_header(&file, &header)?;
         write_continued(self.open.file.file(), self.open.offset, sequence);
@@ -408,41 +409,41 @@ impl Journal {
         self.go_on_in(&header, file);
         Ok(())
     }
-    /// True if only a checkpoint can bring on media what was appended.
+    /// Returns true if a sync failed, so that only a checkpoint can bring the records to media.
     pub fn is_tainted(&self) -> bool {
         self.open.file.has_failed()
     }
-    /// The file to be synced, and the position that is on media then.
+    /// Returns the file to be synced, and the position that is on media then.
     pub fn to_sync(&self) -> (Arc<Log>, u64) {
         (Arc::clone(&self.open.file), self.position())
     }
-    /// A sync that began at `position` ended well.
+    /// Notes that a sync that began at `position` succeeded.
     pub fn note_synced(&mut self, position: u64) {
         if position > self.media.synced && !self.is_tainted() {
             self.media.synced = position;
             self.media.proof_due = true;
         }
     }
-    /// Says that the store was closed in good order, with nothing whose sync failed.
+    /// Appends a record that the store was closed in good order, with no suspects.
     pub fn append_closed(&mut self, epoch: u64) -> Result<()> {
         let mut draft = self.draft(Kind::Synced);
         draft.bytes.extend_from_slice(&CLOSED.to_le_bytes());
         self.append(draft, epoch)
     }
-    /// Syncs here and now.
+    /// Syncs at once.
     pub fn sync(&mut self) -> Result<()> {
         let position = self.position();
         self.open.file.sync()?;
         self.note_synced(position);
         Ok(())
     }
-    /// A number that no file ever had.
+    /// Returns a number that no file ever had.
     fn next_number(&mut self) -> u64 {
         self.next.last_number += 1;
         self.next.last_number
     }
-    /// The sequence number of a spare file that should be made now; a job makes it and [`Journal::give_spare`] ends that.
-    /// `is_wanted`: although there is room in the present one.
+    /// Returns the sequence number of a spare file that should be made now; a job makes it and [`Journal::give_spare`]
+    /// takes it. `is_wanted`: even if the present file has room.
     pub fn make_spare(&mut self, is_wanted: bool) -> Option<u64> {
         let half_full = self.open.offset * 2 > self.open.file.capacity();
         if !(half_full || is_wanted) || self.next.spare.is_some() || self.next.making.is_some() {
@@ -451,7 +452,7 @@ impl Journal {
         self.next.making = Some(self.next_number());
         self.next.making
     }
-    /// Takes a spare file, or that it could not be made. False if it is of no use any more.
+    /// Takes a spare file, or notes that it could not be made. Returns false if the file is of no use any more.
     pub fn give_spare(&mut self, sequence: u64, file: Option<Arc<Log>>) -> bool {
         self.next.making = None;
         let useful = sequence == self.next.last_number && sequence > self.open.sequence;
@@ -460,11 +461,11 @@ impl Journal {
         }
         useful
     }
-    /// True if the next file is there already.
+    /// Returns true if the next file exists already.
     pub fn has_spare(&self) -> bool {
         self.next.spare.is_some()
     }
-    /// True if a job is making a file.
+    /// Returns true if a job is making a file.
     pub fn is_making(&self) -> bool {
         self.next.making.is_some()
     }
@@ -475,9 +476,10 @@ fn write_header(file: &Log, header: &Header) -> Result<()> {
     file.sync()
 }
 
-/// Says at the end of a file that the begun and synced file `sequence` follows: without this, nobody would miss that one.
+/// Writes at the end of a file that the begun and synced file `sequence` follows: without this record nobody would
+/// notice if that one were missing.
 ///
-/// Nothing but that depends on it: readers that find the successor stop before it. So a failure is of no account.
+/// Nothing else depends on it: readers that find the successor stop before it. So a failure is ignored.
 pub(crate) fn write_continued(file: &dyn LogFile, end: u64, sequence: u64) {
     let mut bytes = [0u8; RECORD_HEADER + 8];
     if end + bytes.len() as u64 > file.capacity() {
@@ -488,8 +490,8 @@ pub(crate) fn write_continued(file: &dyn LogFile, end: u64, sequence: u64) {
     let _ = write_sealed(file, end, &mut bytes, 0);
 }
 
-/// Fills a record in and writes it. The length goes last: a process that dies in between leaves a record of length zero,
-/// which is the end.
+/// Seals a record and writes it, the length last: a process that dies in between leaves a record of length zero, which
+/// is the end.
 fn write_sealed(file: &dyn LogFile, at: u64, bytes: &mut [u8], epoch: u64) -> Result<()> {
     seal(bytes, epoch);
     file.write(at + 4, &bytes[4..])?;

@@ -16,13 +16,13 @@ pub(crate) struct Ended {
     pub sequence: u64,
     /// End of its last record.
     pub offset: u64,
-    /// Position of that in the whole.
+    /// That end as a position in the whole journal.
     pub position: u64,
     /// True if an unfinished record follows.
     pub torn: bool,
-    /// Up to here, a record says, the file was on media.
+    /// A `Synced` record proves that the file was on media up to here.
     pub proven: u64,
-    /// How many files the journal has.
+    /// Number of files of the journal.
     pub files: usize,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Replayed<'a> {
     pub kind: Kind,
     pub epoch: u64,
     pub payload: &'a [u8],
-    /// Where it is.
+    /// Its file, and its offset there.
     pub name: &'a str,
     pub offset: u64,
 }
@@ -47,14 +47,14 @@ enum Found {
     Nothing,
 }
 
-/// Calls `each` with every record of the journal, in order. `sequences`: of all files that are there; `first`: the one
-/// that the checkpoint says the journal goes on in.
+/// Calls `each` with every record of the journal, in order. `sequences`: all files that exist; `first`: the file in
+/// which the journal goes on after the checkpoint.
 ///
-/// Each file names its predecessor, and a file gets records only when nothing goes into its predecessor any more: so the
-/// newest one is the last, and what no chain from it leads to came to nothing and is passed over.
+/// Each file names its predecessor, and a file gets records only when nothing goes into its predecessor any more. So
+/// the newest file is the last one, and files outside the chain of predecessors were never begun and are skipped.
 ///
-/// `power_lost`: what was not synced may be missing or torn in any order. Otherwise nothing that was written is missing,
-/// so that whatever is not a record and not the very end is damage.
+/// `power_lost`: unsynced bytes may be missing or torn in any order. Otherwise nothing that was written is missing, so
+/// that whatever is not a record and not the very end is damage.
 pub(crate) fn read_all(
     meta: &dyn MetaDir,
     store: StoreId,
@@ -67,7 +67,7 @@ pub(crate) fn read_all(
     for sequence in sequences.iter().rev().copied().filter(|sequence| *sequence >= first) {
         let wanted = chain.last().map(|log: &LogRead| log.header.previous);
         if wanted.is_some_and(|wanted| sequence > wanted) {
-            continue; // it came to nothing
+            continue; // it was never begun
         }
         if let Some(wanted) = wanted.filter(|wanted| sequence < *wanted) {
             return Err(missing(wanted));
@@ -107,7 +107,7 @@ struct LogRead {
     header: Header,
 }
 
-/// Opens a file of the journal. `None`: nothing ever went into it, and it is not `named` by a successor.
+/// Opens a file of the journal. `None`: it never got a record, and no successor names it (`named`).
 fn open_file(meta: &dyn MetaDir, store: StoreId, sequence: u64, first: u64, named: bool) -> Result<Option<LogRead>> {
     let name = file_name(sequence);
     let file = meta.open_log(&name)?;
@@ -119,7 +119,7 @@ fn open_file(meta: &dyn MetaDir, store: StoreId, sequence: u64, first: u64, name
     file.read(0, &mut page)?;
     let header = match Header::decode(&name, &page) {
         Ok(Some(header)) => header,
-        // It was made and not begun; or the process died, or the power went, while the header was written.
+        // It was made and not begun, or a death or power loss interrupted the write of its header.
         Ok(None) if holds_nothing(file.as_ref())? => return Ok(None),
         Ok(None) => return Err(corrupt(&name, 0, "its header is gone")),
         Err(error) if !named && error.kind() == ErrorKind::Corrupt && holds_nothing(file.as_ref())? => return Ok(None),
@@ -133,7 +133,7 @@ fn open_file(meta: &dyn MetaDir, store: StoreId, sequence: u64, first: u64, name
         return cut_short();
     }
     if header.previous == 0 && sequence != first {
-        // It was to follow a checkpoint that came to nothing.
+        // It was to follow a checkpoint that was never completed.
         return if holds_nothing(file.as_ref())? {
             Ok(None)
         } else {
@@ -182,7 +182,7 @@ fn read_file(
             }
         }
         if kind == Kind::Continued {
-            // A file that is followed ends before this; so the one that followed is not there.
+            // A file with a successor ends before this record; so the successor is missing.
             return Err(missing(Decoder::new(payload).u64().unwrap_or(0)));
         }
         each(Replayed { kind, epoch, payload, name, offset: at })?;
@@ -191,7 +191,7 @@ fn read_file(
     Ok(Ended { sequence: header.sequence, offset: at, position: header.base + at, torn: false, proven, files: 1 })
 }
 
-/// True if nothing was ever written behind the header.
+/// Returns true if nothing was ever written after the header.
 fn holds_nothing(file: &dyn LogFile) -> Result<bool> {
     let mut window = Window { file, limit: file.capacity(), begin: HEADER_BYTES, bytes: Vec::new() };
     let mut at = HEADER_BYTES;
@@ -206,7 +206,7 @@ fn holds_nothing(file: &dyn LogFile) -> Result<bool> {
     Ok(true)
 }
 
-/// There is no record at `at`: the end (true: of an unfinished record), or damage?
+/// Judges an offset without a record: the end (true: of an unfinished record), or damage.
 fn judge_end(name: &str, window: &mut Window<'_>, header: &Header, at: u64, power_lost: bool) -> Result<bool> {
     let mut position = at;
     let mut any = false;
@@ -225,7 +225,7 @@ fn judge_end(name: &str, window: &mut Window<'_>, header: &Header, at: u64, powe
     }
     let len = u32::from_le_bytes(window.slice(at, 4)?.try_into().unwrap_or_default());
     if !power_lost && len != 0 {
-        // The length is written last, after all else of the record.
+        // The length is written after the rest of the record.
         return Err(corrupt(name, at, "a record is damaged"));
     }
     let mut later = at + 8;
@@ -251,7 +251,7 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// `len` bytes from `at`; the caller sees to it that they are within the limit.
+    /// Returns `len` bytes from `at`; the caller ensures that they are within the limit.
     fn slice(&mut self, at: u64, len: usize) -> Result<&[u8]> {
         let inside = at >= self.begin && at + len as u64 <= self.begin + self.bytes.len() as u64;
         if !inside {
@@ -283,7 +283,7 @@ impl Window<'_> {
     }
 }
 
-/// The checksum of a record with its checksum field as zeros.
+/// Returns the checksum of a record with its checksum field as zeros.
 fn sum_without_field(record: &[u8]) -> u32 {
     let mut head = [0; 8];
     head[..4].copy_from_slice(&record[..4]);

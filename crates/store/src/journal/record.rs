@@ -1,4 +1,4 @@
-//! The payloads of records.
+//! Encodings of the payloads of records.
 
 use std::sync::Arc;
 
@@ -53,20 +53,20 @@ pub(crate) enum Entry {
         epoch: u64,
         members: Vec<ContainerId>,
     },
-    /// Device slots in it are still device ids.
+    /// Names devices by id, not by slot.
     Place(Vec<Placed>),
     Synced,
-    /// A session reads a snapshot (or, with `yes` false, does no longer), so that it stays even if it is deleted.
+    /// A session pins a snapshot (or, with `yes` false, unpins it), so that the snapshot stays even if it is deleted.
     Pin {
         session: SessionId,
         id: ContainerId,
         yes: bool,
     },
-    /// Ranges stay on their tier, or do no longer.
+    /// Ranges are pinned to their tier, or unpinned.
     Keep(Vec<PinChange>),
-    /// Records have their values in a value log from now on.
+    /// The values of these records are in a value log from now on.
     Spill(Box<Spill>),
-    /// Batches of a value log, by where they begin, that nobody needs any more.
+    /// Batches of a value log, by offset, that nobody needs any more.
     GiveUp {
         container: ContainerId,
         offsets: Vec<u64>,
@@ -78,10 +78,10 @@ pub(crate) enum Entry {
 pub(crate) struct Placed {
     pub target: Target,
     pub was: (DeviceId, u64, u32, u32),
-    /// 1 copy, 2 move, 3 evict, 4 split at byte `base`, 5 promote, 6 give up the copy; [`PACKED`] more if it is compressed
-    /// there, [`SHARED`] more if `shares`.
+    /// 1 copy, 2 move, 3 evict, 4 split at byte `base`, 5 promote, 6 drop the copy; plus [`PACKED`] if it is compressed
+    /// there, plus [`SHARED`] if `shares`.
     pub action: u8,
-    /// Another extent has the place that it gets.
+    /// Another extent has the place that this one gets.
     pub shares: bool,
     pub device: DeviceId,
     pub base: u64,
@@ -90,7 +90,7 @@ pub(crate) struct Placed {
 
 /// Added to the number of an action whose place is compressed.
 const PACKED: u8 = 16;
-/// Added to the number of an action whose place an extent has that the same record names before.
+/// Added to the number of an action whose place belongs to an earlier extent of the same record.
 const SHARED: u8 = 32;
 
 impl Placed {
@@ -128,7 +128,7 @@ fn is_to_a_place(action: u8) -> bool {
     matches!(action, 1 | 2 | 5)
 }
 
-/// The fixed part of an `Apply` record; updates follow, then [`finish_apply`].
+/// Writes the fixed part of an `Apply` record; updates follow, then [`finish_apply`].
 pub(crate) fn begin_apply(draft: &mut Draft, session: SessionId, seq: u64) {
     draft.bytes.put_u64(session.0);
     draft.bytes.put_u64(seq);
@@ -176,7 +176,7 @@ pub(crate) fn decode_info(from: &mut Decoder<'_>) -> Decoded<SessionInfo> {
     Ok(info)
 }
 
-/// In the byte that says what a session may do: its groups follow.
+/// Flag in the byte of a session's rights: its groups follow.
 const HAS_GROUP: u8 = 4;
 
 pub(crate) fn encode_runs(bytes: &mut Vec<u8>, runs: &[Run]) {
@@ -214,7 +214,7 @@ fn code(byte: u8) -> Decoded<KeyCode> {
     })
 }
 
-/// The payload of a `Cut` or `Mark`.
+/// Writes the payload of a `Cut` or `Mark`.
 pub(crate) fn encode_cut(bytes: &mut Vec<u8>, id: u64, epoch: u64, members: &[ContainerId]) {
     bytes.put_u64(id);
     bytes.put_u64(epoch);
@@ -231,7 +231,7 @@ fn decode_cut(from: &mut Decoder<'_>) -> Decoded<(u64, u64, Vec<ContainerId>)> {
     Ok((id, epoch, members))
 }
 
-/// The payload of a `Place`.
+/// Writes the payload of a `Place`.
 pub(crate) fn encode_places(bytes: &mut Vec<u8>, places: &[Placed]) {
     bytes.put_u32(places.len() as u32);
     for place in places {
@@ -286,7 +286,7 @@ fn decode_place(from: &mut Decoder<'_>) -> Decoded<Placed> {
     Ok(Placed { target, was, action: if is_packed { action - PACKED } else { action }, shares, device, base, packed })
 }
 
-/// What is pinned, or no longer.
+/// Writes the payload of a `Keep`: pins set or removed.
 pub(crate) fn encode_pins(bytes: &mut Vec<u8>, changes: impl Iterator<Item = PinChange>) {
     let at = bytes.len();
     bytes.put_u32(0);
@@ -302,7 +302,7 @@ pub(crate) fn decode_pins(from: &mut Decoder<'_>) -> Decoded<Vec<PinChange>> {
     (0..count).map(|_| PinChange::decode(from)).collect()
 }
 
-/// The payload of a `Spill`.
+/// Writes the payload of a `Spill`.
 pub(crate) fn encode_spill(bytes: &mut Vec<u8>, spill: &Spill) {
     encode_index(bytes, IndexKey { container: spill.container, index: spill.index });
     bytes.put_u64(spill.offset);
@@ -330,7 +330,7 @@ fn decode_spill(from: &mut Decoder<'_>) -> Decoded<Spill> {
     Ok(Spill { container, index, offset, extent, records })
 }
 
-/// The payload of a `GiveUp`.
+/// Writes the payload of a `GiveUp`.
 pub(crate) fn encode_give_up(bytes: &mut Vec<u8>, container: ContainerId, offsets: &[u64]) {
     bytes.put_u64(container.0);
     bytes.put_u32(offsets.len() as u32);
@@ -339,7 +339,7 @@ pub(crate) fn encode_give_up(bytes: &mut Vec<u8>, container: ContainerId, offset
     }
 }
 
-/// Reads a record's payload.
+/// Reads a record's payload. Fails if it is malformed.
 pub(crate) fn decode(kind: Kind, epoch: u64, payload: &[u8]) -> Decoded<Entry> {
     let mut from = Decoder::new(payload);
     let from = &mut from;

@@ -1,4 +1,4 @@
-//! Files change while I/O fails: whatever happens, what was appended is read again, in order.
+//! Files change while I/O fails: whatever happens, the journal reads back what was appended, in order.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,14 +10,14 @@ use super::*;
 
 const STORE: StoreId = StoreId(7);
 
-/// A directory that does a thing and then says that it failed.
+/// A directory that carries an operation out and then reports a failure.
 #[derive(Clone, Default)]
 struct Failing {
     inner: MemMetaDir,
     sync_fails: Arc<AtomicBool>,
     remove_fails: Arc<AtomicBool>,
     removed: Arc<Mutex<Vec<String>>>,
-    /// Files of more bytes find no room; 0: all do.
+    /// Longer files find no room; 0: all do.
     room: Arc<AtomicU64>,
 }
 
@@ -104,7 +104,7 @@ fn a_new_file_that_came_to_nothing_hides_no_later_record() {
     let meta = Failing::default();
     let mut journal = journal(&meta);
     append(&mut journal, 1).unwrap();
-    // The new file gets its header, and then its sync fails: it says where the first file ends.
+    // The new file, whose sync fails after its header was written, says where the first file ends.
     let position = journal.position();
     let old = journal.to_sync().0;
     old.sync().unwrap();
@@ -145,7 +145,7 @@ fn a_spare_file_is_not_used_after_one_of_a_higher_number() {
     assert_eq!(replayed(&meta, 1).unwrap(), (0..=80).collect::<Vec<_>>());
 }
 
-/// A disk without room for a whole file still takes changes, also behind a checkpoint, until nothing fits.
+/// A disk without room for a whole file still takes changes, also after a checkpoint, until nothing fits.
 #[test]
 fn on_a_disk_that_is_nearly_full_files_are_short() {
     let meta = Failing::default();
@@ -225,8 +225,8 @@ fn a_missing_file_is_named() {
     assert!(replayed(&meta, 1).is_err() && replayed(&meta, 3).is_ok());
 }
 
-/// A journal of the numbers 1 to 3 in one file of 12 MiB, as it is after something was done to its bytes; where the second
-/// of its records begins and where the last ends.
+/// A journal of the numbers 1 to 3 in one file of 12 MiB, with `harm` done to its bytes; its arguments are the begin of
+/// the second record and the end of the last.
 fn journal_after(harm: impl FnOnce(&mut [u8], [usize; 2])) -> Failing {
     let meta = Failing::default();
     let mut journal = Journal::begin(Arc::new(meta.clone()), STORE, 1, (0, 0), HEADER_BYTES, 12 << 20).unwrap();
@@ -247,7 +247,7 @@ fn is_torn(meta: &Failing) -> Result<bool> {
     Ok(read_all(meta, STORE, &[1], 1, false, &mut |_| Ok(()))?.torn)
 }
 
-/// What follows the last record is an unfinished one, however far behind it its bytes are.
+/// An unfinished record after the last one is found, however many zeros lie between.
 #[test]
 fn an_unfinished_record_is_found_behind_any_zeros() {
     assert!(!is_torn(&journal_after(|_, _| {})).unwrap());

@@ -1,4 +1,4 @@
-//! Updates as they are in the journal.
+//! Encodings of updates in the journal.
 
 use cenote_model::{
     CONTAINER_MODE_BITS, CONTAINER_MODE_PRIVATE, ContainerId, ContainerSpec, DeviceId, Durability, Encoding, Extent,
@@ -20,7 +20,7 @@ pub(crate) fn encode_spec(bytes: &mut Vec<u8>, spec: &ContainerSpec) {
     bytes.put_u16(spec.mode);
 }
 
-/// In the byte that says which owners follow: group and mode do.
+/// Flag in the byte of owners: group and mode follow.
 const HAS_MODE: u8 = 4;
 
 pub(crate) fn decode_spec(from: &mut Decoder<'_>) -> Decoded<ContainerSpec> {
@@ -189,7 +189,7 @@ pub(crate) fn encode_update(bytes: &mut Vec<u8>, update: &Update) {
     }
 }
 
-/// Reads what [`encode_update`] wrote.
+/// Reads what [`encode_update`] wrote. Fails if it is malformed.
 pub(crate) fn decode_update(from: &mut Decoder<'_>) -> Decoded<Update> {
     Ok(match from.u8()? {
         1 => Update::ContainerCreate { id: ContainerId(from.u64()?), label: from.text()?, spec: decode_spec(from)? },

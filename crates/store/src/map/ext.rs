@@ -1,4 +1,4 @@
-//! An extent as it sits in memory: 48 bytes.
+//! An extent in memory: 48 bytes.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use cenote_model::{DeviceId, Encoding, Extent, NodeId, Packed, SUM_UNIT_SHIFT, S
 
 use crate::sums::UNIT;
 
-/// Stands for "no device" where an extent's copy would be.
+/// Stands for "no device" as the copy of an extent.
 pub(crate) const NO_DEVICE: u8 = u8::MAX;
 
 /// A view into a run of bytes on a device, and perhaps into a copy of the run on another.
@@ -21,9 +21,9 @@ pub(crate) struct Ext {
     /// so this may lie before the copy's space, even before zero (it wraps). If either place is compressed, the run has
     /// no other units.
     pub copy_base: u64,
-    /// What is known of a run of more than one unit, or of one that is compressed.
+    /// Checksums and compression of a run of more than one unit, or of a compressed one.
     pub many: Option<Arc<Run>>,
-    /// Checksum of a run of one unit, if that is all.
+    /// Checksum of a plain run of one unit.
     pub sum: u32,
     /// Bytes in the run.
     pub run_len: u32,
@@ -39,34 +39,34 @@ pub(crate) struct Ext {
     pub copy: u8,
     /// Either place is compressed: [`Ext::many`] says how.
     pub is_packed: bool,
-    /// It was tried to compress it where it is, and nothing came of it. Not kept on media.
+    /// Compressing it in place was tried and gained nothing. Not kept on media.
     pub is_dense: bool,
 }
 
-/// What views into one run have in common.
+/// Data common to the views into one run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Run {
     /// Checksums of its units.
     pub sums: Vec<u32>,
-    /// How it is compressed where it is read.
+    /// How it is compressed at its first place.
     pub packed: Option<Arc<Packed>>,
     /// How its copy is compressed.
     pub copy_packed: Option<Arc<Packed>>,
 }
 
-/// One of the places of an extent: what lies where on which device.
+/// One of the places of an extent: which bytes lie where on which device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
     /// Slot of the device.
     pub dev: u8,
-    /// Where the run begins on it, or would.
+    /// Where the run begins on it, or would begin.
     base: u64,
     /// How it is compressed there.
     packed: Option<&'a Packed>,
 }
 
 impl Place<'_> {
-    /// Where on the device the unit begins that holds position `at` of the run.
+    /// Returns the device offset of the unit that holds position `at` of the run.
     pub fn unit_at(&self, at: u32) -> u64 {
         let inside = match self.packed {
             None => at & !(UNIT - 1),
@@ -74,8 +74,8 @@ impl Place<'_> {
         };
         self.base.wrapping_add(u64::from(inside))
     }
-    /// Where on the device what ends at position `end` of the run ends: that of a unit, or of the run. In whole units of
-    /// the device if it is compressed.
+    /// Returns the device offset of the end of position `end` of the run, which is the end of a unit or of the run. In
+    /// whole units of the device if it is compressed.
     pub fn end_at(&self, end: u32) -> u64 {
         let inside = match self.packed {
             None => end,
@@ -83,13 +83,13 @@ impl Place<'_> {
         };
         self.base.wrapping_add(u64::from(inside))
     }
-    /// How it is compressed there.
+    /// Returns how it is compressed there.
     pub fn packed(&self) -> Option<&Packed> {
         self.packed
     }
 }
 
-/// Bytes of a run, from `begin` up to `end`, whole checksum units (the last may be short).
+/// Bytes of a run from `begin` up to `end`, in whole checksum units (the last may be short).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Hull {
     pub begin: u32,
@@ -97,7 +97,7 @@ pub(crate) struct Hull {
 }
 
 impl Hull {
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(self) -> u32 {
         self.end - self.begin
     }
@@ -144,7 +144,7 @@ impl Ext {
             Some(many) => &many.sums,
         }
     }
-    /// Sets what is known of the run.
+    /// Sets the checksums and compression of the run.
     pub fn set_run(&mut self, sums: &[u32], packed: Option<Arc<Packed>>, copy_packed: Option<Arc<Packed>>) {
         self.is_packed = packed.is_some() || copy_packed.is_some();
         (self.sum, self.many) = match sums {
@@ -152,24 +152,24 @@ impl Ext {
             _ => (0, Some(Arc::new(Run { sums: sums.to_vec(), packed, copy_packed }))),
         };
     }
-    /// How the run is compressed where it is read.
+    /// Returns how the run is compressed at its first place.
     pub fn packed(&self) -> Option<&Arc<Packed>> {
         self.many.as_ref().filter(|_| self.is_packed)?.packed.as_ref()
     }
-    /// How its copy is compressed.
+    /// Returns how its copy is compressed.
     pub fn copy_packed(&self) -> Option<&Arc<Packed>> {
         self.many.as_ref().filter(|_| self.is_packed)?.copy_packed.as_ref()
     }
-    /// Where it is read.
+    /// The first place, where it is read.
     pub fn place(&self) -> Place<'_> {
         Place { dev: self.dev, base: self.run_offset, packed: self.packed().map(|packed| &**packed) }
     }
-    /// Where its copy is.
+    /// The place of its copy.
     pub fn copy_place(&self) -> Option<Place<'_>> {
         let packed = self.copy_packed().map(|packed| &**packed);
         (self.copy != NO_DEVICE).then_some(Place { dev: self.copy, base: self.copy_base, packed })
     }
-    /// The same with a copy, or another one, made of the units that it touches.
+    /// Returns the extent with a new copy of the units that it touches.
     pub fn with_copy(&self, dev: u8, base: u64, packed: Option<Arc<Packed>>) -> Self {
         let mut ext = if packed.is_some() { self.trimmed() } else { self.clone() };
         if packed.is_some() || self.is_packed {
@@ -178,7 +178,7 @@ impl Ext {
         }
         Self { copy: dev, copy_base: base, ..ext }
     }
-    /// The same without its copy.
+    /// Returns the extent without its copy.
     pub fn without_copy(&self) -> Self {
         let mut ext = Self { copy: NO_DEVICE, copy_base: 0, ..self.clone() };
         if self.is_packed {
@@ -186,8 +186,8 @@ impl Ext {
         }
         ext
     }
-    /// The same read from somewhere else, where the units that it touches are, with the place where it was as its copy;
-    /// or, of two places that it had, with its copy.
+    /// Returns the extent with a new first place for the units that it touches. Its copy is the former first place, or
+    /// stays the copy that it had.
     pub fn promoted(&self, dev: u8, base: u64, packed: Option<Arc<Packed>>) -> Self {
         let has_copy = self.copy != NO_DEVICE;
         let hull = self.hull();
@@ -219,21 +219,21 @@ impl Ext {
         let end = (hull.end as usize).div_ceil(UNIT as usize);
         &self.sums()[first..end]
     }
-    /// The part from `from` on, `len` bytes long.
+    /// Returns the part from `from` on, `len` bytes long.
     pub fn part(&self, from: u32, len: u32) -> Self {
         debug_assert!(u64::from(from) + u64::from(len) <= u64::from(self.len));
         Self { skip: self.skip + from, len, ..self.clone() }
     }
-    /// True if the extent begins inside a checksum unit.
+    /// Returns true if the extent begins inside a checksum unit.
     pub fn begins_inside(&self) -> bool {
         self.skip & (UNIT - 1) != 0
     }
-    /// True if it ends inside a checksum unit, before the end of the run.
+    /// Returns true if it ends inside a checksum unit, before the end of the run.
     pub fn ends_inside(&self) -> bool {
         let end = self.end();
         end != self.run_len && end & (UNIT - 1) != 0
     }
-    /// The same bytes at the same places, in a run of no other checksum units.
+    /// Returns the same bytes at the same places, in a run without other checksum units.
     pub fn trimmed(&self) -> Self {
         let hull = self.hull();
         if hull.begin == 0 && hull.end == self.run_len {
@@ -252,7 +252,7 @@ impl Ext {
         trimmed.set_run(self.hull_sums(hull), self.packed().map(part), self.copy_packed().map(part));
         trimmed
     }
-    /// The same bytes seen at the copy, which becomes the only place.
+    /// Returns the same bytes with the copy as the only place.
     pub fn at_copy(&self) -> Self {
         debug_assert_ne!(self.copy, NO_DEVICE);
         let trimmed = self.trimmed();
@@ -263,12 +263,12 @@ impl Ext {
         }
         ext
     }
-    /// Two parts, the second one from byte `at` on, each in a run of its own: a checksum unit begins there.
+    /// Splits it at byte `at`, where a checksum unit must begin. Each part has a run of its own.
     pub fn split_in_two(&self, at: u32) -> (Self, Self) {
         debug_assert!((self.skip + at).is_multiple_of(UNIT) && at > 0 && at < self.len);
         (self.part(0, at).trimmed(), self.part(at, self.len - at).trimmed())
     }
-    /// True if `next` goes on in the same run where this one ends, so that the two could be one view.
+    /// Returns true if `next` goes on in the same run where this one ends, so that the two could be one view.
     pub fn continues(&self, next: &Self) -> bool {
         self.dev == next.dev
             && self.run_offset == next.run_offset
@@ -308,7 +308,7 @@ mod tests {
         let packed = |len, lens: &[u32]| Arc::new(Packed::new(cenote_model::Codec::Lz4, 0, 12, len, lens).unwrap());
         let sums = Sums::from_slice(&[1, 2, 3]);
         let whole = Ext::from_model(&Extent::whole(DeviceId(1), 4096, 150_000, sums), 0, 0);
-        // The last two units get a copy, which is compressed: the run has no others then.
+        // The last two units get a compressed copy: the run has no others then.
         let view = whole.part(70_000, 80_000).with_copy(3, 1 << 20, Some(packed(84_464, &[5000, 100])));
         assert_eq!((view.run_offset, view.run_len, view.skip), (4096 + 65_536, 84_464, 70_000 - 65_536));
         let copy = view.copy_place().unwrap();
@@ -322,7 +322,7 @@ mod tests {
         );
         assert_eq!((moved.packed().unwrap().len_of(0), moved.sums()), (100, &[3][..]));
         assert!(moved.copy_packed().is_none());
-        // Read from somewhere else again, it is plain there.
+        // Promoted again, it is plain there.
         let promoted = moved.promoted(1, 512, None);
         assert_eq!(
             (promoted.dev, promoted.run_offset, promoted.copy, promoted.copy_base),

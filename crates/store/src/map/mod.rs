@@ -54,7 +54,7 @@ impl ExtentMap {
             Self::Many(tree) => tree.mapped_bytes,
         }
     }
-    /// The extent that begins exactly at `offset`.
+    /// Returns the extent that begins exactly at `offset`.
     pub fn get(&self, offset: u64) -> Option<&Ext> {
         match self {
             Self::One(at, ext) if *at == offset => Some(ext),
@@ -62,7 +62,7 @@ impl ExtentMap {
             _ => None,
         }
     }
-    /// The extent that begins exactly at `offset`. Its length must not be changed.
+    /// Returns the extent that begins exactly at `offset`. Its length must not be changed.
     pub fn get_mut(&mut self, offset: u64) -> Option<&mut Ext> {
         match self {
             Self::One(at, ext) if *at == offset => Some(ext),
@@ -83,7 +83,7 @@ impl ExtentMap {
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Ext)> {
         self.overlapping(0, u64::MAX)
     }
-    /// What is wrong with it, if anything is: order, extents that overlap or are empty, bytes that are counted wrongly.
+    /// Checks the map: order, overlapping or empty extents, counts. Fails with what is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         if let Self::Many(tree) = self {
             tree.extents.check()?;
@@ -112,7 +112,7 @@ impl ExtentMap {
             Self::Many(tree) => tree.extents.for_each_mut(each),
         }
     }
-    /// The last extent that begins before `offset`.
+    /// Returns the last extent that begins before `offset`.
     pub fn before_mut(&mut self, offset: u64) -> Option<(u64, &mut Ext)> {
         match self {
             Self::One(at, ext) if *at < offset => Some((*at, ext)),
@@ -120,7 +120,7 @@ impl ExtentMap {
             _ => None,
         }
     }
-    /// Brings into the cache what changes at these offsets will look at.
+    /// Prefetches into the cache what changes at these offsets will read.
     pub fn touch(&self, offsets: impl IntoIterator<Item = u64>) {
         if let Self::Many(tree) = self {
             tree.extents.touch(offsets, |ext| ext.run_offset ^ u64::from(ext.dev));
@@ -140,7 +140,7 @@ impl ExtentMap {
             Self::Many(tree) => tree.insert(offset, ext),
         }
     }
-    /// Takes the extent that begins at `offset` out.
+    /// Removes the extent that begins at `offset`.
     pub fn remove(&mut self, offset: u64) -> Option<Ext> {
         match self {
             Self::One(at, _) if *at == offset => {
@@ -157,7 +157,7 @@ impl ExtentMap {
             _ => None,
         }
     }
-    /// Makes the extent at `offset` longer (or shorter) in place, together with its run.
+    /// Changes the length of the extent at `offset` in place, together with its run.
     pub fn change_len(&mut self, offset: u64, change: impl FnOnce(&mut Ext)) {
         let Some(ext) = self.get_mut(offset) else { return };
         let before = ext.len;
@@ -167,13 +167,13 @@ impl ExtentMap {
             tree.mapped_bytes = tree.mapped_bytes - u64::from(before) + u64::from(after);
         }
     }
-    /// Makes two of the extent at `offset`, see [`Ext::split_in_two`].
+    /// Splits the extent at `offset`, see [`Ext::split_in_two`].
     pub fn split_in_two(&mut self, offset: u64, at: u32) {
         let Some((first, second)) = self.get(offset).map(|ext| ext.split_in_two(at)) else { return };
         self.change_len(offset, |ext| *ext = first);
         self.insert(offset + u64::from(at), second);
     }
-    /// Takes any extent out; for giving a map up piece by piece.
+    /// Removes any extent, to give a map up piece by piece.
     pub fn pop(&mut self) -> Option<(u64, Ext)> {
         let offset = match self {
             Self::Empty => return None,
@@ -182,7 +182,7 @@ impl ExtentMap {
         };
         self.remove(offset).map(|ext| (offset, ext))
     }
-    /// Makes a hole of `[from, to)` and gives what was there. Extents that reach over an edge are split.
+    /// Makes `[from, to)` a hole and returns its extents in `out`. Extents that reach over an edge are split.
     pub fn cut_out(&mut self, from: u64, to: u64, shared: &mut Shared, out: &mut Pieces) -> Splits {
         let mut splits = Splits::default();
         if from >= to {

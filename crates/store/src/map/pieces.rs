@@ -2,7 +2,7 @@
 
 use super::Ext;
 
-/// Extents with the object offsets at which they begin: ascending as they were cut out, then what was split off of them.
+/// Extents with their object offsets: in ascending order as they were cut out, then the parts split off them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Pieces {
     #[default]
@@ -46,7 +46,8 @@ impl Pieces {
             _ => None,
         }
     }
-    /// Makes two of piece `i`, see [`Ext::split_in_two`]. The second one becomes the last: no other changes its number.
+    /// Splits piece `i`, see [`Ext::split_in_two`]. The second part goes to the end, so that the other pieces keep
+    /// their numbers.
     pub fn split_in_two(&mut self, i: usize, at: u32) {
         let Some((offset, ext)) = self.get_mut(i) else { return };
         let (first, second) = ext.split_in_two(at);

@@ -1,4 +1,4 @@
-//! An extent map beside a plain vector that says whose each granule is.
+//! An extent map beside a plain vector that holds the owner of each granule.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::sums::UNIT;
 const GRANULE: u64 = 1024;
 const SPAN: usize = 1024;
 
-/// A map, the counts of shared units that belong to it, and for each granule where its bytes are.
+/// A map, the counts of its shared units, and the place of each granule's bytes.
 struct Pair {
     map: ExtentMap,
     shared: Shared,
@@ -24,7 +24,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// A run of its own for each write.
+    /// Makes a run of its own for each write.
     fn ext(&mut self, granules: usize) -> Ext {
         self.written += 1;
         let len = granules as u32 * GRANULE as u32;
@@ -46,7 +46,7 @@ impl Pair {
             is_dense: false,
         }
     }
-    /// Writes or punches granules; takes it back again if it is to be reverted.
+    /// Writes or punches granules; takes it back if it is to be reverted.
     fn change(&mut self, first: usize, granules: usize, writes: bool, reverts: bool) {
         let (from, to) = (first as u64 * GRANULE, (first + granules) as u64 * GRANULE);
         let mut out = Pieces::None;

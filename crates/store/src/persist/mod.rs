@@ -1,8 +1,8 @@
-//! How containers become persistent: cuts, persist marks, and what undo lists give up when a mark passes them.
+//! How containers become persistent: cuts, marks (commit records), and what undo lists give up when a mark passes them.
 //!
-//! A *cut* fixes an epoch E for a group of containers. What was volatile at E is copied to persistent devices, devices
-//! are synced, and then a *mark* says that the containers survive power loss up to E. Only states at cuts can be gone
-//! back to, so what was written after a cut needs no undo when it is overwritten before the next one.
+//! A *cut* fixes an epoch E for a group of containers. Volatile data at E are copied to persistent devices, the devices
+//! are synced, and then a *mark* says that the containers survive power loss up to E. Rollback leads only to states at
+//! cuts, so data written after a cut need no undo when they are overwritten before the next one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,12 +23,12 @@ pub(crate) enum DrainItem {
     Undo { container: ContainerId, number: u64, piece: usize },
 }
 
-/// Devices by their slots; those with slots beyond 64 share a place with others, so that more is named than was meant.
+/// A set of device slots. Slots beyond 64 share bits, so that the set may name more devices than were added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct DeviceSet(u64);
 
 impl DeviceSet {
-    /// All that there may be.
+    /// All devices.
     pub const ALL: Self = Self(u64::MAX);
     pub fn add(&mut self, dev: u8) {
         self.0 |= 1 << (dev % 64);
@@ -45,17 +45,17 @@ impl DeviceSet {
     pub fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
-    /// True if none of these is missing in the other.
+    /// Returns true if the other set has all of these.
     pub fn is_within(self, other: Self) -> bool {
         self.0 & !other.0 == 0
     }
-    /// Those of them that are in the other, too.
+    /// Returns those that are in the other set, too.
     pub fn common(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 }
 
-/// How far a cut is.
+/// Stage of a cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Stage {
     /// Copies are made.
@@ -77,9 +77,9 @@ pub(crate) struct Cut {
     pub in_flight: u32,
     pub stage: Stage,
     pub sync: SyncNeed,
-    /// Something as it was at the cut cannot be read any more: a later cut is to take its place.
+    /// Something as it was at the cut cannot be read any more: a later cut replaces it.
     pub renew: bool,
-    /// Somebody waits for it.
+    /// A response waits for it.
     pub urgent: bool,
     pub tries: Tries,
 }
@@ -89,34 +89,34 @@ pub(crate) struct Cut {
 pub(crate) struct SyncNeed {
     /// Bytes were written to persistent devices that may not be on media yet.
     pub is_needed: bool,
-    /// The devices to which they were written: no others need to be synced.
+    /// The devices to which they were written: no others need a sync.
     pub wrote: DeviceSet,
 }
 
-/// What became of a cut so far.
+/// The attempts of a cut so far.
 #[derive(Debug, Default)]
 pub(crate) struct Tries {
     /// When it was made; 0 if by an earlier engine.
     pub begun_ns: u64,
-    /// The last thing that went wrong with it.
+    /// The last error.
     pub error: Option<Error>,
-    /// When that was, and how often something did.
+    /// When that was, and the number of failures.
     pub failed_ns: u64,
     pub failures: u32,
     /// Not to be tried again before.
     pub retry_ns: u64,
     /// Since when there is no room for a copy.
     pub short_since_ns: Option<u64>,
-    /// How many cuts before it came to nothing, each in the place of the one before.
+    /// Number of earlier cuts that failed and were replaced, one by the next.
     pub renewals: u32,
 }
 
-/// All cuts under way.
+/// All pending cuts.
 #[derive(Debug, Default)]
 pub(crate) struct Cuts {
     pub pending: BTreeMap<u64, Cut>,
     pub next_id: u64,
-    /// Containers that were changed after their persisted epoch (perhaps; and perhaps gone).
+    /// Containers that may have changed after their persisted epoch; some may be gone.
     pub dirty: BTreeSet<ContainerId>,
     /// Containers that somebody waits for.
     pub wanted: BTreeSet<ContainerId>,
@@ -129,10 +129,10 @@ impl Cuts {
 }
 
 impl State {
-    /// Makes a cut at the current epoch. It takes the place of any cut that is pending for a member.
+    /// Makes a cut at the current epoch. It replaces any cut that is pending for a member.
     ///
-    /// `later`, if not empty: of each member, the number of cuts from which on everything was born after its persisted
-    /// epoch. What undo lists keep of that was for cuts whose place this one takes, and is given up.
+    /// `later`, if not empty: for each member, the number of cuts from which on everything was born after its persisted
+    /// epoch. Undo entries that keep such data did so for the replaced cuts, and are given up.
     pub fn begin_cut(&mut self, id: u64, epoch: u64, members: &[ContainerId], later: &[u32]) {
         for (member, later) in members.iter().zip(later) {
             self.forget_later(*member, *later);
@@ -141,13 +141,13 @@ impl State {
         for member in members {
             let pending = self.containers.get(*member).and_then(|container| container.durable.pending_cut);
             if let Some(earlier) = pending.and_then(|earlier| self.cuts.pending.remove(&earlier)) {
-                // All of them are members again, but for those that have no persisted epoch any more.
+                // All of its members are in the new cut, except those that have no persisted epoch any more.
                 for other in earlier.members.iter().filter(|other| !members.contains(other)) {
                     let Some(container) = self.containers.get_mut(*other) else { continue };
                     debug_assert!(!container.is_tracked(), "container {other} lost its cut");
                     container.durable.pending_cut = None;
                 }
-                // What was overwritten since needs no copy any more: nobody goes back to the earlier cut.
+                // Overwritten data need no copy any more: nobody goes back to the earlier cut.
                 cut.queue.extend(earlier.queue.into_iter().filter(|item| matches!(item, DrainItem::Fresh(_))));
                 cut.sync.is_needed = true;
                 cut.sync.wrote.add_all(earlier.sync.wrote);
@@ -160,7 +160,7 @@ impl State {
                 container.unsaved.data_epoch > container.durable.persisted || !container.unsaved.fresh.is_empty();
             cut.sync.wrote.add_all(std::mem::take(&mut container.unsaved.wrote));
             if container.family().is_some() {
-                cut.sync.wrote = DeviceSet::ALL; // what another one of the family had copied is its copy, too
+                cut.sync.wrote = DeviceSet::ALL; // copies that another member of the family has made count for this one, too
             }
             container.durable.cuts += 1;
             container.durable.cut_epoch = epoch;
@@ -171,7 +171,7 @@ impl State {
         self.cuts.pending.insert(id, cut);
     }
 
-    /// The containers of a cut survive power loss up to its epoch, once the journal is on media up to `journal`.
+    /// Marks the containers of a cut as persisted up to its epoch, once the journal is on media up to `journal`.
     pub fn mark(&mut self, id: u64, epoch: u64, members: &[ContainerId], journal: u64) {
         self.cuts.pending.remove(&id);
         for member in members {
@@ -203,11 +203,11 @@ impl State {
         }
     }
 
-    /// Gives up what was born at `later` cuts or after, and was deleted or overwritten since, with the entries that are
-    /// about nothing else.
+    /// Gives up data born at `later` cuts or after, and deleted or overwritten since, with the undo entries that hold
+    /// nothing else.
     ///
-    /// Going back to the persisted epoch undoes all entries, the newest first: whatever such an entry brings back, an
-    /// older one takes away again, the one of the change that gave birth to it.
+    /// A rollback to the persisted epoch undoes all entries, the newest first. What such an entry would bring back, an
+    /// older one would take away again: the entry of the change that created it.
     fn forget_later(&mut self, id: ContainerId, later: u32) {
         let Some(container) = self.containers.get_mut(id) else { return };
         let undo = std::mem::take(&mut container.back.undo);

@@ -1,10 +1,10 @@
-//! Which allocation units of a device are free.
+//! The allocator: which allocation units of a device are free.
 
 /// Units in a zone: its bits fill a page.
 const ZONE_UNITS: u64 = 32_768;
-/// As the longest run of a zone: nobody looked, or a run goes on in the next zone.
+/// Longest run of a zone: unknown, or the run goes on in the next zone.
 const UNKNOWN: u32 = u32::MAX;
-/// How far around freed units one looks for what makes a longer run of them.
+/// How far to look around freed units for a longer run.
 const LOOK_UNITS: u64 = 64;
 const WORDS: usize = (ZONE_UNITS / 64) as usize;
 
@@ -22,13 +22,13 @@ pub(crate) struct Bitmap {
 struct Zone {
     /// Free units. The bits are absent when this is 0 or all.
     free: u32,
-    /// No run of free units is longer, or [`UNKNOWN`]: who looks for long runs passes zones that are in pieces.
+    /// Upper bound of the zone's runs of free units, or [`UNKNOWN`]: searches for long runs skip fragmented zones.
     longest: u32,
     used_bits: Option<Box<[u64; WORDS]>>,
 }
 
 impl Bitmap {
-    /// All free. Runs never cross a multiple of `segment_units`.
+    /// Returns a map with all units free. Runs never cross a multiple of `segment_units`.
     pub fn new(units: u64, segment_units: u64) -> Self {
         let zones = (0..units.div_ceil(ZONE_UNITS))
             .map(|z| Zone { free: ZONE_UNITS.min(units - z * ZONE_UNITS) as u32, longest: UNKNOWN, used_bits: None })
@@ -48,8 +48,8 @@ impl Bitmap {
     pub fn rewind(&mut self) {
         self.cursor = 0;
     }
-    /// Finds and marks up to `want` units in runs of at least `run_min`, from where the last search ended.
-    /// Gives (first unit, units) of each run; together at most `want`, less if there is no more or after `runs_max` runs.
+    /// Finds and marks up to `want` units in runs of at least `run_min`, from where the last search ended. Returns
+    /// (first unit, units) of each run; together at most `want`, less if there is no more or after `runs_max` runs.
     pub fn take(&mut self, want: u64, run_min: u64, runs_max: usize) -> Vec<(u64, u64)> {
         let mut runs = Vec::new();
         let run_min = run_min.clamp(1, want.max(1));
@@ -99,7 +99,7 @@ impl Bitmap {
         }
         runs
     }
-    /// The first free unit at or after `from` in a zone that may have a run of `run_min`.
+    /// Returns the first free unit at or after `from` in a zone that may have a run of `run_min`.
     fn find_free(&self, from: u64, run_min: u64) -> Option<u64> {
         let mut at = from;
         while at < self.units {
@@ -118,7 +118,7 @@ impl Bitmap {
         }
         None
     }
-    /// The first used unit at or after `from`, or `limit`.
+    /// Returns the first used unit at or after `from`, or `limit`.
     fn find_used(&self, from: u64, limit: u64) -> u64 {
         let mut at = from;
         while at < limit {
@@ -136,17 +136,17 @@ impl Bitmap {
         }
         limit
     }
-    /// The first run of used units at or after `from`.
+    /// Returns the first run of used units at or after `from`.
     pub fn used_run(&self, from: u64) -> Option<(u64, u64)> {
         let first = self.find_used(from, self.units);
         (first < self.units).then(|| (first, self.find_free(first, 1).unwrap_or(self.units) - first))
     }
-    /// The first run of free units within `[from, to)`.
+    /// Returns the first run of free units within `[from, to)`.
     pub fn free_run(&self, from: u64, to: u64) -> Option<(u64, u64)> {
         let first = self.find_free(from, 1).filter(|first| *first < to)?;
         Some((first, self.find_used(first, to) - first))
     }
-    /// The longest run that [`Bitmap::take`] would find, if it has at least `run_min` units.
+    /// Returns the longest run that [`Bitmap::take`] would find, if it has at least `run_min` units.
     pub fn longest(&self, run_min: u64) -> Option<u64> {
         let (mut at, mut longest) = (0, 0);
         while let Some(first) = self.find_free(at, run_min.max(longest + 1)) {
@@ -157,11 +157,11 @@ impl Bitmap {
         }
         (longest >= run_min.max(1)).then_some(longest)
     }
-    /// Marks units used; gives how many were used already.
+    /// Marks units used; returns how many were used already.
     pub fn mark(&mut self, first: u64, len: u64) -> u64 {
         self.change(first, len, true)
     }
-    /// Marks units free; gives how many were free already.
+    /// Marks units free; returns how many were free already.
     pub fn clear(&mut self, first: u64, len: u64) -> u64 {
         self.change(first, len, false)
     }
@@ -185,13 +185,13 @@ impl Bitmap {
         }
         wrong
     }
-    /// What is wrong with what it counts, if anything is.
+    /// Checks the counts. Fails with what is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         let mut free_units = 0;
         for (z, zone) in (0..).zip(&self.zones) {
             let units = self.zone_units(z);
             let (free, longest) = match &zone.used_bits {
-                // Of a large device these are most zones: a look at their units would take seconds.
+                // Most zones of a large device have no bits: inspecting their units would take seconds.
                 None if zone.free == 0 => (0, 0),
                 None if u64::from(zone.free) == units => (units, units),
                 None => return Err("a zone without bits is neither free nor used"),
@@ -207,14 +207,14 @@ impl Bitmap {
         }
         if free_units == self.free_units { Ok(()) } else { Err("its free units are counted wrongly") }
     }
-    /// True if all these units are free.
+    /// Returns true if all these units are free.
     #[cfg(test)]
     fn is_free(&self, first: u64, len: u64) -> bool {
         self.find_used(first, first + len) == first + len
     }
 }
 
-/// What a search learns of a zone that it sees from its first unit to its last: the longest run there.
+/// What a search learns of a zone that it sees from first to last unit: the longest run there.
 #[derive(Default)]
 struct Survey {
     zone: u64,
@@ -222,7 +222,7 @@ struct Survey {
 }
 
 impl Survey {
-    /// The search went from `from` to `to` and saw no free unit between, except in zones that it passed by.
+    /// The search went from `from` to `to` and saw no free unit between, except in zones that it skipped.
     fn reach(&mut self, zones: &mut [Zone], from: u64, to: u64) {
         let zone = to / ZONE_UNITS;
         if zone == self.zone && from <= to && from > zone * ZONE_UNITS {
@@ -236,20 +236,20 @@ impl Survey {
         self.zone = zone;
         self.longest = (from <= zone * ZONE_UNITS).then_some(0);
     }
-    /// There is a run in the zone that was reached, of which nothing is taken.
+    /// Notes a run in the present zone of which nothing is taken.
     fn note(&mut self, first: u64, end: u64) {
         let crosses = first.is_multiple_of(ZONE_UNITS) || end / ZONE_UNITS != self.zone;
         let len = if crosses { UNKNOWN } else { (end - first) as u32 };
         self.longest = self.longest.map(|longest| longest.max(len));
     }
-    /// What is left of the zone was changed: nothing is known of all of it.
+    /// Drops what was learned: the rest of the zone has changed.
     fn give_up(&mut self) {
         self.longest = None;
     }
 }
 
 impl Zone {
-    /// Gives how many units changed.
+    /// Returns how many units changed.
     fn change(&mut self, first: u64, count: u64, zone_units: u32, used: bool) -> u32 {
         if self.used_bits.is_none() {
             let all_used = self.free == 0;
@@ -310,7 +310,7 @@ fn free_in(bits: &[u64; WORDS], zone_units: u64) -> (u64, u64) {
     (free, longest)
 }
 
-/// The first bit at or after `from` that is set in `of(word)`.
+/// Returns the first bit at or after `from` that is set in `of(word)`.
 fn find(bits: &[u64; WORDS], from: u64, of: impl Fn(u64) -> u64) -> Option<u64> {
     let mut word = (from / 64) as usize;
     let mut value = of(bits[word]) & (u64::MAX << (from % 64));

@@ -17,19 +17,19 @@ use crate::syncs::Syncs;
 
 /// Bytes at the begin of every device that belong to the engine: its stamp.
 pub(crate) const STAMP_BYTES: u64 = 4096;
-/// Devices that a store may have had in its life.
+/// Most devices that a store may ever have had.
 pub(crate) const DEVICES_MAX: usize = NO_DEVICE as usize;
-/// Runs in one lease.
+/// Most runs in one lease.
 const LEASE_RUNS_MAX: usize = 1024;
 
-/// A device of the store. Its slot (place in [`Space`]) is what extents name in memory.
+/// A device of the store. Extents in memory name it by its slot (place in [`Space`]).
 pub(crate) struct DeviceSlot {
     pub id: DeviceId,
     pub spec: DeviceSpec,
     pub state: DeviceState,
     /// It was removed: only its id is remembered.
     pub removed: bool,
-    /// None if it could not be opened.
+    /// `None` if it could not be opened.
     pub device: Option<Arc<dyn Device>>,
     /// Why it could not be opened, or what failed.
     pub failure: String,
@@ -47,42 +47,42 @@ pub(crate) struct SlotSpace {
     pub segment_bytes: u64,
     pub map: Bitmap,
     pub retired: RetiredQueue,
-    /// During replay: what was given up and may still be looked at.
+    /// During replay: retired space, which readers may still look at.
     pub replay_retired: Option<Bitmap>,
-    /// Bytes leased to sessions, or taken for copies under way.
+    /// Bytes leased to sessions, or taken for running copies.
     pub reserved_bytes: u64,
-    /// Of what extents hold here the bytes that have a copy elsewhere: they can leave without I/O.
+    /// Bytes of extents here that have a copy elsewhere: they can leave without I/O.
     pub copied_bytes: u64,
-    /// Bytes of compressed units in use on the device, and how many they are as programs see them.
+    /// Stored bytes of compressed units on the device, and their plain bytes.
     pub packed_bytes: u64,
     pub unpacked_bytes: u64,
-    /// Object slots looked at since anything was found on it that could leave.
+    /// Object slots inspected since anything was found on it that could leave.
     pub looked_in_vain: u32,
 }
 
-/// How far a device is trusted, and what of it a sync has to bring on media.
+/// How far a device is trusted, and what a sync of it has to bring to media.
 #[derive(Default)]
 pub(crate) struct Trust {
     /// It failed of late.
     pub trouble: Option<crate::engine::Trouble>,
-    /// Bytes on it were found bad of late: until then no copy on it is trusted unread.
+    /// Bytes on it were found bad of late: until then its copies are verified before they are trusted.
     pub damaged_until_ns: Option<u64>,
     /// Something was written since the last sync began.
     pub unsynced: bool,
-    /// Through which it is synced.
+    /// Syncs the device and counts failures.
     pub syncs: Arc<Syncs>,
-    /// Syncs that had failed when the engine last looked.
+    /// Failed syncs when the engine last looked.
     pub failed_syncs: u64,
 }
 
-/// How fast a device is.
+/// Speed of a device.
 #[derive(Default)]
 pub(crate) struct Pace {
-    /// As measured, and as seen since.
+    /// The measured speed, updated by observation.
     pub speed: Option<Speed>,
-    /// What it is being taught by what is seen.
+    /// Learns the speed from observations.
     pub learner: Option<Learner>,
-    /// What was measured last; empty if nothing was.
+    /// The last measurement; empty if there was none.
     pub profile: Profile,
 }
 
@@ -91,17 +91,17 @@ pub(crate) struct Pace {
 pub(crate) struct Space {
     pub slots: Vec<DeviceSlot>,
     pub shared: Shared,
-    /// The journal is being replayed: it may speak of devices that were removed since.
+    /// The journal is being replayed: it may name devices that were removed since.
     pub replaying: bool,
-    /// Bytes in memory with a copy that were overwritten or deleted, ever.
+    /// Total bytes in memory that had a copy when they were overwritten or deleted.
     pub given_up_bytes: u64,
-    /// Checksum units of copies that were found bad: device slot, and where on it they begin.
+    /// Checksum units of copies that were found bad: device slot, and offset on it.
     bad_copies: BTreeSet<(u8, u64)>,
     /// On one of the devices bytes were found bad of late.
     pub any_damaged: bool,
     /// Extents in all maps.
     pub extents: u64,
-    /// Where shared bytes are. No part of what is kept.
+    /// Where shared bytes are. Not kept on media.
     pub kin: Kin,
 }
 
@@ -109,12 +109,12 @@ impl DeviceSlot {
     pub fn is_volatile(&self) -> bool {
         !self.spec.kind.is_persistent()
     }
-    /// True if what was written and not synced is gone with the process. Nothing may name it before it is synced; and a
-    /// sync that failed dropped nothing, as long as the process lives.
+    /// Returns true if unsynced writes are gone with the process. Nothing may name them before they are synced; and a
+    /// failed sync drops nothing while the process lives.
     pub fn forgets_unsynced(&self) -> bool {
         self.spec.kind.is_object()
     }
-    /// How what is copied here is to be compressed, if it is. Memory never is: it is read by reference.
+    /// Returns how copies here are compressed, if they are. Memory never is: it is read by reference.
     pub fn compresses(&self) -> Option<Compress> {
         let is_memory = matches!(self.spec.kind, DeviceKind::SharedMemory | DeviceKind::PersistentMemory);
         Compress::from_option(self.spec.options.get("compress")).filter(|_| !is_memory)
@@ -142,11 +142,11 @@ impl DeviceSlot {
             ..DeviceView::new(self.id, &self.spec.name, self.spec.kind, self.capacity_bytes())
         }
     }
-    /// The same once what was given up is free: for who decides how much more is to leave.
+    /// Returns the view after retired space is free, for decisions on how much more is to leave.
     pub fn view_to_come(&self) -> DeviceView {
         DeviceView { reserved_bytes: self.space.reserved_bytes, ..self.view() }
     }
-    /// `leased_bytes`: what sessions lease of it.
+    /// `leased_bytes`: bytes that sessions lease of it.
     pub fn info(&self, leased_bytes: u64) -> DeviceInfo {
         DeviceInfo {
             id: self.id,
@@ -170,14 +170,14 @@ impl DeviceSlot {
             unpacked_bytes: self.space.unpacked_bytes,
         }
     }
-    /// True if the range is made of whole units of the device.
+    /// Returns true if the range consists of whole units of the device.
     pub fn has_units(&self, offset: u64, len: u64) -> bool {
         let unit = u64::from(self.space.unit_bytes);
         let end = offset.checked_add(len);
         let inside = end.is_some_and(|end| end.div_ceil(unit) <= self.space.map.units());
         inside && len > 0 && offset.is_multiple_of(unit) && len.is_multiple_of(unit)
     }
-    /// `bytes` in whole allocation units.
+    /// Rounds `bytes` up to whole allocation units.
     pub fn padded(&self, bytes: u64) -> u64 {
         bytes.next_multiple_of(u64::from(self.space.unit_bytes))
     }
@@ -185,8 +185,8 @@ impl DeviceSlot {
     pub fn take(&mut self, bytes: u64, run_min: u64) -> Vec<(u64, u64)> {
         let unit = u64::from(self.space.unit_bytes);
         if self.is_volatile() || self.compresses().is_some() {
-            // Memory that was used before is present; what never was has to be zeroed page by page first. And what was
-            // compressed took less than was taken for it: what comes next begins where it ends.
+            // Memory that was used before is present; fresh memory has to be zeroed page by page first. And compressed
+            // copies took less than was reserved: the next one begins where the last ends.
             self.space.map.rewind();
         }
         let runs = self.space.map.take(bytes.div_ceil(unit), run_min.div_ceil(unit), LEASE_RUNS_MAX);
@@ -194,29 +194,29 @@ impl DeviceSlot {
         self.space.reserved_bytes += runs.iter().map(|(_, len)| len).sum::<u64>();
         runs
     }
-    /// The longest stretch of free space in one segment, if it has at least `bytes_min`.
+    /// Returns the longest piece of free space in one segment, if it has at least `bytes_min`.
     pub fn longest_free(&self, bytes_min: u64) -> Option<u64> {
         let unit = u64::from(self.space.unit_bytes);
         self.space.map.longest(bytes_min.div_ceil(unit)).map(|units| units * unit)
     }
-    /// Marks space as in use; gives the bytes that were in use already.
+    /// Marks space as used; returns the bytes that were used already.
     pub fn mark(&mut self, offset: u64, bytes: u64) -> u64 {
         let unit = u64::from(self.space.unit_bytes);
         self.space.map.mark(offset / unit, bytes.div_ceil(unit)) * unit
     }
-    /// True if all of `[begin, end)` is marked as in use.
+    /// Returns true if all of `[begin, end)` is marked as used.
     pub fn is_taken(&self, begin: u64, end: u64) -> bool {
         let unit = u64::from(self.space.unit_bytes);
         self.space.map.free_run(begin / unit, end.div_ceil(unit)).is_none()
     }
-    /// Gives back space that nobody can be reading and that was counted as reserved.
+    /// Frees reserved space that nobody can be reading.
     pub fn give_back(&mut self, offset: u64, bytes: u64) {
         let unit = u64::from(self.space.unit_bytes);
         let wrong = self.space.map.clear(offset / unit, bytes.div_ceil(unit));
         debug_assert_eq!(wrong, 0, "space at {offset} was free already");
         self.space.reserved_bytes = self.space.reserved_bytes.saturating_sub(bytes);
     }
-    /// Frees what readers and the journal have let go of. True if anything became free.
+    /// Frees retired space that readers and the journal have let go of. Returns true if anything became free.
     pub fn release_retired(&mut self, readers_min: u64, journal_synced: u64) -> bool {
         let synced = if self.is_volatile() { u64::MAX } else { journal_synced };
         let unit = u64::from(self.space.unit_bytes);
@@ -224,8 +224,8 @@ impl DeviceSlot {
         let tidies = self.device.as_ref().filter(|_| !self.spec.kind.is_shareable());
         while let Some(retired) = self.space.retired.pop_free(readers_min, synced) {
             if let Some(device) = tidies {
-                // Of these kinds it changes a map in memory. Before the space is free: what is written there later must
-                // not be thrown away. If it fails, the space is used all the same.
+                // For these kinds a discard changes a map in memory. Do it before the space is free, or it could drop
+                // later writes. If it fails, the space is used all the same.
                 let _ = device.discard(retired.offset, retired.len);
             }
             let wrong = self.space.map.clear(retired.offset / unit, retired.len / unit);
@@ -237,7 +237,7 @@ impl DeviceSlot {
 }
 
 impl DeviceSlot {
-    /// Tells the device what of it is in use: what it was told to discard before a crash it may have forgotten.
+    /// Tells the device which of its space is in use: after a crash it may have forgotten discards.
     pub fn retain_used(&self) {
         let Some(device) = self.device.as_ref().filter(|_| !self.spec.kind.is_shareable()) else { return };
         let unit = u64::from(self.space.unit_bytes);
@@ -249,7 +249,7 @@ impl DeviceSlot {
         });
         let _ = device.retain(&mut used); // a hint
     }
-    /// Keeps what was given up during replay from being used while readers of an earlier engine may look at it.
+    /// Retires space given up during replay, while readers of an earlier engine may look at it.
     pub fn quarantine(&mut self, tag: Tag) {
         let Some(given_up) = self.space.replay_retired.take() else { return };
         let unit = u64::from(self.space.unit_bytes);
@@ -279,14 +279,14 @@ impl Space {
     pub fn is_volatile(&self, slot: u8) -> bool {
         self.slots[slot as usize].is_volatile()
     }
-    /// Devices that are there, in order of slots.
+    /// The devices that were not removed, in order of slots.
     pub fn present(&self) -> impl Iterator<Item = &DeviceSlot> {
         self.slots.iter().filter(|slot| !slot.removed)
     }
     pub fn views(&self) -> Vec<DeviceView> {
         self.present().map(DeviceSlot::view).collect()
     }
-    /// True if there is a copy, on a device that is well: one that is away is no place to fall back to.
+    /// Returns true if there is a copy on a device that is well. A device that is away is no place to fall back to.
     pub fn has_readable_copy(&self, ext: &Ext) -> bool {
         ext.copy != NO_DEVICE && self.is_well(ext.copy) && !self.is_bad_copy(ext)
     }
@@ -296,26 +296,26 @@ impl Space {
         let units = (hull.begin..hull.end).step_by(UNIT as usize);
         place.into_iter().flat_map(move |place| units.clone().map(move |at| (place.dev, place.unit_at(at))))
     }
-    /// A copy was read, and is not what it should be.
+    /// Notes that a copy was read and found bad.
     pub fn mark_bad_copy(&mut self, ext: &Ext) {
         self.bad_copies.extend(Self::copy_units(ext));
     }
-    /// It is again.
+    /// Notes that the copy is good again.
     pub fn unmark_bad_copy(&mut self, ext: &Ext) {
         for unit in Self::copy_units(ext) {
             self.bad_copies.remove(&unit);
         }
     }
-    /// True if part of a copy was found bad.
+    /// Returns true if part of a copy was found bad.
     pub fn is_bad_copy(&self, ext: &Ext) -> bool {
         !self.bad_copies.is_empty() && Self::copy_units(ext).any(|unit| self.bad_copies.contains(&unit))
     }
-    /// True if a device is open and did not fail of late.
+    /// Returns true if a device is open and did not fail of late.
     pub fn is_well(&self, slot: u8) -> bool {
         let slot = &self.slots[slot as usize];
         slot.device.is_some() && slot.trust.trouble.is_none()
     }
-    /// Those that are there, as a set.
+    /// The slots of devices that were not removed, as a set.
     pub fn present_set(&self) -> DeviceSet {
         let mut all = DeviceSet::default();
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| !slot.removed);
@@ -324,31 +324,31 @@ impl Space {
         }
         all
     }
-    /// True if the bytes are on volatile devices only.
+    /// Returns true if the bytes are on volatile devices only.
     pub fn at_risk(&self, ext: &Ext) -> bool {
         ext.copy == NO_DEVICE && self.is_volatile(ext.dev)
     }
-    /// An extent is there, one more beside others if it was cloned: what has a copy is counted.
+    /// Counts an extent that was added or cloned, if it has a copy.
     pub fn count_copied(&mut self, ext: &Ext) {
         if ext.copy != NO_DEVICE {
             let slot = &mut self.slots[ext.dev as usize];
             slot.space.copied_bytes = slot.space.copied_bytes.saturating_add(u64::from(ext.len));
         }
     }
-    /// The opposite: an extent, or a piece of one, is no longer where it was.
+    /// Takes back [`Self::count_copied`] for an extent, or a piece of one, that is gone.
     pub fn discount_copied(&mut self, ext: &Ext) {
         if ext.copy != NO_DEVICE {
             let slot = &mut self.slots[ext.dev as usize];
             slot.space.copied_bytes = slot.space.copied_bytes.saturating_sub(u64::from(ext.len));
         }
     }
-    /// Bytes in memory are overwritten or deleted: had they been copied, that was in vain.
+    /// Counts bytes in memory that are overwritten or deleted after they were copied: that copy was useless.
     pub fn count_given_up(&mut self, ext: &Ext) {
         if ext.copy != NO_DEVICE && self.is_volatile(ext.dev) {
             self.given_up_bytes += u64::from(ext.len);
         }
     }
-    /// An extent is no longer needed: retires the units that no other extent touches, at both places.
+    /// Drops an extent: retires the units that no other extent touches, at both places.
     pub fn drop_ext(&mut self, ext: &Ext, tag: Tag) {
         self.discount_copied(ext);
         self.count_given_up(ext);
@@ -365,7 +365,7 @@ impl Space {
             self.retire(place, run, tag);
         }
     }
-    /// An extent was given a place with units of its own there.
+    /// Counts the units of a compressed place that an extent was given.
     pub fn count_packed(&mut self, place: Place<'_>, (begin, end): (u32, u32)) {
         if place.packed().is_some() {
             let slot = self.get_mut(place.dev);
@@ -373,7 +373,7 @@ impl Space {
             slot.space.unpacked_bytes += u64::from(end - begin);
         }
     }
-    /// Retires whole units at a place, those of positions `begin` up to `end` of the run.
+    /// Retires whole units at a place: positions `begin` up to `end` of the run.
     fn retire(&mut self, place: Place<'_>, (plain_begin, plain_end): (u32, u32), tag: Tag) {
         let slot = &mut self.slots[place.dev as usize];
         let (begin, end) = (place.unit_at(plain_begin), slot.padded(place.end_at(plain_end)));
@@ -390,7 +390,7 @@ impl Space {
             None => slot.space.retired.push(tag, begin, end - begin),
         }
     }
-    /// The same unit by unit, since any of them may be shared.
+    /// Retires unit by unit, since any of them may be shared.
     #[cold]
     fn drop_units(&mut self, ext: &Ext, place: Place<'_>, tag: Tag) {
         let hull = ext.hull();
@@ -407,7 +407,8 @@ impl Space {
             self.retire(place, run, tag);
         }
     }
-    /// Gives up the extent's claim on the units at one place; those that become free by that, if any: positions in the run.
+    /// Gives up the extent's claim on the units at one place. Returns the positions in the run of those that become
+    /// free, if any.
     fn sole_bytes(&mut self, ext: &Ext, place: Place<'_>) -> Option<(u32, u32)> {
         let hull = ext.hull();
         let (mut begin, mut end) = (hull.begin, hull.end);
@@ -440,7 +441,7 @@ mod tests {
     use crate::engine::filled::a_file;
     use crate::engine::slot_with;
 
-    /// Copies that were found bad are not trusted until their space is given up, and that of others says nothing of them.
+    /// A copy found bad stays untrusted until its space is given up; giving up other space does not change that.
     #[test]
     fn a_bad_copy_is_one_until_its_space_is_retired() {
         const MIB: u64 = 1 << 20;

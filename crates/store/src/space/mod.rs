@@ -1,4 +1,4 @@
-//! Space on devices: what is free, what is in use, and what waits for readers to leave.
+//! Space on devices: free, used, retired (limbo lists), and shared.
 
 mod bitmap;
 mod device;

@@ -1,8 +1,9 @@
-//! Space that is no longer in any map but that a reader may still look at.
+//! Retired space (a limbo list, as in epoch-based reclamation): in no map any more, but a reader may still look
+//! at it.
 
 use std::collections::VecDeque;
 
-/// What must have happened before retired space is given out again.
+/// Condition for reusing retired space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tag {
     /// Every reader must have announced a later epoch.
@@ -42,7 +43,8 @@ impl RetiredQueue {
         }
         self.queue.push_back(Retired { tag, offset, len });
     }
-    /// The oldest, if all readers announced more than its epoch and the journal is on media far enough.
+    /// Takes the oldest entry, if all readers have announced a later epoch and the journal is on media far
+    /// enough.
     pub fn pop_free(&mut self, readers_min: u64, journal_synced: u64) -> Option<Retired> {
         let first = self.queue.front()?;
         if first.tag.epoch >= readers_min || first.tag.journal > journal_synced {
@@ -61,7 +63,8 @@ impl RetiredQueue {
         }
         self.queue.iter().take_while(|retired| retired.tag.epoch < readers_min).map(|retired| retired.len).sum()
     }
-    /// What is wrong with it, if anything is; `is_taken(offset, len)` says whether space is marked as in use.
+    /// Checks the queue; `is_taken(offset, len)` says whether space is marked as used. Fails with what is
+    /// wrong.
     pub fn check(&self, is_taken: impl Fn(u64, u64) -> bool) -> Result<(), &'static str> {
         if self.queue.iter().map(|retired| retired.len).sum::<u64>() != self.bytes {
             return Err("its bytes are counted wrongly");

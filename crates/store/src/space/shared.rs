@@ -1,4 +1,4 @@
-//! Checksum units that more than one extent touches.
+//! Reference counts of checksum units that more than one extent touches.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -7,24 +7,24 @@ use hashbrown::hash_map::Entry;
 use crate::map::{Ext, Place};
 use crate::sums::UNIT;
 
-/// How many extents touch a unit of a run, where it is more than one: extents that were split inside a unit do, and
-/// those of snapshots. Keyed by device slot and the device offset at which the unit begins.
+/// Number of extents that touch a unit, where it is more than one: extents that were split inside a unit, and those
+/// of snapshots. Keyed by device slot and the device offset at which the unit begins.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     counts: HashMap<(u8, u64), u32, FixedState>,
-    /// Extents may share units all over, not at their edges alone: there are snapshots, or were a short while ago.
+    /// Extents may share units anywhere, not only at their edges: there are snapshots, or were a short while ago.
     everywhere: bool,
 }
 
 impl Shared {
-    /// `ext` is about to be split at position `at` of its run.
+    /// Counts a split of `ext` at position `at` of its run.
     pub fn split(&mut self, ext: &Ext, at: u32) {
         if at & (UNIT - 1) == 0 {
             return;
         }
         for_places(ext, |place| self.touch_again(place.dev, place.unit_at(at)));
     }
-    /// The opposite of [`Shared::split`].
+    /// Takes back [`Shared::split`].
     pub fn join(&mut self, ext: &Ext, at: u32) {
         if at & (UNIT - 1) == 0 {
             return;
@@ -33,16 +33,16 @@ impl Shared {
             self.release(place.dev, place.unit_at(at));
         });
     }
-    /// One more extent touches a unit that some extent touches already.
+    /// Counts one more extent on a unit that some extent touches already.
     pub fn touch_again(&mut self, dev: u8, unit: u64) {
         *self.counts.entry((dev, unit)).or_insert(1) += 1;
     }
-    /// A second extent touches all units that this one does.
+    /// Counts a second extent on all units that this one touches.
     pub fn touch_all(&mut self, ext: &Ext) {
         self.everywhere = true;
         for_units(ext, |dev, unit| self.touch_again(dev, unit));
     }
-    /// A second extent touches the units that this one does at one of its places.
+    /// Counts a second extent on the units that this one touches at one of its places.
     pub fn touch_place(&mut self, ext: &Ext, place: Place<'_>) {
         self.everywhere = true;
         let hull = ext.hull();
@@ -50,22 +50,22 @@ impl Shared {
             self.touch_again(place.dev, place.unit_at(at));
         }
     }
-    /// The opposite of [`Shared::touch_all`], while the other one is still there.
+    /// Takes back [`Shared::touch_all`], while the other extent still exists.
     pub fn leave_all(&mut self, ext: &Ext) {
         for_units(ext, |dev, unit| {
             self.release(dev, unit);
         });
     }
-    /// Extents share units that are not at their edges.
+    /// Notes that extents share units that are not at their edges.
     pub fn set_everywhere(&mut self) {
         self.everywhere = true;
     }
-    /// True if extents may share units anywhere in them.
+    /// Returns true if extents may share units anywhere in them.
     pub fn is_everywhere(&mut self) -> bool {
         self.everywhere = self.everywhere && !self.counts.is_empty();
         self.everywhere
     }
-    /// One extent less touches the unit; true if it was the last.
+    /// Counts one extent less on the unit. Returns true if it was the last.
     pub fn release(&mut self, dev: u8, unit: u64) -> bool {
         match self.counts.entry((dev, unit)) {
             Entry::Vacant(_) => true,
@@ -78,7 +78,7 @@ impl Shared {
             }
         }
     }
-    /// True if more than one extent touches the unit.
+    /// Returns true if more than one extent touches the unit.
     pub fn is_shared(&self, dev: u8, unit: u64) -> bool {
         self.counts.contains_key(&(dev, unit))
     }

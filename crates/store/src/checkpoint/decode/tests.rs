@@ -7,12 +7,12 @@ use crate::engine::slot_with;
 use crate::packing::encode_packed;
 use cenote_model::{Codec, Packed};
 
-/// The part in question, the run, and the number of its checksums.
+/// Arguments: the part of the run, the run's length, and the number of its checksums.
 fn is_taken(offset: u64, part: (u32, u32), run_len: u32, sums: u32) -> bool {
     is_taken_with(offset, part, run_len, sums, (0, 0, &[]))
 }
 
-/// The same with how it is encoded, the device of its copy, and how long a run each compressed place says that it is.
+/// Also with the encoding, the device of the copy, and the run length in each compressed place.
 fn is_taken_with(
     offset: u64,
     (skip, len): (u32, u32),

@@ -15,8 +15,8 @@ pub struct Answers {
     pub finished: Vec<(Ticket, Response)>,
     /// Number of tickets handed out so far.
     pub tickets: u64,
-    /// Journal position after the last deletion of a container. A request that waits for a deleted container waits for this
-    /// position.
+    /// Journal position after the last deletion of a container. A request that waits for a deleted container waits for
+    /// this position.
     pub container_deleted_at: u64,
 }
 
@@ -31,8 +31,8 @@ pub struct Waiter {
 /// The condition of a pending response.
 #[derive(Debug)]
 pub enum Wait {
-    /// The journal is on media up to `journal`, and each container survives power loss up to its epoch. `any`: the response
-    /// does not remember its containers, so it also covers every container that becomes `Sync` meanwhile.
+    /// The journal is on media up to `journal`, and each container survives power loss up to its epoch. `any`: the
+    /// response does not remember its containers, so it also covers every container that becomes `Sync` meanwhile.
     Durable { journal: u64, containers: Vec<(ContainerId, u64)>, any: bool },
     /// The device is empty.
     Drained { dev: u8 },
@@ -56,8 +56,8 @@ impl Core {
         }
     }
 
-    /// Returns the response to a repeated change. The record of the change does not name its containers, so the response
-    /// waits for all containers that are `Sync` now or become so.
+    /// Returns the response to a repeated change. The record of the change does not name its containers, so the
+    /// response waits for all containers that are `Sync` now or become so.
     pub fn when_all_durable(&mut self, response: Response) -> Outcome {
         let sync = self.state.containers.iter().filter(|container| container.spec.durability == Durability::Sync);
         let mut containers: Vec<(ContainerId, u64)> = sync.map(|container| (container.id, container.epoch)).collect();
@@ -103,8 +103,8 @@ impl Core {
         self.wait_durable(containers, Response::Done, false)
     }
 
-    /// Waits until the journal up to here is on media and each container is persisted up to its epoch. Requests cuts for the
-    /// containers that lag.
+    /// Waits until the journal up to here is on media and each container is persisted up to its epoch. Requests cuts
+    /// for the containers that lag.
     pub fn wait_durable(&mut self, containers: Vec<(ContainerId, u64)>, response: Response, any: bool) -> Outcome {
         let what = Wait::Durable { journal: self.journal.position(), containers, any };
         if self.is_over(&what) {
@@ -122,8 +122,8 @@ impl Core {
         Outcome::Wait(ticket)
     }
 
-    /// Journal position that a pending response needs on media. Responses that also wait for a container count only after
-    /// its mark (commit record), so that one sync is enough.
+    /// Journal position that a pending response needs on media. Responses that also wait for a container count only
+    /// after its mark (commit record), so that one sync is enough.
     pub fn journal_wanted(&self) -> u64 {
         let mut wanted = 0;
         for waiter in &self.answers.waiting {

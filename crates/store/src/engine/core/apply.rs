@@ -52,8 +52,8 @@ impl Core {
         done.map(drop)
     }
 
-    /// Checks and applies updates, and appends their journal record. Fails if a check does not hold, if an atomic request is
-    /// refused, or if the journal does not take the record; nothing is changed then.
+    /// Checks and applies updates, and appends their journal record. Fails if a check does not hold, if an atomic
+    /// request is refused, or if the journal does not take the record; nothing is changed then.
     pub fn apply_new(
         &mut self,
         txn: &mut Txn,
@@ -75,8 +75,8 @@ impl Core {
             return Ok(Response::Applied { epoch, codes: Vec::new(), words: Vec::new(), created: None });
         }
         if !self.state.gone.reclaim.is_empty() && self.state.space.shared.is_everywhere() {
-            // With a snapshot of the same bytes, a write extends its neighbour or does not. A replay of the journal gives up
-            // deleted objects at once, so do the same here to reach the same state.
+            // With a snapshot of the same bytes, a write extends its neighbour or does not. A replay of the journal
+            // gives up deleted objects at once, so do the same here to reach the same state.
             self.reclaim(usize::MAX);
         }
         let mut draft = self.journal.draft(Kind::Apply);
@@ -142,8 +142,8 @@ impl Core {
         Ok(self.commit(txn, seq, codes))
     }
 
-    /// Publishes applied updates: raises version words, retires replaced space, records the outcome under the session's sequence
-    /// number.
+    /// Publishes applied updates: raises version words, retires replaced space, records the outcome under the session's
+    /// sequence number.
     pub fn commit(&mut self, txn: &mut Txn, seq: u64, codes: Vec<KeyCode>) -> Response {
         let mut words = self.state.raise_words(txn, self.seams.control.as_ref());
         if matches!(txn.steps.last(), Some(Step::RolledBack { .. })) {
@@ -188,7 +188,8 @@ impl Core {
         Response::Applied { epoch, codes, words, created }
     }
 
-    /// Returns the recorded response to a change, or `None` if it is new. Fails if a lease had the same sequence number.
+    /// Returns the recorded response to a change, or `None` if it is new. Fails if a lease had the same sequence
+    /// number.
     pub fn answer_again(&mut self, session: SessionId, seq: u64) -> Option<Outcome> {
         let recorded = self.state.sessions.open.get(&session)?.recorded(seq)?;
         let epoch = recorded.epoch;
@@ -271,8 +272,8 @@ impl State {
     }
 }
 
-/// Returns true for a new container with its first indices and records, and no bytes. Like the creation itself these are in the
-/// journal alone, so all of it survives power loss, or none.
+/// Returns true for a new container with its first indices and records, and no bytes. Like the creation itself these
+/// are in the journal alone, so all of it survives power loss, or none.
 fn makes_container_whole(updates: &[Update]) -> bool {
     let [Update::ContainerCreate { id, .. }, content @ ..] = updates else { return false };
     content.iter().all(|update| match update {

@@ -1,4 +1,5 @@
-//! Eviction from a damaged tier: where bad bytes were found of late, a copy is read and verified before the other place is given up.
+//! Eviction from a damaged tier: where bad bytes were found of late, a copy is read and verified before the other place
+//! is given up.
 
 use cenote_model::{ObjectId, ObjectKey};
 
@@ -11,8 +12,8 @@ use crate::placing::{Action, Placing, Target, identity};
 const WAITING_MAX: usize = 4096;
 
 impl Core {
-    /// Returns the placings that may be done at once, and for how many of the others `waiter` waits. The others wait until their copy is
-    /// read.
+    /// Returns the placings that may be done at once, and for how many of the others `waiter` waits. The others wait
+    /// until their copy is read.
     pub fn doubt(&mut self, placings: Vec<Placing>, waiter: Option<u64>) -> (Vec<Placing>, usize) {
         if !self.state.space.any_damaged {
             return (placings, 0);

@@ -34,7 +34,8 @@ pub struct Jobs {
 
 /// What the engine keeps about a running job.
 struct Running {
-    /// Reader epoch at the job's start. Space retired since then on devices that the job uses is not reused before it ends.
+    /// Reader epoch at the job's start. Space retired since then on devices that the job uses is not reused before it
+    /// ends.
     epoch: u64,
     /// The slots of devices whose space it reads or writes; `None`: any.
     uses: Option<Vec<u8>>,
@@ -75,7 +76,8 @@ struct Copies {
     parts: Vec<(Identity, (u8, u64, u64))>,
 }
 
-/// One copy: its placing, the room reserved (device slot, offset, bytes), and the item that a cut queues again if the copy fails.
+/// One copy: its placing, the room reserved (device slot, offset, bytes), and the item that a cut queues again if the
+/// copy fails.
 pub struct CopyPart {
     pub placing: Placing,
     pub reserved: (u8, u64, u64),
@@ -95,8 +97,8 @@ impl Default for Jobs {
 }
 
 impl Jobs {
-    /// Returns the reader epoch at which the oldest job that uses this device began. The epoch is per device because a move
-    /// between slow devices takes long, and must not keep overwritten memory from reuse meanwhile.
+    /// Returns the reader epoch at which the oldest job that uses this device began. The epoch is per device because a
+    /// move between slow devices takes long, and must not keep overwritten memory from reuse meanwhile.
     pub fn min_epoch(&self, dev: u8) -> u64 {
         let uses = |running: &&Running| running.uses.as_ref().is_none_or(|uses| uses.contains(&dev));
         self.running.values().filter(uses).map(|running| running.epoch).min().unwrap_or(u64::MAX)

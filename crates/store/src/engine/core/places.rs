@@ -21,7 +21,8 @@ impl Core {
         }
     }
 
-    /// Places finished copies, returns unused room, and queues failed copies of a cut again. Returns the last error, if any.
+    /// Places finished copies, returns unused room, and queues failed copies of a cut again. Returns the last error, if
+    /// any.
     pub fn finish_copy(&mut self, purpose: Purpose, mut parts: Vec<CopyPart>, results: Vec<Copied>) -> Option<Error> {
         self.settle_room(&mut parts, &results);
         let cut = if let Purpose::Cut(cut) = purpose { Some(cut) } else { None };
@@ -123,8 +124,8 @@ impl Core {
         }
     }
 
-    /// Adjusts reservations after compression: parts took less room and moved up, so each part keeps what it took, and the
-    /// rest becomes free.
+    /// Adjusts reservations after compression: parts took less room and moved up, so each part keeps what it took, and
+    /// the rest becomes free.
     pub fn settle_room(&mut self, parts: &mut [CopyPart], results: &[Copied]) {
         let lands = |(part, result): (&CopyPart, &Copied)| match result {
             Ok(landed) => landed.packed.is_none() && landed.at == part.reserved.1,
@@ -205,9 +206,9 @@ impl Core {
         }
     }
 
-    /// Writes placings to the journal and applies them, with the placings that follow for extents with the same bytes. Each
-    /// must be possible. An eviction to an untrusted copy is done after the copy was read. Fails if the journal does not
-    /// take the record.
+    /// Writes placings to the journal and applies them, with the placings that follow for extents with the same bytes.
+    /// Each must be possible. An eviction to an untrusted copy is done after the copy was read. Fails if the journal
+    /// does not take the record.
     pub fn place_all(&mut self, placings: &[Placing]) -> Result<()> {
         if !self.state.space.any_damaged {
             return self.place_trusted(placings);

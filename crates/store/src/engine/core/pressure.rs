@@ -7,8 +7,8 @@ use super::Core;
 
 impl Core {
     /// Returns true if copies should be made at once. This holds if a volatile device is over its watermark or being
-    /// emptied, or if a device being emptied holds only bytes that rollback needs until the next cut. While bytes move off
-    /// a persistent device, cuts keep their usual interval: one at each tick would cost writers more than the move.
+    /// emptied, or if a device being emptied holds only bytes that rollback needs until the next cut. While bytes move
+    /// off a persistent device, cuts keep their usual interval: one at each tick would cost writers more than the move.
     pub fn is_under_pressure(&self) -> bool {
         (0..self.state.space.slots.len() as u8).any(|dev| {
             let slot = self.state.space.get(dev);

@@ -4,11 +4,11 @@ use super::Core;
 use crate::map::{Ext, NO_DEVICE};
 
 impl Core {
-    /// Returns an extent as it is to be read: at its first place if that is open, else at its copy. `at_copy`: reading the first place
-    /// failed.
+    /// Returns an extent as it is to be read: at its first place if that is open, else at its copy. `at_copy`: reading
+    /// the first place failed.
     ///
-    /// A copy found bad is never read. While the first place is open, a copy on a tier that failed of late is not read. If the first place
-    /// is away, the copy is read even there: tiers come back sooner than they are trusted again.
+    /// A copy found bad is never read. While the first place is open, a copy on a tier that failed of late is not read.
+    /// If the first place is away, the copy is read even there: tiers come back sooner than they are trusted again.
     pub fn readable(&self, ext: &Ext, at_copy: bool) -> Ext {
         let space = &self.state.space;
         let is_away = space.get(ext.dev).device.is_none();
@@ -40,7 +40,8 @@ mod tests {
         let is_at_copy = |engine: &Engine, at_copy| engine.core.readable(&copied, at_copy).dev == 1;
         assert_eq!((is_at_copy(&engine, false), is_at_copy(&engine, true)), (false, true));
         assert_eq!(engine.core.readable(&alone, true).dev, 0);
-        // After a failure of the copy's tier, retrying an open first place is better; without one, the copy is better than nothing.
+        // After a failure of the copy's tier, retrying an open first place is better; without one, the copy is better
+        // than nothing.
         engine.core.note_trouble(1, &Error::new(ErrorKind::Io, "a test"));
         assert_eq!((is_at_copy(&engine, false), is_at_copy(&engine, true)), (false, false));
         let first = engine.core.state.space.get_mut(0).device.take();

@@ -38,8 +38,8 @@ impl Core {
         gone.into_iter().filter_map(|id| self.state.containers.slot_of(id)).collect()
     }
 
-    /// Returns a container or a snapshot. The label of a snapshot is its container's label, an `@`, and its name. Fails if
-    /// the container does not exist.
+    /// Returns a container or a snapshot. The label of a snapshot is its container's label, an `@`, and its name. Fails
+    /// if the container does not exist.
     pub fn info(&self, id: ContainerId) -> Result<ContainerInfo> {
         let container = self.container(id)?;
         let mut info = container.info();
@@ -78,8 +78,8 @@ impl Core {
         })
     }
 
-    /// Finds a snapshot by its name. `pin`: the session can read it until it unpins it or ends. Fails if the snapshot does
-    /// not exist, or the session has too many pins.
+    /// Finds a snapshot by its name. `pin`: the session can read it until it unpins it or ends. Fails if the snapshot
+    /// does not exist, or the session has too many pins.
     pub fn snapshot(&mut self, session: SessionId, of: ContainerId, name: &str, pin: bool) -> Result<Response> {
         let label = self.container(of)?.label.clone();
         let slot = self.state.containers.snapshot_slot(of, name);
@@ -94,8 +94,8 @@ impl Core {
         Ok(Response::Snapshots(vec![info]))
     }
 
-    /// Pins a snapshot for a session, or unpins it. Pins are in the journal, so they outlive a restart. Fails if the session
-    /// has too many pins or the journal does not take it.
+    /// Pins a snapshot for a session, or unpins it. Pins are in the journal, so they outlive a restart. Fails if the
+    /// session has too many pins or the journal does not take it.
     pub fn pin(&mut self, session: SessionId, id: ContainerId, yes: bool) -> Result<()> {
         self.update_clock();
         let Some(owner) = self.state.sessions.open.get(&session) else { return Ok(()) };

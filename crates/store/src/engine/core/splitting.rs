@@ -9,8 +9,8 @@ use crate::sums::UNIT;
 use crate::undo::Change;
 
 impl Core {
-    /// Splits an extent that found no room in one piece: the first part is as long as the longest free piece. Returns the second
-    /// part, or `None` if a split does not help.
+    /// Splits an extent that found no room in one piece: the first part is as long as the longest free piece. Returns
+    /// the second part, or `None` if a split does not help.
     pub fn split_for_room(
         &mut self,
         target: Target,
@@ -27,8 +27,8 @@ impl Core {
         self.split(target, ext, longest)
     }
 
-    /// Splits an extent: the first part has as many whole checksum units as `bytes` hold. Returns the second part, or `None` if
-    /// the extent has no such boundary or the journal does not take it.
+    /// Splits an extent: the first part has as many whole checksum units as `bytes` hold. Returns the second part, or
+    /// `None` if the extent has no such boundary or the journal does not take it.
     pub fn split(&mut self, target: Target, ext: &Ext, bytes: u64) -> Option<Target> {
         let whole_units = bytes - bytes % u64::from(UNIT);
         if whole_units == 0 || whole_units >= u64::from(ext.hull().len()) {

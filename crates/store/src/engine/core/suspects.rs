@@ -1,4 +1,5 @@
-//! Suspects (data in doubt): bytes that may not be on media, because a sync failed or an earlier engine died before one.
+//! Suspects (data in doubt): bytes that may not be on media, because a sync failed or an earlier engine died before
+//! one.
 
 use super::Core;
 use crate::container::Container;
@@ -16,8 +17,8 @@ impl Core {
         }
     }
 
-    /// Suspects unsynced data after an opening. If an earlier process died, one of its syncs may have failed; and a device
-    /// that is away now cannot be synced with what that process wrote.
+    /// Suspects unsynced data after an opening. If an earlier process died, one of its syncs may have failed; and a
+    /// device that is away now cannot be synced with what that process wrote.
     pub fn suspect_unsynced(&mut self, died: bool) {
         let persistent = |dev: &u8| {
             let slot = self.state.space.get(*dev);
@@ -56,7 +57,8 @@ impl Core {
         }
     }
 
-    /// Returns true if suspects are still to be written again. The journal must then not look like that of a store at rest.
+    /// Returns true if suspects are still to be written again. The journal must then not look like that of a store at
+    /// rest.
     pub fn is_suspect(&self) -> bool {
         self.state.cuts.dirty.iter().any(|id| self.state.containers.get(*id).is_some_and(Container::is_suspect))
     }

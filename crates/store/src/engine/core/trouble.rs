@@ -1,5 +1,5 @@
-//! Devices that failed of late. They take no new bytes while others do: a copy that fails there is made elsewhere, without
-//! repeated attempts. Copies on devices that have shown bad bytes are verified before they are trusted.
+//! Devices that failed of late. They take no new bytes while others do: a copy that fails there is made elsewhere,
+//! without repeated attempts. Copies on devices that have shown bad bytes are verified before they are trusted.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::superblock::Superblock;
 
 /// Time for which a device is avoided after a failure.
 const AVOIDED_NS: u64 = 30_000_000_000;
-/// Time for which copies are doubted after bad bytes were found: a day, within which the scrub reads all of most stores.
+/// Time for which copies are doubted after bad bytes were found: a day, within which the scrub reads all of most
+/// stores.
 const DOUBTED_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 /// A recent failure of a device.
@@ -40,8 +41,8 @@ impl Core {
         }
     }
 
-    /// Writes the superblock, which tells the next opening the devices that have shown damage. If the write fails, the next
-    /// change of devices writes it; until then the note holds for this opening alone.
+    /// Writes the superblock, which tells the next opening the devices that have shown damage. If the write fails, the
+    /// next change of devices writes it; until then the note holds for this opening alone.
     pub fn remember_damage(&self) {
         let _ = self.write_superblock();
     }
@@ -68,8 +69,8 @@ impl Core {
             .try_next("bring it back (`cenote tiers` says what is wrong with it), and try again")
     }
 
-    /// Returns the error for bytes that could not be read, by tier: devices know paths and addresses, people know tiers.
-    /// Only `mending` helps damaged bytes; unreachable bytes are still there.
+    /// Returns the error for bytes that could not be read, by tier: devices know paths and addresses, people know
+    /// tiers. Only `mending` helps damaged bytes; unreachable bytes are still there.
     pub fn not_read(&mut self, subject: String, unread: &Unread, mending: &str) -> Error {
         let Unread { device, error } = unread;
         let is_it = |slot: &DeviceSlot| {

@@ -7,8 +7,8 @@ use crate::persist::{Cut, Stage};
 
 /// A cut without room is renewed at double the previous interval this many times.
 const RENEWALS_QUICK: u32 = 5;
-/// Renews cuts that cannot be completed: bytes as they were at the cut cannot be read any more, or there was no room for a copy.
-/// A later cut needs no copies of what was deleted since.
+/// Renews cuts that cannot be completed: bytes as they were at the cut cannot be read any more, or there was no room
+/// for a copy. A later cut needs no copies of what was deleted since.
 pub fn renew_cuts(core: &mut Core) {
     let due: Vec<u64> =
         core.state.cuts.pending.values().filter(|cut| is_to_renew(core, cut)).map(|cut| cut.id).collect();
@@ -30,13 +30,14 @@ fn is_to_renew(core: &Core, cut: &Cut) -> bool {
     if cut.in_flight > 0 || cut.renew {
         return cut.in_flight == 0;
     }
-    // Not at each tick, since large deletions come in many requests; and less often each time that a renewal does not help.
+    // Not at each tick, since large deletions come in many requests; and less often each time that a renewal does not
+    // help.
     let rest_ns = core.settings.group_commit_ns << cut.tries.renewals.min(RENEWALS_QUICK);
     core.is_held_up(cut) && core.state.now.ns.saturating_sub(cut.tries.failed_ns) >= rest_ns
 }
 
-/// Returns all containers that must be cut together with the members of cut `id`: those that share transactions with them, and
-/// those in a pending cut with these. `None` if one of those cuts is making progress.
+/// Returns all containers that must be cut together with the members of cut `id`: those that share transactions with
+/// them, and those in a pending cut with these. `None` if one of those cuts is making progress.
 fn renewed_group(core: &Core, id: u64, mut group: Vec<ContainerId>) -> Option<Vec<ContainerId>> {
     let mut next = 0;
     while let Some(member) = group.get(next).copied() {
@@ -59,7 +60,8 @@ fn renewed_group(core: &Core, id: u64, mut group: Vec<ContainerId>) -> Option<Ve
     Some(group)
 }
 
-/// Returns true if a cut may be tried now. A request that waits for it gets its result as soon as after a first failure.
+/// Returns true if a cut may be tried now. A request that waits for it gets its result as soon as after a first
+/// failure.
 pub fn may_try(core: &Core, cut: &Cut) -> bool {
     let now = core.state.now.ns;
     cut.tries.retry_ns <= now

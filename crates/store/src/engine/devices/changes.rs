@@ -120,7 +120,8 @@ impl Devices {
             core.retry_cuts();
             return Ok(Response::Device(id));
         };
-        // If the superblock was not restored, the next opening may find the device in it, and then the device must exist.
+        // If the superblock was not restored, the next opening may find the device in it, and then the device must
+        // exist.
         if taken_back {
             self.changes.push(Change { ticket: None, id, spec: spec.clone(), incarnation: None });
         }

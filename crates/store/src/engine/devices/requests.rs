@@ -9,8 +9,8 @@ use crate::space::{DEVICES_MAX, DeviceSlot};
 use crate::{Outcome, SessionId};
 
 impl Devices {
-    /// Makes a device and adds it to the store; the response waits for the job. Fails if the specification is invalid, the
-    /// name is taken, or the store has had too many devices.
+    /// Makes a device and adds it to the store; the response waits for the job. Fails if the specification is invalid,
+    /// the name is taken, or the store has had too many devices.
     pub fn device_add(&mut self, core: &mut Core, session: SessionId, spec: &DeviceSpec) -> Result<Outcome> {
         if core.may_be_again(session)
             && let Some(slot) = core.state.space.present().find(|slot| slot.spec == *spec)
@@ -48,8 +48,8 @@ impl Devices {
         Outcome::Wait(ticket)
     }
 
-    /// Removes a device that holds nothing. Calls `sync_journal` first, because the records that emptied the device must be
-    /// on media before it goes. Fails if the device does not exist, or anything is on it or leased.
+    /// Removes a device that holds nothing. Calls `sync_journal` first, because the records that emptied the device
+    /// must be on media before it goes. Fails if the device does not exist, or anything is on it or leased.
     pub fn device_remove(
         &mut self,
         core: &mut Core,

@@ -15,7 +15,8 @@ use crate::work::{Io, Job, Work};
 /// Length of the journal file of a closed store, which holds hardly more than its header.
 const CLOSED_LOG_BYTES: u64 = 64 << 10;
 
-/// After an opening that found more than one journal file, a checkpoint is due; the first requests go before it for this long.
+/// After an opening that found more than one journal file, a checkpoint is due; the first requests go before it for
+/// this long.
 const AFTER_OPENING_NS: u64 = 1_000_000_000;
 /// With this many files the checkpoint does not wait: journals must not grow however soon engines are killed.
 const FILES_MAX: usize = 8;
@@ -124,8 +125,8 @@ impl Journaling {
         }))
     }
 
-    /// Encodes the state as a checkpoint after which the journal continues in file `journal_from`. Returns its name, its
-    /// bytes, and the names of the files that it replaces.
+    /// Encodes the state as a checkpoint after which the journal continues in file `journal_from`. Returns its name,
+    /// its bytes, and the names of the files that it replaces.
     fn encode_checkpoint(&mut self, core: &mut Core, journal_from: u64) -> (String, Vec<u8>, Vec<String>) {
         core.look_at_times();
         core.prune_pins();
@@ -175,14 +176,14 @@ impl Journaling {
         core.answers.finished.extend(over.map(|(ticket, _)| (ticket, Response::Done)));
     }
 
-    /// Writes a checkpoint at once and begins a new journal file, whatever the state of the old one. Fails if either cannot be
-    /// written.
+    /// Writes a checkpoint at once and begins a new journal file, whatever the state of the old one. Fails if either
+    /// cannot be written.
     pub fn checkpoint_now(&mut self, core: &mut Core) -> Result<()> {
         self.checkpoint_before(core, core.journal.next.file_bytes)
     }
 
-    /// Writes a checkpoint before the store is closed. The next engine begins a file of its own, so the new journal file is
-    /// short: a store at rest takes little space.
+    /// Writes a checkpoint before the store is closed. The next engine begins a file of its own, so the new journal
+    /// file is short: a store at rest takes little space.
     pub fn last_checkpoint(&mut self, core: &mut Core) -> Result<()> {
         self.checkpoint_before(core, core.journal.next.file_bytes.min(CLOSED_LOG_BYTES))
     }

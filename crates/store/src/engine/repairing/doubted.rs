@@ -1,5 +1,5 @@
-//! Doubted copies: before an eviction to a device where bytes were found bad of late, the copy is read. If it is bad, the bytes stay, and
-//! the copy is written again. Where no device has shown damage, nothing is read and nothing waits.
+//! Doubted copies: before an eviction to a device where bytes were found bad of late, the copy is read. If it is bad,
+//! the bytes stay, and the copy is written again. Where no device has shown damage, nothing is read and nothing waits.
 
 use cenote_model::{Error, ErrorKind, Finding, ObjectKey};
 
@@ -27,7 +27,8 @@ impl Repairing {
         self.rescues.push_back(Rescue::doubting(key, placing, doubt));
     }
 
-    /// Records that a copy cannot be read or is bad; `mends`: the first place is good, so the copy can be written again.
+    /// Records that a copy cannot be read or is bad; `mends`: the first place is good, so the copy can be written
+    /// again.
     pub fn note_bad_copy(&mut self, core: &mut Core, placing: &Placing, why: &str, mends: bool) {
         let Some(ext) = core.state.target_mut(placing.target).cloned().filter(|ext| identity(ext) == placing.was)
         else {

@@ -1,5 +1,5 @@
-//! Drops copies that nobody needs, but only after the remaining place was read and verified: it may be on a tier that has
-//! just vanished.
+//! Drops copies that nobody needs, but only after the remaining place was read and verified: it may be on a tier that
+//! has just vanished.
 
 use cenote_model::{Error, ErrorKind};
 

@@ -1,5 +1,5 @@
-//! Space for leases (reservations). `cenote_policy` decides ([`choose_lease`]); this module gathers the facts, makes room
-//! and takes the runs.
+//! Space for leases (reservations). `cenote_policy` decides ([`choose_lease`]); this module gathers the facts, makes
+//! room and takes the runs.
 
 use cenote_model::{ContainerId, DeviceId, Durability, Error, ErrorKind, RUN_BYTES_MAX, Result};
 use cenote_policy::{
@@ -46,8 +46,8 @@ enum Found {
 }
 
 impl Tiering {
-    /// Takes space on one device; returns its slot, and offsets and lengths. Fails if the request is invalid or no device
-    /// has room: with `Busy` if a later attempt may succeed, else with `Full`.
+    /// Takes space on one device; returns its slot, and offsets and lengths. Fails if the request is invalid or no
+    /// device has room: with `Busy` if a later attempt may succeed, else with `Full`.
     pub fn find_space(
         &mut self,
         core: &mut Core,
@@ -161,8 +161,9 @@ impl Tiering {
         }
     }
 
-    /// Returns true if enough space of a tier is retired already and only running jobs may still read it. Holds only for a
-    /// bounded time, since a device may hang. Readers may take as long as they like, so space that they hold does not count.
+    /// Returns true if enough space of a tier is retired already and only running jobs may still read it. Holds only
+    /// for a bounded time, since a device may hang. Readers may take as long as they like, so space that they hold does
+    /// not count.
     fn is_room_coming(&mut self, core: &mut Core, dev: u8, bytes: u64) -> bool {
         let readers_min = core.seams.control.slots_min();
         let coming_bytes = core.state.space.get(dev).space.retired.bytes_before(readers_min);

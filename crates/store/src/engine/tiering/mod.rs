@@ -1,8 +1,8 @@
 //! Tiering: places and moves data as the policies of containers decide, and as people request.
 //!
-//! All decisions are made in `cenote_policy`, from a snapshot of the tiers and of some ranges. This module takes the snapshot from
-//! the observations (`core/observed`), and has jobs carry out the moves ([`relocate`]). Containers with the policy `fast-first` are
-//! not tracked: what is too much leaves tiers by `engine/draining.rs`.
+//! All decisions are made in `cenote_policy`, from a snapshot of the tiers and of some ranges. This module takes the
+//! snapshot from the observations (`core/observed`), and has jobs carry out the moves ([`relocate`]). Containers with
+//! the policy `fast-first` are not tracked: what is too much leaves tiers by `engine/draining.rs`.
 
 mod arrange;
 mod fate;
@@ -58,8 +58,8 @@ impl Activity for Tiering {
 }
 
 impl Tiering {
-    /// Chooses a device for new bytes of a container: for `bytes.0`, or for at least `bytes.1` in one piece. Fails if no tier takes
-    /// them.
+    /// Chooses a device for new bytes of a container: for `bytes.0`, or for at least `bytes.1` in one piece. Fails if
+    /// no tier takes them.
     pub fn place_new(
         &mut self,
         core: &mut Core,

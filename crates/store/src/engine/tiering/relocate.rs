@@ -1,5 +1,5 @@
-//! Relocation: moves that policies, readers and people want. A job reads and verifies the extent, writes it to its target,
-//! and syncs it if the device is persistent; only then do the journal and the map change.
+//! Relocation: moves that policies, readers and people want. A job reads and verifies the extent, writes it to its
+//! target, and syncs it if the device is persistent; only then do the journal and the map change.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -207,8 +207,8 @@ impl Tiering {
         takers.into_iter().any(|dev| self.make_room(core, dev, bytes))
     }
 
-    /// Evicts extents with copies from a device, the least used of a sample first. Returns false if none can leave without
-    /// I/O.
+    /// Evicts extents with copies from a device, the least used of a sample first. Returns false if none can leave
+    /// without I/O.
     pub fn make_room(&mut self, core: &mut Core, dev: u8, bytes: u64) -> bool {
         const LOOKED_AT: usize = 4096;
         let now_ms = core.now_ms();

@@ -1,7 +1,7 @@
 //! Life-cycle rules: what happens to objects as they age, in the background, some objects each second.
 //!
-//! The first rule of the schema that holds for an object decides, in every container whatever its policy. Pinned data are left
-//! alone. Ages come from [`crate::times`]: two clocks must agree on them.
+//! The first rule of the schema that holds for an object decides, in every container whatever its policy. Pinned data
+//! are left alone. Ages come from [`crate::times`]: two clocks must agree on them.
 
 use cenote_model::{Arrange, Arrangement, ObjectKey, RuleState, Update};
 use cenote_policy::schema::{Lifecycle, LifecycleAction, Subject};

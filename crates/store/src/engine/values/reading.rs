@@ -149,7 +149,8 @@ impl Values {
     }
 }
 
-/// Returns the reads needed for values; `at_copy`: from copies where there are some. Fails if the index is gone or a tier is not open.
+/// Returns the reads needed for values; `at_copy`: from copies where there are some. Fails if the index is gone or a
+/// tier is not open.
 pub fn reads_of(core: &Core, index: IndexKey, wanted: &[&Away], at_copy: bool) -> Result<ReadValues> {
     let gone = || Error::new(ErrorKind::NotFound, format!("index {index}")).because("it was deleted meanwhile");
     let container = core.state.log_owner(index.container).ok_or_else(gone)?;
@@ -213,7 +214,8 @@ impl Reading {
         format!("the value of key `{}` of index {}", key.map(shortened_bytes).unwrap_or_default(), self.index)
     }
 
-    /// Returns the records before the one whose value cannot be read, if any. A client that continues after them gets the error.
+    /// Returns the records before the one whose value cannot be read, if any. A client that continues after them gets
+    /// the error.
     fn up_to_unread(&mut self) -> Option<Response> {
         let number = self.missing.first().map(|(number, _)| *number).filter(|number| *number > 0)?;
         let Response::Records { records, .. } = &mut self.response else { return None };

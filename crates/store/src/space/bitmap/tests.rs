@@ -1,4 +1,4 @@
-//! Beside a plain vector of units.
+//! The allocator beside a plain vector of units.
 
 use cenote_workload::property::{Held, Plan, hold, plans};
 use cenote_workload::{Rng, Step};
@@ -134,7 +134,7 @@ fn takes_what_a_search_unit_by_unit_would() {
     }
 }
 
-/// Audits look at every zone, beside requests: of 64 TiB in units of 4 KiB they may take no more than a moment.
+/// Audits check every zone, beside requests: for 64 TiB in units of 4 KiB they may take no more than a moment.
 #[test]
 fn large_maps_are_checked_at_once() {
     let mut map = Bitmap::new(1 << 34, 1 << 34);
@@ -173,7 +173,7 @@ fn wrong_counts_are_found() {
     assert_eq!(found(|map| map.zones[3].longest = 63), "a zone has a longer run of free units than it says");
 }
 
-/// Tenants come and go, each with as much space as there is for it; nobody has what another has.
+/// Tenants take and return space at random; no two hold the same units.
 fn follow(plan: &Plan) -> Held {
     let mut rng = Rng::new(plan.seed);
     let units = *rng.pick(&[300, 700, ZONE_UNITS + 100]);

@@ -1,9 +1,9 @@
-//! Pace (back-pressure): how much clients write just now. Copies that nobody waits for take cores and memory bandwidth from clients,
-//! so they are made in the pauses between bursts, as long as such pauses come.
+//! Pace (back-pressure): how much clients write just now. Copies that nobody waits for take cores and memory bandwidth
+//! from clients, so they are made in the pauses between bursts, as long as such pauses come.
 //!
-//! What a burst has left in memory is copied as soon as the pause begins, so that the next burst finds room there and a flush has
-//! little to do. Such copies are useless where bytes are soon overwritten or deleted. The engine recognises such writers by copies
-//! that are given up while the original is still in memory.
+//! What a burst has left in memory is copied as soon as the pause begins, so that the next burst finds room there and a
+//! flush has little to do. Such copies are useless where bytes are soon overwritten or deleted. The engine recognises
+//! such writers by copies that are given up while the original is still in memory.
 
 use std::time::Duration;
 
@@ -94,8 +94,8 @@ impl Core {
         );
     }
 
-    /// Returns true if a container with much in memory should be copied now rather than when it is old: nobody writes much, and
-    /// early copies are useful.
+    /// Returns true if a container with much in memory should be copied now rather than when it is old: nobody writes
+    /// much, and early copies are useful.
     pub fn may_copy_early(&self) -> bool {
         self.is_between_bursts() && !self.observed.pace.in_vain.is_most()
     }
@@ -112,7 +112,8 @@ impl Core {
         (due > now && !self.observed.pace.in_vain.is_most()).then(|| Duration::from_nanos(due - now))
     }
 
-    /// Returns true if a copy possible since `since_ns` should be made now: nobody writes much, or it has waited long enough.
+    /// Returns true if a copy possible since `since_ns` should be made now: nobody writes much, or it has waited long
+    /// enough.
     pub fn may_copy(&self, since_ns: u64) -> bool {
         let now = self.state.now.ns;
         now >= self.observed.pace.busy_until_ns || now.saturating_sub(since_ns) >= self.settings.write_back_wait_ns

@@ -1,7 +1,7 @@
 //! Fair shares of fast tiers: when room is scarce, whoever took more of it of late than others gets the next tier.
 //!
-//! Shares are equal among the clients, and among the containers, that took space on the device in the last seconds. While there is
-//! room for all, or only one takes space, nothing is held back.
+//! Shares are equal among the clients, and among the containers, that took space on the device in the last seconds.
+//! While there is room for all, or only one takes space, nothing is held back.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +80,8 @@ fn is_over<K: Ord>(all: &BTreeMap<K, f64>, who: &K) -> bool {
 }
 
 impl Core {
-    /// Returns true if room on a device is scarce and the client, or the container, took more of it of late than others.
+    /// Returns true if room on a device is scarce and the client, or the container, took more of it of late than
+    /// others.
     pub fn had_its_share(&mut self, dev: u8, who: (SessionId, ContainerId)) -> bool {
         let view = self.state.space.get(dev).view();
         let room = view.room_bytes().saturating_add(view.evictable_bytes);
