@@ -1,5 +1,5 @@
-//! Tiers that are gone when a store is opened again: what has another place is read there, nothing falls back to them,
-//! they can be emptied of copies, and nothing that was not synced there is taken for safe.
+//! Tiers that are gone when a store is opened again: extents with another place are read there, nothing falls back to
+//! a lost tier, such a tier can be emptied of copies, and unsynced data on it do not count as safe.
 
 mod world;
 
@@ -83,13 +83,13 @@ fn a_tier_that_is_gone_with_what_was_only_there_is_said_to_be() {
     let key = object(container, 1);
     world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
     world.write(key, 0, &vec![7; LEN]).unwrap();
-    // Not flushed: what was not synced there cannot be any more.
+    // Not flushed: unsynced data there cannot be synced any more.
     lose(&mut world, "capacity");
     let error = world.flush(FlushTarget::Store).unwrap_err();
     assert!(error.to_string().contains("`capacity`"), "{error}");
     let Response::Failed(error) = world.ask(Request::DeviceDrain { name: "capacity".into() }) else { panic!() };
     assert!(error.to_string().contains("`capacity`") && error.to_string().contains("only there"), "{error}");
-    // Without what was lost all is well.
+    // Without the lost data a flush succeeds.
     world.must(vec![Update::ObjectDelete { key }]);
     world.settle();
     let other = object(container, 2);
@@ -133,8 +133,8 @@ fn a_copy_stays_if_the_other_place_has_vanished() {
     assert!(world.read(key).unwrap() == vec![7; LEN], "from where the copy was");
 }
 
-/// A client had leased room on a tier and written there when the daemon died and the tier went away; its update comes
-/// to the next daemon, which cannot sync what it has never seen.
+/// A client had leased room on a tier and written there when the daemon died and the tier went away. Its update comes
+/// to the next daemon, which cannot sync a device that it has never seen.
 #[test]
 fn what_was_written_to_a_tier_before_it_went_away_is_not_taken_for_synced() {
     let mut world = World::new(&three_tiers(4 * MIB, 8 * MIB, 16 * MIB));
@@ -149,7 +149,7 @@ fn what_was_written_to_a_tier_before_it_went_away_is_not_taken_for_synced() {
     assert!(error.to_string().contains("`capacity`"), "{error}");
 }
 
-/// What a session that may only read says of a place is no reason to give it up: the store looks for itself.
+/// A read-only session that calls a place unreadable is not believed: the store reads the place itself.
 #[test]
 fn a_reader_cannot_have_bytes_given_up_that_are_well() {
     let mut world = World::new(&three_tiers(4 * MIB, 8 * MIB, 16 * MIB));
@@ -167,7 +167,7 @@ fn a_reader_cannot_have_bytes_given_up_that_are_well() {
     assert_ne!(device(&mut world), place);
 }
 
-/// Where it cannot be read indeed, a reader is helped like anybody.
+/// Where a place cannot be read indeed, a read-only session gets the same help.
 #[test]
 fn a_reader_is_helped_where_a_place_fails() {
     let mut world = World::new(&three_tiers(4 * MIB, 8 * MIB, 16 * MIB));

@@ -1,4 +1,5 @@
-//! Bursts of writes with pauses between: what is copied in the pauses, and who has room when the next one comes.
+//! Bursts of writes with pauses between: what is copied in the pauses, and who has room when the next burst
+//! comes.
 
 mod world;
 
@@ -9,7 +10,7 @@ use world::*;
 const MIB: usize = 1 << 20;
 const BURST: usize = 6;
 
-/// Writes a burst, each MiB an object of its own; the names of tiers where the bytes went.
+/// Writes a burst, each MiB an object of its own. Returns the names of tiers where the bytes went.
 fn burst(world: &mut World, container: ContainerId, first: u128) -> Vec<String> {
     let mut places = Vec::new();
     for number in 0..BURST as u128 {
@@ -48,7 +49,8 @@ fn a_burst_finds_room_in_memory_since_the_last_one_was_copied_in_the_pause() {
         world.must(vec![policy_set]);
         for round in 0..5 {
             let places = burst(&mut world, container, 100 * round);
-            // `foresight` compares what making room costs with writing elsewhere, and may choose that.
+            // `foresight` compares the cost of making room with that of writing elsewhere, and may choose the
+            // latter.
             let is_in_memory = places.iter().all(|place| place == "memory") || policy == "foresight";
             assert!(is_in_memory, "{policy}, burst {round}: {places:?}");
             pause(&mut world, 400);
@@ -76,7 +78,7 @@ fn what_is_overwritten_again_and_again_is_left_to_grow_old() {
         burst(&mut world, container, 0);
         pause(&mut world, 200);
     }
-    // Every two seconds one version, and the first few of which nothing was known yet.
+    // One version every two seconds, and the first few, about which nothing was known yet.
     let copied = moved_bytes(&mut world) / (BURST * MIB) as u64;
     assert!((2..=ROUNDS / 4).contains(&copied), "{copied} of {ROUNDS} versions copied");
 }
@@ -113,7 +115,7 @@ fn cuts_keep_their_pace_while_a_persistent_tier_drains() {
     let (session, seq) = (world.session, world.seq);
     let request = Request::DeviceDrain { name: "file".into() };
     let Outcome::Wait(ticket) = world.engine().handle(session, seq, request) else { panic!("drained at once") };
-    // Somebody writes the same bytes again and again meanwhile.
+    // A writer overwrites the same bytes again and again meanwhile.
     let mut writes = 0;
     while !world.engine().take_finished().into_iter().any(|(over, _)| over == ticket) {
         world.write(key, 0, &[writes as u8; 4096]).unwrap();

@@ -22,7 +22,7 @@ fn created(world: &mut World, policy: &str) -> ContainerId {
     ContainerId(77)
 }
 
-/// Objects of these numbers are read again and again, as a client reads them that finds them slow.
+/// Reads objects of these numbers again and again, as a client does that finds the reads slow.
 fn read_much(world: &mut World, container: ContainerId, numbers: std::ops::Range<u128>) {
     for _ in 0..40 {
         for n in numbers.clone() {
@@ -41,7 +41,7 @@ fn pass(world: &mut World, ticks: u32) {
     }
 }
 
-/// How many of the objects are read from memory.
+/// Number of the objects that are read from memory.
 fn in_memory(world: &mut World, container: ContainerId, numbers: std::ops::Range<u128>) -> usize {
     let Response::Devices(devices) = world.ask(Request::Devices) else { panic!() };
     let memory = devices.iter().find(|info| info.spec.kind == DeviceKind::SharedMemory).unwrap().id;

@@ -31,7 +31,7 @@ impl World {
         let of = |world: &mut Self, info: &ContainerInfo| world.read(object(info.id, 1)).ok().map(|bytes| bytes[0]);
         list.iter().map(|info| (info.label.clone(), of(self, info), info.spec.durability)).collect()
     }
-    /// The journal gets on media, nothing else does.
+    /// Syncs the journal, and nothing else.
     fn journal_synced(&mut self) {
         self.container("the journal is on media", Durability::Sync);
     }
@@ -61,7 +61,7 @@ fn a_renamed_container_has_what_was_written_before_or_its_old_label() {
         let expected = if flushed { ("result", Some(7)) } else { ("result.tmp", None) };
         let expected = (expected.0.to_owned(), expected.1, Durability::Async);
         assert_eq!(world.lose_power(), [expected], "flushed: {flushed}");
-        // And it is taken, or free, as it says.
+        // The label is taken, or free, accordingly.
         world.container(if flushed { "result.tmp" } else { "result" }, Durability::Async);
     }
 }
@@ -103,7 +103,8 @@ fn who_takes_a_label_that_may_go_back_is_made_durable_with_who_gave_it() {
     assert_eq!(world.lose_power(), [label("result.1", Some(1)), label("result.2", Some(2)), label("result.tmp", None)]);
 }
 
-/// What an earlier power loss took back does not go back again: who is made with that label is made for good.
+/// A rename that an earlier power loss took back is not taken back again: a container made with that label is
+/// permanent.
 #[test]
 fn a_label_that_went_back_is_free() {
     let mut world = small_world();
@@ -127,7 +128,7 @@ fn settings_go_back_with_what_was_written_before_them() {
     assert!(matches!(world.set(id, Durability::Bypass, 0), Response::Applied { .. }));
     world.journal_synced();
     assert_eq!(world.lose_power(), [("c".to_owned(), None, Durability::Async)]);
-    // A container that becomes `sync` is so with all that is in it, once that is answered.
+    // A container that becomes `sync` is so with all its content, once the response is there.
     world.fill(id, 4);
     assert!(matches!(world.set(id, Durability::Sync, 0), Response::Applied { .. }));
     assert_eq!(world.lose_power(), [("c".to_owned(), Some(4), Durability::Sync)]);
@@ -194,13 +195,13 @@ fn a_quota_counts_records_as_it_counts_bytes() {
     }
     assert_eq!(taken, QUOTA, "all of it, and no more");
     assert!(world.write(object(id, 1), 0, &[1; 1]).is_err(), "bytes of objects and of records count together");
-    // What takes no more than before is let through, at the quota and past it.
+    // A value that takes no more than the old one is accepted, at the quota and past it.
     world.must(put(0, 996));
     assert!(refused(world.apply(put(0, 997), true)));
     assert!(matches!(world.set(id, Durability::Async, QUOTA / 2), Response::Applied { .. }));
     world.must(put(0, 100));
     assert!(refused(world.apply(put(0, 996), true)));
-    // It is known again after all ways to come back.
+    // The use of the quota is known again after every kind of opening.
     assert!(matches!(world.set(id, Durability::Async, QUOTA), Response::Applied { .. }));
     world.must(put(0, 996));
     for way in 0..3 {
@@ -226,7 +227,7 @@ fn a_quota_counts_records_as_it_counts_bytes() {
     world.write(object(id, 1), 0, &[1; QUOTA as usize]).unwrap();
 }
 
-/// The making of a container `label` with an index 1 and its record, and what else is to go with it.
+/// The creation of a container `label` with an index 1 and its record, and more updates.
 fn whole(label: &str, durability: Durability, more: Vec<Update>) -> Vec<Update> {
     let (id, spec) = (ContainerId(0), ContainerSpec { durability, ..ContainerSpec::default() });
     let put = Update::Put { index: index(id, 1), key: b"k".to_vec(), value: b"v".to_vec(), only_new: false };
@@ -253,7 +254,7 @@ fn a_container_that_is_made_with_its_first_records_survives_power_loss_with_them
             world.journal_synced();
         }
         let is_kept = synced || durability == Durability::Sync;
-        // What came later goes back alone.
+        // Later updates go back alone.
         let put = |value: &[u8]| Update::Put {
             index: index(id, 1),
             key: b"k".to_vec(),
@@ -302,7 +303,7 @@ fn what_goes_with_the_making_of_a_container_is_its_own_and_no_bytes() {
         let answer = world.apply(whole("whole", Durability::Async, vec![refused.clone()]), true);
         assert!(matches!(&answer, Response::Failed(error) if error.kind() == ErrorKind::InvalidInput), "{refused:?}");
     }
-    // Refused in the middle: nothing of it is there, and the number goes to the next one.
+    // Refused in the middle: nothing of it exists, and its number goes to the next container.
     let again = Update::IndexCreate { key: index(ContainerId(0), 1) };
     let answer = world.apply(whole("whole", Durability::Async, vec![again]), true);
     assert!(matches!(&answer, Response::Failed(error) if error.kind() == ErrorKind::Exists), "{answer:?}");
@@ -336,7 +337,7 @@ fn what_a_container_begins_with_is_bounded_and_true() {
     assert_eq!(found.maps.len(), 1);
     assert_eq!((found.maps[0].1.version, found.maps[0].1.size), (map.version, map.size));
     assert_eq!(found.maps[0].1.extents, map.extents);
-    // One with many extents is left to who reads it.
+    // An object with many extents is left out: its readers ask for its map.
     for at in 0..40 {
         world.write(object(id, 1), at * 8192, &[4; 100]).unwrap();
     }

@@ -12,7 +12,7 @@ fn used(world: &mut World, name: &str) -> u64 {
     world.used().into_iter().find(|(device, ..)| device == name).unwrap().1
 }
 
-/// Bytes that tell their place.
+/// Bytes that identify their place.
 fn line(at: u64, len: usize) -> Vec<u8> {
     (at..at + len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8).collect()
 }
@@ -38,7 +38,7 @@ fn a_log_of_short_lines_takes_little_more_than_its_bytes() {
     world.flush(FlushTarget::Store).unwrap();
     assert_eq!(taken(&mut world, one), 4096);
     world.settle();
-    // Who read it before has read what is there.
+    // Earlier reads of the object stay valid.
     let checks = vec![Check::Object { key: two, epoch }];
     let updates = vec![Update::Truncate { key: two, size: 7000 }];
     let answer = world.ask(Request::Apply { checks, updates, atomic: true });

@@ -36,7 +36,7 @@ fn full_tiers_are_named_and_what_is_there_stays_readable() {
     for (key, bytes) in &written {
         assert_eq!(&world.read(*key).unwrap(), bytes);
     }
-    // Deleting makes room again.
+    // Deletion makes room again.
     for (key, _) in written.drain(..10) {
         world.must(vec![Update::ObjectDelete { key }]);
     }
@@ -545,7 +545,7 @@ fn what_ends_a_sync_container_is_on_media_when_it_is_acknowledged() {
     assert_eq!(found, [("b".to_owned(), Durability::Async)]);
 }
 
-/// Who waits for room asks again and again how much has moved: that must not look at every index.
+/// Clients that wait for room ask again and again how much has moved: that must not inspect every index.
 #[test]
 fn how_much_has_moved_costs_the_same_however_many_indices_there_are() {
     let mut world = World::new(&three_tiers(4 << 20, 16 << 20, 16 << 20));
@@ -572,7 +572,7 @@ fn how_much_has_moved_costs_the_same_however_many_indices_there_are() {
     assert_eq!(moved, stats.moved_bytes);
 }
 
-/// A tier that has nothing but leased room stays, and says who has that; given back, it is free at once.
+/// A tier that holds only leased room stays, and names the sessions that lease it; given back, it is free at once.
 #[test]
 fn leased_room_holds_a_tier_and_is_given_back() {
     let mut world = World::new(&three_tiers(SMALL, 4 * SMALL, 4 * SMALL));
@@ -590,7 +590,7 @@ fn leased_room_holds_a_tier_and_is_given_back() {
     let Response::Failed(_) = world.ask(Request::Unlease { runs: vec![run] }) else { panic!("given back twice") };
 }
 
-/// What a creation left that did not come to its end is nothing to a new one; other files are not its own to delete.
+/// A new creation removes what an incomplete creation left; it does not delete other files.
 #[test]
 fn what_a_creation_left_is_removed_by_the_next() {
     let config = three_tiers(SMALL, SMALL, SMALL);

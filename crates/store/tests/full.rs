@@ -1,4 +1,5 @@
-//! Stores without room: deletes make room at once, whatever waits for room; and power loss meanwhile leaves a prefix.
+//! Stores without room: deletions make room at once, whatever waits for room, and power loss meanwhile leaves a
+//! prefix.
 
 mod world;
 
@@ -6,7 +7,7 @@ use cenote_device::mem::Keep;
 use cenote_model::*;
 use world::*;
 
-/// A store of which every tier is full, and the objects in it.
+/// A store in which every tier is full, and the objects in it.
 fn full_world() -> (World, ContainerId, Vec<ObjectKey>) {
     let mut world = World::new(&three_tiers(256 << 10, 64 << 10, 64 << 10));
     let container = world.container("c", Durability::Async);
@@ -88,7 +89,7 @@ fn a_store_at_rest_says_at_once_that_it_is_full() {
         world.work();
     }
     assert_eq!(kind(&mut world), Some(ErrorKind::Full));
-    // What deleting frees is worth waiting for.
+    // Space that a deletion frees is worth waiting for.
     for key in &written {
         world.must(vec![Update::ObjectDelete { key: *key }]);
     }
@@ -103,7 +104,7 @@ fn content_of(round: u8) -> Vec<u8> {
     all
 }
 
-/// Writes an object over and over, more than its container can bring on media.
+/// Overwrites an object again and again, with more than its container can bring to media.
 fn overwritten_world(rounds: u8) -> (World, ContainerId, ObjectKey) {
     let mut world = World::new(&three_tiers(512 << 10, 64 << 10, 48 << 10));
     let container = world.container("c", Durability::Async);
@@ -130,7 +131,7 @@ fn what_has_no_room_on_media_does_not_pile_up_in_memory() {
     let (_, used, _) = world.used().remove(0);
     assert!(used <= 256 << 10, "{used} bytes of memory for 64 KiB");
     assert_eq!(world.read(key).unwrap(), content_of(60));
-    // Room for it comes, and all is well.
+    // Once there is room for it, all is well.
     let other = object(container, 2);
     world.must(vec![Update::ObjectCreate { key: other, block_shift: 12 }]);
     world.must(vec![Update::Truncate { key, size: 4096 }]);
@@ -159,7 +160,7 @@ fn what_was_brought_on_media_is_gone_back_to_whatever_piled_up() {
     }
 }
 
-/// A store with all of the room on its file tier in pieces of 128 KiB, and the object that nothing was written to yet.
+/// A store in which all room on the file tier is in pieces of 128 KiB, and an object without bytes.
 fn fragmented_world() -> (World, ObjectKey) {
     let mut world = World::new(&three_tiers(4 << 20, (1 << 20) + 4096, 16 << 10));
     let container = world.container("c", Durability::Async);
@@ -172,7 +173,7 @@ fn fragmented_world() -> (World, ObjectKey) {
     for key in small.iter().step_by(2) {
         world.must(vec![Update::ObjectDelete { key: *key }]);
     }
-    world.flush(FlushTarget::Store).unwrap(); // what was deleted is about to become free
+    world.flush(FlushTarget::Store).unwrap(); // deleted space is about to become free
     let key = object(container, 100);
     world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
     (world, key)

@@ -1,5 +1,5 @@
-//! Tiers that leave the store while something is to come to them: who asked is told which tier it is, and what a reader
-//! waits for comes to another one.
+//! Tiers that leave the store while something is to come to them: the requester is told which tier it is, and bytes
+//! that a reader waits for come to another tier.
 
 mod world;
 
@@ -21,7 +21,7 @@ fn low_object(world: &mut World, durability: Durability) -> ObjectKey {
     key
 }
 
-/// Asks for something, and does not wait for the answer.
+/// Begins a request, and does not wait for the response.
 fn begin(world: &mut World, request: Request) -> Ticket {
     let session = world.session;
     match world.engine().handle(session, 0, request) {
@@ -103,7 +103,7 @@ fn a_tier_is_added_again_after_an_engine_that_died_right_after_its_removal() {
     assert!(leaves.kind.is_persistent());
     assert!(matches!(world.ask(Request::DeviceDrain { name: leaves.name.clone() }), Response::Done));
     world.settle();
-    // The superblock has forgotten it; what is at its path is deleted by a job that never runs.
+    // The superblock has forgotten it; a job that never runs would delete the files at its path.
     begin(&mut world, Request::DeviceRemove { name: leaves.name.clone() });
     world.kill();
     world.open().unwrap();

@@ -1,4 +1,4 @@
-//! What people say of where things are: pins, archives, queries.
+//! What people request of placement: pins, archives, queries.
 
 mod world;
 
@@ -9,7 +9,7 @@ use cenote_model::*;
 use world::manage::*;
 use world::*;
 
-/// Memory of 2 MiB filled to the brim from a container that may drain: everything that may leave leaves.
+/// Memory of 2 MiB filled completely from a container that may drain: everything that may leave leaves.
 fn press(world: &mut World, container: ContainerId) {
     for n in 100..116 {
         put(world, object(container, n), &pattern(n as u8, 256 * KIB));
@@ -17,7 +17,7 @@ fn press(world: &mut World, container: ContainerId) {
         world.settle();
     }
     world.flush(FlushTarget::Store).unwrap();
-    // These want the room of what was used longest ago.
+    // These want the room of the longest unused objects.
     for n in 104..110 {
         arrange(world, ArrangeTarget::Object(object(container, n)), Arrange::Promote { to: to("memory") });
     }
@@ -93,7 +93,7 @@ fn pins_have_bounds_and_a_tier_that_is_emptied_goes_before() {
     let unknown = try_arrange(&mut world, all(), Arrange::Pin { to: to("tape") }, false).unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::NotFound);
 
-    // A range only, and brought to where it is to stay.
+    // A range only, moved to the tier to which it is pinned.
     let key = object(container, 1);
     let part = ArrangeTarget::Range { key, offset: 0, len: 64 << 10 };
     let tried = try_arrange(&mut world, part.clone(), Arrange::Pin { to: to("file") }, true).unwrap();

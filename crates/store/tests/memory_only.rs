@@ -1,5 +1,5 @@
-//! Stores without a persistent tier: their cuts cannot be completed, which must cost little, be said to who asks, and
-//! be over as soon as a tier is added.
+//! Stores without a persistent tier: their cuts cannot be completed, which must cost little, be reported to
+//! requesters, and end as soon as a tier is added.
 
 mod world;
 
@@ -24,7 +24,7 @@ fn filled(containers: usize) -> (World, Vec<ObjectKey>) {
     (world, keys)
 }
 
-/// Ticks of 50 ms for so many seconds, in which nobody asks for anything.
+/// Ticks of 50 ms for some seconds without requests.
 fn rest(world: &mut World, seconds: u64) {
     for _ in 0..seconds * 20 {
         world.clock.advance_ns(50_000_000);
@@ -63,7 +63,7 @@ fn what_is_deleted_makes_room_while_a_disk_is_slow() {
     let mut world = World::new(&memory_only(2 << 20));
     let mut slow = Vec::new();
     for round in 0..200 {
-        // The disk of the journal: files that are made or written there are never done.
+        // A slow disk of the journal: files that are made or written there are never done.
         world.clock.advance_ns(5_000_000);
         world.engine().tick();
         while let Some(job) = world.engine().next_job() {

@@ -45,7 +45,7 @@ fn space_that_is_free_is_given_back_to_the_service() {
     assert!(packs(&world) < 40, "{} packs for 10", packs(&world));
     world.must(vec![Update::ObjectDelete { key }]);
     for _ in 0..2 {
-        // What was freed by the first is tidied by the second.
+        // Space freed by the first is tidied by the second.
         world.flush(FlushTarget::Store).unwrap();
         world.settle();
         let other = object(key.container, 2);
@@ -151,7 +151,7 @@ fn a_service_that_dawdles_when_a_tier_is_added_holds_nobody_up() {
     let add = Request::DeviceAdd { spec: spec.clone() };
     let Outcome::Wait(ticket) = world.engine().handle(session, seq, add.clone()) else { panic!("it was made at once") };
     let job = world.engine().next_job().expect("a job that makes it");
-    // While that goes on, the engine answers; and knows what is being made.
+    // Meanwhile the engine answers, and knows which device is being made.
     assert!(
         matches!(world.engine().handle(session, 0, Request::Devices), Outcome::Ready(Response::Devices(all)) if all.len() == 2)
     );
@@ -167,7 +167,7 @@ fn a_service_that_dawdles_when_a_tier_is_added_holds_nobody_up() {
     world.engine().finish_job(done);
     let answers = world.engine().take_finished();
     assert!(matches!(answers[..], [(found, Response::Device(_))] if found == ticket), "{answers:?}");
-    // A service that is away: the tier is not there, and its name is free again.
+    // A service that is away: the tier does not exist, and its name is free again.
     (spec.name, spec.path) = ("coldest".into(), "bucket/r".into());
     world.service.trouble_always(Some(Trouble::Refused(ErrorKind::Io)));
     for _ in 0..2 {

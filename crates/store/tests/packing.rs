@@ -1,5 +1,5 @@
-//! Tiers that compress: what is copied there takes less room, is read as it was written, and is given up as anything
-//! else.
+//! Tiers that compress: data copied there take less room, are read as they were written, and are given up as any
+//! other.
 
 mod world;
 
@@ -16,7 +16,7 @@ fn config(compress: &str) -> StoreConfig {
     StoreConfig { devices: vec![spec("memory", DeviceKind::SharedMemory, 16 << 20), disk], ..StoreConfig::default() }
 }
 
-/// Slowly changing numbers of 8 bytes, which are a quarter as long when compressed.
+/// Slowly changing numbers of 8 bytes, which compress to a quarter of their length.
 fn floats(from: u32, len: usize) -> Vec<u8> {
     let at = |i: u32| (273.0 + (f64::from(from + i) * 1e-4).sin() * 20.0).to_bits() & !0xFFFF_FFFF;
     let mut bytes: Vec<u8> = (0..len.div_ceil(8) as u32).flat_map(|i| at(i).to_le_bytes()).collect();
@@ -250,7 +250,7 @@ fn what_programs_wrote_there_is_compressed_when_it_is_idle() {
         world.power_loss(Keep::Nothing);
         world.open().unwrap();
     }
-    // What cannot be compressed is not tried over and over.
+    // Data that cannot be compressed are not tried again and again.
     let moved = |world: &mut World| match world.ask(Request::Stats) {
         Response::Stats(stats) => stats.moved_bytes,
         other => panic!("{other:?}"),

@@ -1,4 +1,4 @@
-//! How fast devices are: what the engine keeps of it, what it learns, and the space that measuring takes.
+//! Speed of devices: what the engine keeps and learns of it, and the space that measuring takes.
 
 mod world;
 
@@ -85,7 +85,7 @@ fn who_asks_is_answered() {
     assert_eq!(measurement.asked_ms, Some(7));
     world.engine().measured(&measurement, Ok(Some(profile(2e9))));
     assert_eq!(world.engine().take_finished(), [(ticket, Response::Profile(profile(2e9)))]);
-    // What fails is said, and not tried again by itself.
+    // A failure is reported, and not retried without a request.
     let Outcome::Wait(ticket) = ask(&mut world, "file") else { panic!("it takes time") };
     let measurement = world.engine().measure_next(false).expect("asked for");
     world.engine().measured(&measurement, Err(Error::new(ErrorKind::Io, "it")));
@@ -97,7 +97,7 @@ fn who_asks_is_answered() {
     free_of_reservations(&mut world);
 }
 
-/// No room, not online: an error, at once.
+/// No room, or not online: an error, at once.
 #[test]
 fn what_cannot_be_measured_says_so() {
     let mut world = World::new(&three_tiers(8 << 20, 128 << 10, 16 << 20));
@@ -133,7 +133,8 @@ fn measuring_holds_nothing_up() {
     drop(measurement);
 }
 
-/// What copies between tiers take is learned, of a tier that nobody measured too; and kept.
+/// The engine learns from copies between tiers, even for a tier that nobody measured, and keeps what it
+/// learned.
 #[test]
 fn copies_teach() {
     let mut world = world();

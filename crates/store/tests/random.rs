@@ -60,7 +60,8 @@ struct Run {
     containers: Vec<(ContainerId, Durability)>,
     indices: Vec<IndexKey>,
     model: Model,
-    /// Every state since the last flush that covered it, by container: after power loss one of them must be found.
+    /// Every state since the last flush that covered it, by container: after power loss the store must be in one
+    /// of them.
     history: BTreeMap<ContainerId, Vec<(u64, Model)>>,
 }
 
@@ -193,7 +194,7 @@ impl Run {
         assert!(report.findings.is_empty(), "{:?}", report.findings);
     }
 
-    /// After power loss: each container is in one of the states it may be in, and becomes the model.
+    /// After power loss: checks that each container is in one of its possible states, which becomes the model.
     fn settle(&mut self) {
         let mut model = Model::default();
         for (container, durability) in self.containers.clone() {

@@ -49,7 +49,7 @@ fn a_journal_cut_at_any_byte_is_a_prefix_of_what_was_done() {
         let log = world.meta.open_log(&name).unwrap();
         log.write(0, &whole).unwrap();
         log.write(cut as u64, &vec![0; whole.len() - cut]).unwrap();
-        // As a process that dies while it appends leaves it: the length of the torn record is not there yet.
+        // A process that dies while it appends leaves the torn record without its length.
         let last = record_begins(&whole, 4096).into_iter().rfind(|at| *at < cut && record_end(&whole, *at) > cut);
         if let Some(at) = last {
             log.write(at as u64, &[0; 4]).unwrap();
@@ -63,7 +63,7 @@ fn a_journal_cut_at_any_byte_is_a_prefix_of_what_was_done() {
         assert!(records.len() >= seen, "less than before at {cut}");
         seen = records.len();
         world.kill();
-        // What the opening added must not stay.
+        // Remove the files that the opening added.
         for added in
             world.meta.list().unwrap().into_iter().filter(|other| other.starts_with("journal-") && *other > name)
         {
@@ -113,7 +113,7 @@ fn rich_world() -> World {
     world
 }
 
-/// Turns over every byte of a file in turn: each opening is an error or right, never a panic and never other bytes.
+/// Flips each byte of a file in turn: each opening fails or is right, and never panics or returns other bytes.
 fn flip_each(file: impl Fn(&World) -> String, offsets: impl Fn(&World, &str) -> Vec<u64>, must_fail: bool) {
     let key = object(ContainerId(1), 1);
     let mut reference = rich_world();
@@ -287,7 +287,7 @@ fn an_answer_that_is_asked_for_again_promises_what_the_container_promises_then()
     assert!(matches!(world.engine().handle(session, seq, write.clone()), Outcome::Wait(_)));
     world.kill();
     world.open().unwrap();
-    // Another client makes the container `Async`, and `Sync` again while the answer waits for the journal.
+    // Another client makes the container `Async`, and `Sync` again while the response waits for the journal.
     let set = |durability| {
         let spec = ContainerSpec { durability, ..ContainerSpec::default() };
         Request::Apply { checks: vec![], updates: vec![Update::ContainerSet { id: container, spec }], atomic: true }
@@ -315,7 +315,7 @@ fn a_cut_of_which_something_cannot_be_read_is_never_called_done() {
     world.write(key, 0, &[2; 5000]).unwrap();
     let damaged = world.lookup(key).unwrap().extents[0].1.clone();
     assert!(world.devices.corrupt(STORE, damaged.device, damaged.run_offset, 1));
-    // A cut begins, and what it has to copy is replaced before it is copied.
+    // A cut begins, and the bytes it has to copy are overwritten before they are copied.
     world.clock.advance_ns(10_000_000_000);
     world.engine().tick();
     world.write(key, 0, &[3; 5000]).unwrap();
@@ -335,8 +335,8 @@ fn journal_bytes(world: &World) -> u64 {
     names.map(|name| world.meta.open_log(&name).unwrap().capacity()).sum()
 }
 
-/// The first requests of a program that has just found its daemon killed do not wait for a checkpoint; a killer that
-/// comes each time before it does not make the journal grow for ever.
+/// The first requests of a program whose daemon was just killed do not wait for a checkpoint. Repeated kills before
+/// that checkpoint do not make the journal grow for ever.
 #[test]
 fn a_checkpoint_after_a_kill_lets_the_first_requests_go_before() {
     let mut world = World::new(&three_tiers(4 << 20, 16 << 20, 16 << 20));
@@ -391,10 +391,10 @@ fn journal_files_do_not_pile_up() {
         open(&mut world);
     }
     assert!(journal_bytes(&world) < 4 * LOG, "{} bytes after 30 kills", journal_bytes(&world));
-    // And as soon as one lives for a moment, all of it goes.
+    // Once an engine lives for a moment, the old files go.
     world.settle();
     assert!(journal_bytes(&world) <= LOG, "{} bytes after a moment", journal_bytes(&world));
-    // However much is written to a store in which little is.
+    // The amount written to a store with little content does not matter.
     for n in 0..3000u32 {
         let value = vec![n as u8; 10_000];
         world.must(vec![Update::Put { index: key, key: b"k".to_vec(), value, only_new: false }]);
@@ -420,7 +420,7 @@ fn the_first_journal_file_of_an_opening_is_short_and_those_after_it_are_not() {
     let before = journal_bytes(&world);
     world.engine = Some(Engine::open_tuned(world.seams(), settings).unwrap().0);
     world.attach();
-    // A file system in memory clears what it is asked to keep room for: an opening must not wait for that.
+    // A file system in memory clears the space reserved for a file: an opening must not wait for that.
     assert!(journal_bytes(&world) - before <= 1 << 20, "{} bytes", journal_bytes(&world) - before);
     for n in 0..200u32 {
         let value = vec![n as u8; 10_000];
@@ -446,8 +446,8 @@ fn flushed() -> (World, ObjectKey) {
     (world, key)
 }
 
-/// What was deleted after the last cut is in checkpoints, to be brought back by power loss, and is counted nowhere
-/// until then.
+/// Objects deleted after the last cut are in checkpoints, so that power loss can bring them back, and are not
+/// counted until then.
 #[test]
 fn a_deleted_object_that_a_checkpoint_keeps_is_not_counted() {
     let (mut world, key) = flushed();
@@ -472,7 +472,7 @@ fn a_range_inside_an_object_that_takes_several_jobs_is_copied_as_a_whole() {
     let begin = 10 * SMALL;
     for part in 0..8 {
         world.write(key, begin + u64::from(part) * 65536, &vec![part + 1; 65536]).unwrap();
-        world.room(container, 512).unwrap(); // so that the next one does not lie behind it
+        world.room(container, 512).unwrap(); // so that the next one does not follow it directly
     }
     assert_eq!(world.lookup(key).unwrap().extents.len(), 8);
     world.flush(FlushTarget::Store).unwrap();
@@ -483,7 +483,7 @@ fn a_range_inside_an_object_that_takes_several_jobs_is_copied_as_a_whole() {
     assert_eq!(found.len() as u64, begin + 8 * 65536);
 }
 
-/// What a cut is to keep is kept, though it is overwritten or deleted before the cut has a copy of it.
+/// Bytes that a cut needs are kept, though they are overwritten or deleted before the cut has a copy of them.
 #[test]
 fn a_cut_keeps_what_is_overwritten_while_it_is_under_way() {
     let mut world = small_world();
@@ -512,7 +512,7 @@ fn a_cut_keeps_what_is_overwritten_while_it_is_under_way() {
     }
 }
 
-/// Once a deletion survives power loss nothing waits to be brought back.
+/// Once a deletion survives power loss, no object waits to be brought back.
 #[test]
 fn what_was_deleted_is_forgotten_when_the_deletion_is_marked() {
     let (mut world, key) = flushed();
@@ -524,7 +524,7 @@ fn what_was_deleted_is_forgotten_when_the_deletion_is_marked() {
     assert_eq!(world.engine().audit(), Vec::<String>::new());
 }
 
-/// A size at the limit leaves no range behind it; it is taken back all the same.
+/// A size at the limit leaves no range after it; power loss takes it back all the same.
 #[test]
 fn the_largest_size_is_taken_back_by_power_loss() {
     let (mut world, key) = flushed();

@@ -1,4 +1,4 @@
-//! Requests that come twice, too late, or for too much: each a clear error, after which nothing is kept for them.
+//! Requests that come twice, too late, or for too much: each gets a clear error, and keeps nothing.
 
 mod world;
 
@@ -20,7 +20,7 @@ fn deposit(container: ContainerId, bytes: usize) -> Request {
     Request::Deposit { container, bytes: vec![7; bytes], avoid: vec![], durability: None }
 }
 
-/// Bytes in use and kept, of all tiers together.
+/// Used and reserved bytes of all tiers together.
 fn taken(world: &mut World) -> u64 {
     world.settle();
     world.used().iter().map(|(_, used, reserved)| used + reserved).sum()
@@ -66,7 +66,7 @@ fn no_more_bytes_are_carried_than_a_message_holds() {
     let seq = world.seq;
     assert_eq!(world.ask_as(seq, deposit(container, most)), answer, "sent again it is the same space");
     let Response::Lease(lease) = answer else { panic!("no space") };
-    // All of it or its begin, and all of what is leased holds it.
+    // The lease is for all of the bytes or their beginning, and every byte of it is filled.
     assert!((1..=most as u64).contains(&lease.runs.iter().map(|run| run.len).sum()));
     for run in lease.runs {
         let mut there = vec![0; run.len as usize];
@@ -101,7 +101,7 @@ fn an_object_that_goes_while_its_bytes_are_waited_for_is_told() {
     world.write(key, 0, &[3; 10_000]).unwrap();
     let (session, read) = (world.session, Request::Read { key, offset: 0, len: 10_000 });
     let Outcome::Wait(ticket) = world.engine().handle(session, 0, read) else { panic!() };
-    // It waits for a job; until one is asked for, others go on.
+    // It waits for a job; until then other requests go on.
     let updates = vec![Update::ObjectDelete { key }];
     let delete = Request::Apply { checks: vec![], updates, atomic: true };
     world.seq += 1;
@@ -210,7 +210,7 @@ fn what_is_given_back_is_leased_and_whole_units() {
     let (half, other) = (Run { len: 32 << 10, ..run }, Run { device: DeviceId(99), ..run });
     for bad in [other, Run { len: 0, ..run }, Run { offset: run.offset + 1, len: 100, ..run }, Run { len: 100, ..run }]
     {
-        // What comes before it in the request stays leased, too.
+        // Earlier runs of the same request stay leased, too.
         let error = error_of(world.ask(Request::Unlease { runs: vec![half, bad] }));
         assert_eq!(error.kind(), InvalidInput, "{bad:?}");
     }

@@ -1,4 +1,4 @@
-//! Owners, groups and modes of containers: for every kind of request, who may and who may not.
+//! Owners, groups and modes of containers: for every kind of request, who may make it and who may not.
 
 mod world;
 
@@ -13,7 +13,7 @@ const OWNER: u32 = 1000;
 const GROUP: u32 = 2000;
 const OTHER: u32 = 1001;
 
-/// What a request takes.
+/// The right that a request needs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Takes {
     Nothing,
@@ -21,7 +21,7 @@ enum Takes {
     Read,
     Write,
     Own,
-    /// To be the store's owner.
+    /// Only the store's owner may make it.
     Store,
 }
 
@@ -35,7 +35,7 @@ fn apply(checks: Vec<Check>, update: Update) -> Request {
     Request::Apply { checks, updates: vec![update], atomic: true }
 }
 
-/// Every kind of request about a container `c`, and what it takes.
+/// Every kind of request about a container `c`, and the right that it needs.
 fn requests(c: ContainerId) -> Vec<(&'static str, Request, Takes)> {
     use Takes::{Find, Nothing, Own, Read, Store, Write};
     let (key, index) = (key(c), index(c));
@@ -205,7 +205,7 @@ fn every_request_asks_for_the_right_that_it_takes() {
                 };
                 let response = asked.ask_as(who, request);
                 assert_eq!(!is_denied(&response), may, "{what} by user {} at {mode:03o}: {response:?}", who.uid);
-                // What is about the snapshot is judged by its container.
+                // Requests about the snapshot are judged by its container.
                 let _ = asked.world.apply(vec![Update::ContainerDelete { id: c }], true);
                 cases += 1;
             }
@@ -216,7 +216,7 @@ fn every_request_asks_for_the_right_that_it_takes() {
     assert!(cases > 2000);
 }
 
-/// The store's owner may do all whatever the mode says, and who was named as a reader changes nothing even where the
+/// The store's owner may do everything whatever the mode says, and a named reader changes nothing even where the
 /// mode allows it.
 #[test]
 fn the_stores_owner_is_not_bound_and_readers_do_not_write() {
@@ -261,7 +261,7 @@ fn what_may_not_be_found_is_in_no_list() {
     assert!(told.clients.iter().all(|client| client.uid == OTHER), "{told:?}");
     let Response::Telemetry(told) = asked.world.ask(Request::Telemetry { hot: 99 }) else { panic!() };
     assert!(!told.hot.is_empty() && told.containers.len() == 1 && told.clients.len() > 1, "{told:?}");
-    // Snapshots are judged by what their container says now, whatever it said when they were made.
+    // Snapshots are judged by the present rights of their container, not by those at their creation.
     let Response::Snapshots(snapshots) = asked.world.ask(Request::SnapshotList { container: c, after: None, limit: 9 })
     else {
         panic!()
@@ -317,13 +317,13 @@ fn nobody_gives_a_container_away_or_makes_one_for_others() {
     assert!(matches!(&made, Response::Failed(error) if error.kind() == ErrorKind::InvalidInput), "{made:?}");
 }
 
-/// Bytes that the engine carries: what comes out is what went in, in all shapes, and nothing else.
+/// Bytes that the engine carries come out exactly as they went in, in all shapes.
 #[test]
 fn carried_bytes_come_out_as_they_went_in() {
     let mut asked = Asked::new();
     let c = asked.container(0o777);
     let who = bound(OTHER, &[], true);
-    // Space that others had left full.
+    // Space that others had left full of bytes.
     let junk = ObjectKey { object: ObjectId(5), ..key(c) };
     asked.world.must(vec![Update::ObjectCreate { key: junk, block_shift: 12 }]);
     for _ in 0..3 {

@@ -1,5 +1,5 @@
-//! Room on fast tiers: what can leave them at once, who leaves, what movement may take of devices, who asks for which
-//! tier.
+//! Room on fast tiers: what can leave them at once, what leaves first, how much moves may take of devices, and who
+//! gets which tier.
 
 mod world;
 
@@ -166,7 +166,7 @@ fn single_leases_may_ask_for_more_than_the_container_promises_and_not_for_less()
     }
 }
 
-/// Asks for what is answered without any job.
+/// Makes a request that needs no job.
 fn at_once(world: &mut World, request: Request) -> Response {
     world.seq += 1;
     let (session, seq) = (world.session, world.seq);
@@ -186,7 +186,7 @@ fn moves_that_take_long_keep_no_memory_that_they_do_not_read() {
     world.settle();
     let used = |world: &mut World| world.used().into_iter().find(|(name, ..)| name == "memory").unwrap().1;
     let before = used(&mut world);
-    // What is on the file tier moves to the slow one, and the jobs for that take long.
+    // Bytes on the file tier move to the slow one, and the jobs for that take long.
     world.seq += 1;
     let (session, seq) = (world.session, world.seq);
     let drain = Request::DeviceDrain { name: "file".into() };
@@ -198,7 +198,7 @@ fn moves_that_take_long_keep_no_memory_that_they_do_not_read() {
     };
     let (_, moves): (Vec<_>, Vec<_>) = jobs(&mut world);
     assert_eq!(moves.len(), tuning().copy_jobs / 2, "room is left for copies that make memory free");
-    // Meanwhile what is in memory is overwritten, several times as often as there would be room for.
+    // Meanwhile bytes in memory are overwritten, several times as often as there is room for.
     let run_all = |world: &mut World, jobs: Vec<cenote_store::Job>| {
         for job in jobs {
             let done = job.run();
@@ -237,7 +237,7 @@ fn what_was_given_up_and_is_still_read_by_a_job_is_not_given_up_again_and_again(
     let keys: Vec<ObjectKey> = (1..=112).map(|n| make(&mut world, container, n, 64 << 10)).collect();
     world.flush(FlushTarget::Store).unwrap();
     world.write(keys[0], 0, &vec![9; 64 << 10]).unwrap();
-    // A copy from memory is under way all the time: what leaves memory is not free before it is over.
+    // A copy from memory runs all the time: space that leaves memory is not free before the copy ends.
     world.clock.advance_ns(10_000_000_000);
     world.engine().tick();
     let jobs: Vec<_> = std::iter::from_fn(|| world.engine().next_job()).collect();

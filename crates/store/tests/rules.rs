@@ -1,4 +1,4 @@
-//! Rules that users write, what happens as things age, and policies from outside.
+//! Users' rules, life-cycle rules, and policies of plugins.
 
 mod world;
 
@@ -81,7 +81,7 @@ fn rules_of_users_are_checked_followed_and_kept() {
     put(&mut world, object(container, 2), &pattern(1, MIB));
     assert_eq!(places(&mut world, object(container, 2)), ["file"]);
 
-    // A file that cannot be followed keeps nothing from opening.
+    // An invalid file does not keep the store from opening.
     world.meta.write_file("policy.toml", b"version = 1\n[[rule]]\nname = 7\n").unwrap();
     world.kill();
     world.open().unwrap();

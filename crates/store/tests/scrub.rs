@@ -1,4 +1,4 @@
-//! The scrub repairs what has a good copy, and says what it could not repair.
+//! The scrub repairs extents that have a good copy, and reports what it could not repair.
 
 mod world;
 
@@ -9,7 +9,7 @@ use world::*;
 
 const MIB: u64 = 1 << 20;
 
-/// A round of the scrub, and what comes of it.
+/// Runs a round of the scrub with the resulting jobs. Returns its findings.
 fn round(world: &mut World) -> Vec<Finding> {
     for _ in 0..3 {
         world.clock.advance_ns(61_000_000_000);
@@ -50,7 +50,7 @@ fn what_has_a_good_copy_is_repaired_and_the_rest_is_said_once() {
     assert_eq!(stats.scrub_findings, 1);
 }
 
-/// A copy is bad, and nobody knows, since what is read is in memory: it must not become the only place.
+/// A copy is bad, which nobody notices while reads come from memory: it must not become the only place.
 #[test]
 fn a_bad_copy_is_written_again_before_anything_leaves_for_it() {
     let mut world = World::new(&three_tiers(4 * MIB, 16 * MIB, 16 * MIB));
@@ -59,13 +59,13 @@ fn a_bad_copy_is_written_again_before_anything_leaves_for_it() {
     world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
     let bytes: Vec<u8> = (0..200_000u32).map(|at| (at / 7) as u8).collect();
     world.write(key, 0, &bytes).unwrap();
-    // The device takes it, and has other bytes then.
+    // The device accepts the write, but holds other bytes then.
     world.writes_lie.store(true, Ordering::Relaxed);
     world.flush(FlushTarget::Store).unwrap();
     world.writes_lie.store(false, Ordering::Relaxed);
     let report = world.verify();
     assert_eq!(report.findings.len(), 1, "{report:?}");
-    // Who asked knows now, and so does the store.
+    // The requester knows now, and so does the store.
     let place = |world: &mut World| world.lookup(key).unwrap().extents[0].1.device;
     let memory = place(&mut world);
     let Response::Arranged(done) = evict(&mut world, key) else { panic!() };
@@ -92,7 +92,7 @@ fn two_bad_places_are_told_as_such() {
     world.flush(FlushTarget::Store).unwrap();
     let id = world.engine().id();
     assert!(world.devices.corrupt(id, extent.device, extent.run_offset + 10, 1));
-    // The copy is the first thing on the one persistent device that has anything.
+    // The copy is the first data on the only persistent device that has any.
     let used: Vec<String> = world.used().into_iter().filter(|(_, used, _)| *used > 0).map(|(name, ..)| name).collect();
     let names = ["memory", "file", "capacity"];
     let disk = names.iter().position(|name| *name != "memory" && used.contains(&(*name).to_owned())).unwrap();
@@ -106,7 +106,7 @@ fn two_bad_places_are_told_as_such() {
     assert!(found.iter().any(|finding| finding.what.contains("its copy cannot be read either")), "{found:?}");
 }
 
-/// Writes objects of these bytes, and spoils their copies on the disk behind the store's back.
+/// Writes objects of these bytes, and corrupts their copies on the disk behind the store's back.
 fn spoiled(world: &mut World, objects: &[(u128, u8)]) -> Vec<ObjectKey> {
     let container = world.container("c", Durability::Async);
     let mut keys = Vec::new();
@@ -135,7 +135,7 @@ fn evict(world: &mut World, key: ObjectKey) -> Response {
     world.ask(Request::Arrange { target, what: Arrange::Evict, dry_run: false })
 }
 
-/// One copy on a device was found bad; the scrub has not come to the other one, which is bad as well.
+/// One copy on a device was found bad; the scrub has not reached the other one, which is bad as well.
 #[test]
 fn bytes_leave_for_a_copy_on_a_damaged_device_only_if_that_is_good() {
     let mut world = World::new(&three_tiers(4 * MIB, 16 * MIB, 16 * MIB));
@@ -152,7 +152,7 @@ fn bytes_leave_for_a_copy_on_a_damaged_device_only_if_that_is_good() {
         "{said}"
     );
     assert!(world.read(keys[1]).unwrap() == vec![9; 100_000]);
-    // It is written again, so that it may leave.
+    // The copy is written again, so that the object may leave.
     world.settle();
     let Response::Arranged(done) = evict(&mut world, keys[1]) else { panic!() };
     assert_eq!(done.bytes, 100_000, "{done:?}");
@@ -161,7 +161,7 @@ fn bytes_leave_for_a_copy_on_a_damaged_device_only_if_that_is_good() {
     assert!(world.read(keys[1]).unwrap() == vec![9; 100_000]);
 }
 
-/// So it is by the next opening, for a day; then nothing is doubted any more, not by the opening after that either.
+/// The next opening remembers it, for a day; then nothing is doubted any more, not by later openings either.
 #[test]
 fn that_a_device_has_shown_damage_is_remembered_across_openings() {
     let mut world = World::new(&three_tiers(4 * MIB, 16 * MIB, 16 * MIB));
@@ -183,7 +183,7 @@ fn that_a_device_has_shown_damage_is_remembered_across_openings() {
     assert_eq!((done.bytes, world.now_ns() - before), (100_000, 0));
 }
 
-/// The same where the store itself makes room: writers wait for it, and are not told that there is none.
+/// The same where the store itself makes room: writers wait for it, and do not get `Full`.
 #[test]
 fn room_is_made_by_copies_that_were_read_where_a_device_is_damaged() {
     let mut world = World::new(&three_tiers(4 * MIB, 16 * MIB, 16 * MIB));
@@ -207,7 +207,7 @@ fn room_is_made_by_copies_that_were_read_where_a_device_is_damaged() {
     assert!(in_memory(&mut world) < 60, "much left memory all the same");
 }
 
-/// What leaves for a copy on a device without damage costs no I/O at all.
+/// An eviction to a copy on a device without damage costs no I/O at all.
 #[test]
 fn bytes_leave_without_io_where_no_device_has_shown_damage() {
     let mut world = World::new(&three_tiers(4 * MIB, 16 * MIB, 16 * MIB));

@@ -8,7 +8,8 @@ use cenote_model::*;
 use cenote_store::SessionInfo;
 use world::*;
 
-/// Bytes leased on `memory` by clients that ask for such pieces in turn until nobody gets any there.
+/// Bytes leased on `memory` by clients that ask for pieces of these sizes in turn until nobody gets
+/// any there.
 fn leased_on_memory(world: &mut World, container: ContainerId, pieces: &[u64]) -> BTreeMap<usize, u64> {
     let sessions: Vec<_> = (0..pieces.len())
         .map(|i| {
@@ -46,7 +47,7 @@ fn a_greedy_client_leaves_the_others_room_on_the_fast_tier() {
     let container = world.container("c", Durability::Async);
     let got = leased_on_memory(&mut world, container, &[4 << 20, 256 << 10]);
     let (greedy, modest) = (got[&0], got[&1]);
-    // Asked for, it is 16 to 1; three quarters of the room are given out before it is scarce.
+    // Requests are 16 to 1; three quarters of the room are given out before it is scarce.
     assert!(modest >= 10 << 20, "{greedy} and {modest}");
     assert!(greedy + modest > 50 << 20, "the tier is used: {greedy} and {modest}");
 }

@@ -1,4 +1,4 @@
-//! Ranges that several objects have: what they cost, what becomes of them, and who may share with whom.
+//! Shared ranges: what they cost, what becomes of them, and who may share with whom.
 
 mod world;
 
@@ -21,7 +21,7 @@ fn refused(world: &mut World, updates: Vec<Update>) -> ErrorKind {
         other => panic!("{other:?}"),
     }
 }
-/// Bytes in use on all devices, at rest.
+/// Used bytes on all devices, at rest.
 fn used(world: &mut World) -> u64 {
     world.settle();
     world.used().iter().map(|(_, used, _)| used).sum()
@@ -83,7 +83,7 @@ fn fresh_bytes_get_one_copy_however_many_share_them() {
     let padded = (LEN as u64).next_multiple_of(4096);
     let persistent: u64 = names[1..].iter().map(|name| of(&mut world, name)).sum();
     assert_eq!(persistent, padded, "{:?}", world.used());
-    // They leave memory together, come back together, and go on like this in the next engine.
+    // They leave memory together, come back together, and stay so in the next engine.
     for round in 0..2 {
         let key = object(container, 3);
         let evict =
@@ -216,7 +216,7 @@ fn what_makes_no_sense_is_refused() {
     world.must(vec![Update::ContainerSet { id: container, spec }]);
     assert_eq!(refused(&mut world, vec![share(one, 0, other, 0, 1001)]), LimitExceeded);
     world.must(vec![share(one, 0, other, 0, 1000)]);
-    world.must(vec![share(one, 5000, other, 0, 1000)]); // takes the place of as much
+    world.must(vec![share(one, 5000, other, 0, 1000)]); // replaces as much
 }
 
 #[test]

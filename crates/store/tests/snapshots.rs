@@ -1,4 +1,4 @@
-//! Snapshots: what they cost, what they keep, what they give back.
+//! Snapshots: what they cost, what they keep, and what a rollback restores.
 
 mod world;
 
@@ -28,7 +28,7 @@ fn refused(world: &mut World, update: Update) -> ErrorKind {
     }
 }
 
-/// Bytes in use on all devices, at rest.
+/// Used bytes on all devices, at rest.
 fn used(world: &mut World) -> u64 {
     world.settle();
     world.used().iter().map(|(_, used, _)| used).sum()
@@ -84,15 +84,15 @@ fn a_snapshot_takes_no_space_and_keeps_what_was_there() {
         is_as_filled(&mut world, first.id);
         assert_eq!(world.read(object(container, 0)).unwrap()[70_000], 200);
         assert!(world.verify().findings.is_empty());
-        // It survives the process, with what shares its space.
+        // It survives the process, with all that shares its space.
         world.kill();
         world.open().unwrap();
         is_as_filled(&mut world, first.id);
-        // The container is gone back to it; the snapshot is still there.
+        // The container is rolled back to it; the snapshot still exists.
         world.must(vec![Update::SnapshotRollback { of: container, name: "first".into() }]);
         is_as_filled(&mut world, container);
         is_as_filled(&mut world, first.id);
-        world.verify(); // what is counted of records has gone back, too
+        world.verify(); // the counts of records went back, too
         world.kill();
         world.open().unwrap();
         is_as_filled(&mut world, container);
@@ -182,7 +182,7 @@ fn snapshots_are_for_reading_and_errors_say_what_is_wrong() {
     let two = vec![create(container, "a", false), create(container, "b", false)];
     assert!(matches!(world.apply(two, false), Response::Failed(error) if error.kind() == InvalidInput));
     is_as_filled(&mut world, id);
-    // It is no container by a label, and goes with its original.
+    // It is no container with a label, and goes with its original.
     let Response::Containers(all) = world.ask(Request::ContainerList { after: None, limit: 10 }) else { panic!() };
     assert_eq!(all.iter().map(|info| info.label.as_str()).collect::<Vec<_>>(), ["c"]);
     let Response::Container(info) = world.ask(Request::ContainerById { id }) else { panic!() };
@@ -191,8 +191,8 @@ fn snapshots_are_for_reading_and_errors_say_what_is_wrong() {
     assert_eq!(world.read(key).unwrap_err().kind(), NotFound);
 }
 
-/// Whether a write makes its left neighbour longer must be the same when the journal is read, where nothing waits to be
-/// given up: a deleted snapshot that still did kept the two apart.
+/// Whether a write extends its left neighbour must be the same in replay, where no deletion waits to be reclaimed: a
+/// deleted snapshot that still waited kept the two apart.
 #[test]
 fn a_write_right_after_a_snapshot_was_deleted_is_the_same_in_the_journal() {
     let mut world = World::new(&three_tiers(4 << 20, 8 << 20, 16 << 20));

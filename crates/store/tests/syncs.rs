@@ -1,4 +1,4 @@
-//! A sync of a device fails and drops what it was to bring on media: no later sync makes that good.
+//! A sync of a device fails and drops unsynced data: no later sync makes up for that.
 
 mod world;
 
@@ -74,7 +74,7 @@ fn bytes_that_cannot_be_read_again_are_never_called_flushed() {
     assert!(world.devices.corrupt(STORE, extent.device, extent.run_offset, 1));
     let refused = world.flush(FlushTarget::Container(key.container)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
-    // The other container is not held up by it, nor is this one once the range is written anew.
+    // It does not hold up the other container, nor this one once the range is written anew.
     world.flush(FlushTarget::Container(written[0].0.container)).unwrap();
     world.write(key, 0, &written[1].1).unwrap();
     world.flush(FlushTarget::Store).unwrap();
@@ -98,7 +98,7 @@ fn what_is_left_of_an_extent_that_is_overwritten_meanwhile_is_written_again_too(
     let session = world.session;
     let flush = Request::Flush { target: FlushTarget::Store };
     let Outcome::Wait(ticket) = world.engine().handle(session, 0, flush) else { panic!("nothing to flush") };
-    // What is to be written again is listed, and some of it is under way.
+    // The suspects are listed, and some are being written.
     world.engine().tick();
     let job = world.engine().next_job().unwrap();
     for n in 0..6 {
@@ -145,7 +145,7 @@ fn who_wrote_to_one_device_does_not_wait_for_the_sync_of_another() {
     world.write(object(quick, 1), 0, &[1; 8192]).unwrap();
     world.flush(FlushTarget::Container(quick)).unwrap();
     assert!(world.engine().take_finished().iter().all(|(ticket, _)| *ticket != waits), "it was not synced yet");
-    // What is written to the slow device now is not covered by the sync that is under way.
+    // Writes to the slow device from now on are not covered by the running sync.
     world.write(object(slow, 2), 8192, &[3; 8192]).unwrap();
     let done = held.run();
     world.engine().finish_job(done);

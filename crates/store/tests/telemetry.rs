@@ -1,4 +1,4 @@
-//! What the engine tells of itself is what it did.
+//! The engine's telemetry matches what it did.
 
 mod world;
 
@@ -26,7 +26,7 @@ fn writes_copies_evictions_and_checks_are_counted() {
     for n in 0..10 {
         world.write(key, n * 65_536, &vec![n as u8; 65_536]).unwrap();
     }
-    // What is refused does not count.
+    // Refused updates do not count.
     let missing = object(container, 99);
     assert!(world.write(missing, 0, &[1; 4096]).is_err());
     let seen = telemetry(&mut world);
@@ -46,13 +46,13 @@ fn writes_copies_evictions_and_checks_are_counted() {
         seen.containers.iter().map(|c| (c.label.as_str(), c.share_permille)).collect::<Vec<_>>(),
         [("runs", 1000)]
     );
-    // Copies for durability, with the places that the heat and the hot objects then have.
+    // Copies for durability, with the places that the heat and the hot objects then show.
     world.flush(FlushTarget::Store).unwrap();
     let seen = telemetry(&mut world);
     assert_eq!(flow(&seen, FlowWhy::Durability).0, 655_360);
     assert_eq!(on(&seen).len(), 2, "{:?}", on(&seen));
     assert!(seen.latencies.is_empty(), "nobody measured: {:?}", seen.latencies);
-    // What has a copy leaves the tier without I/O.
+    // Extents with a copy leave the tier without I/O.
     let _ = world.ask(Request::DeviceDrain { name: "memory".into() });
     world.settle();
     let seen = telemetry(&mut world);
@@ -63,7 +63,7 @@ fn writes_copies_evictions_and_checks_are_counted() {
     for (name, used, _) in world.used() {
         assert!(devices.contains(&(name.clone(), used)), "{name} {used} {devices:?}");
     }
-    // Reading to check is a flow too.
+    // Reads for verification are a flow too.
     let report = world.verify();
     let seen = telemetry(&mut world);
     assert!(flow(&seen, FlowWhy::Verify).0 >= report.bytes, "{report:?}");

@@ -1,4 +1,4 @@
-//! What moves between tiers: as people say, before it is read, and as policies want.
+//! Moves between tiers: requested by people, ahead of reads, and by policies.
 
 mod world;
 
@@ -143,7 +143,7 @@ fn what_is_on_a_service_is_brought_before_it_is_read() {
         }
     }
     assert!(world.verify().findings.is_empty());
-    // What cannot be brought is an error, not an answer that never comes.
+    // A fetch that is impossible fails, instead of never answering.
     let key = object(container, 0);
     arrange(&mut world, ArrangeTarget::Object(key), Arrange::Evict, false);
     let full = world.container("full", Durability::Scratch);

@@ -161,7 +161,7 @@ fn a_killed_engine_and_power_loss_lose_nothing_that_was_flushed() {
         }
         assert!(!is_newer || found == plain || world.report.rolled_back.len() == 1);
         check(&mut world, key, &found);
-        // And in good order.
+        // After an orderly close, too.
         world.engine().close().unwrap();
         world.open().unwrap();
         check(&mut world, key, &found);
@@ -244,7 +244,7 @@ fn damage_and_a_tier_that_is_away_are_named() {
     assert!(!report.findings.is_empty());
 }
 
-/// A walk gives all records before one whose value is damaged, then names its key, and goes on behind it.
+/// A walk returns all records before one whose value is damaged, then names its key, and can go on after it.
 #[test]
 fn a_walk_comes_up_to_a_damaged_value_and_names_its_key() {
     let mut world = world();
@@ -255,7 +255,7 @@ fn a_walk_comes_up_to_a_damaged_value_and_names_its_key() {
     world.settle();
     let mut media = vec![0; 24 << 20];
     world.engine().device(DeviceId(2)).unwrap().read_at(0, &mut media).unwrap();
-    // Of large values, since a checksum covers 64 KiB: one of these is damaged, and what else is there.
+    // Among the large values, since a checksum covers 64 KiB: this value is damaged, with whatever shares its unit.
     let place = |value: &[u8]| media.windows(64).position(|window| *window == value[..64]);
     let (bad, at) = plain.iter().skip(100).find_map(|(key, value)| Some((key.clone(), place(value)?))).unwrap();
     assert!(world.devices.corrupt(world::STORE, DeviceId(2), at as u64 + 1, 4));

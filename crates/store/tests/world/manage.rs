@@ -1,4 +1,4 @@
-//! What tests of management ask, and what they look at.
+//! Requests and checks for tests of management.
 
 use cenote_model::*;
 

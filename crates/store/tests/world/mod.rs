@@ -1,4 +1,5 @@
-//! A store in a world in memory, and a client that writes and reads through it as real ones do.
+//! A store in a world in memory (deterministic simulation), and a client that writes and reads through it as
+//! real ones do.
 #![allow(dead_code, reason = "each test uses its part")]
 
 pub mod manage;
@@ -68,7 +69,7 @@ pub fn memory_and_bucket(memory: u64, bucket: u64) -> StoreConfig {
 pub struct World {
     pub meta: MemMetaDir,
     pub devices: MemDevices,
-    /// Where tiers of object services are.
+    /// The tiers of object services.
     pub service: FakeService,
     pub clock: Arc<MemClock>,
     pub control: Arc<MemControl>,
@@ -76,11 +77,11 @@ pub struct World {
     pub session: SessionId,
     pub seq: u64,
     pub leases: Vec<Run>,
-    /// Syncs of persistent devices fail, and drop what was not synced as operating systems do.
+    /// Syncs of persistent devices fail, and drop unsynced data as operating systems do.
     pub sync_fails: Arc<AtomicBool>,
-    /// Writes longer than 4 KiB lose a bit on the way, and say nothing.
+    /// Writes longer than 4 KiB silently lose a bit.
     pub writes_lie: Arc<AtomicBool>,
-    /// Nanoseconds that each byte of a read or write takes on devices, and 100 us each access; 0: none of both.
+    /// Nanoseconds for each byte of a read or write on devices, with 100 us for each access; 0: neither.
     pub byte_ns: Arc<AtomicU64>,
     pub report: RecoveryReport,
     pub tuning: Tuning,
@@ -168,14 +169,14 @@ impl World {
         }
         panic!("jobs without end");
     }
-    /// Works for some ticks, so that what is to become free does.
+    /// Works for some ticks, so that retired space becomes free.
     pub fn settle(&mut self) {
         for _ in 0..3 {
             self.clock.advance_ns(20_000_000);
             self.work();
         }
     }
-    /// One job at most.
+    /// Runs one job at most.
     pub fn step(&mut self) -> bool {
         self.engine().tick();
         let Some(job) = self.engine().next_job() else { return false };
@@ -236,7 +237,7 @@ impl World {
         }
         panic!("space is always about to become free, and never does");
     }
-    /// The update of a write whose bytes are on the device already.
+    /// Writes bytes to the device; returns the update that makes them a write.
     pub fn stage(&mut self, key: ObjectKey, offset: u64, bytes: &[u8]) -> Result<Update> {
         let run = self.room(key.container, bytes.len() as u32)?;
         let device = self.engine().device(run.device).unwrap();
@@ -260,7 +261,7 @@ impl World {
             other => panic!("{other:?}"),
         }
     }
-    /// The whole object, every checksum unit that is touched verified.
+    /// Returns the whole object; verifies every checksum unit that it touches.
     pub fn read(&mut self, key: ObjectKey) -> Result<Vec<u8>> {
         let lookup = self.lookup(key)?;
         let mut bytes = vec![0; lookup.size as usize];
