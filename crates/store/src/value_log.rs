@@ -111,7 +111,7 @@ impl Container {
     pub fn objects_seen(&self) -> u64 {
         self.content.objects.len() as u64 - u64::from(self.content.values.is_some())
     }
-    /// What an object of it must survive. Values of records survive as their keys do.
+    /// Returns the durability of one of its objects. Values of records survive as their keys do.
     pub fn durability_of(&self, object: ObjectId) -> Durability {
         let scratch = self.spec.durability == Durability::Scratch;
         if scratch && self.is_value_log(object) { Durability::Async } else { self.spec.durability }

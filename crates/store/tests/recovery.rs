@@ -335,8 +335,7 @@ fn journal_bytes(world: &World) -> u64 {
     names.map(|name| world.meta.open_log(&name).unwrap().capacity()).sum()
 }
 
-/// The first requests of a program whose daemon was just killed do not wait for a checkpoint. Repeated kills before
-/// that checkpoint do not make the journal grow for ever.
+/// After a kill the first requests do not wait for a checkpoint, and repeated kills do not grow the journal for ever.
 #[test]
 fn a_checkpoint_after_a_kill_lets_the_first_requests_go_before() {
     let mut world = World::new(&three_tiers(4 << 20, 16 << 20, 16 << 20));
@@ -446,8 +445,7 @@ fn flushed() -> (World, ObjectKey) {
     (world, key)
 }
 
-/// Objects deleted after the last cut are in checkpoints, so that power loss can bring them back, and are not
-/// counted until then.
+/// Deleted objects that checkpoints keep, so that power loss can bring them back, are not counted until then.
 #[test]
 fn a_deleted_object_that_a_checkpoint_keeps_is_not_counted() {
     let (mut world, key) = flushed();

@@ -50,7 +50,7 @@ impl Engine {
     }
 
     /// Creates a store with a given id and tuning. Fails if the directory holds a store, a
-    /// specification is invalid or a device cannot be made; nothing is left behind then.
+    /// specification is invalid or a device cannot be made; what it made is removed then.
     #[allow(clippy::needless_pass_by_value, reason = "the seams are the engine's, as in every other way to make one")]
     pub fn create_tuned(seams: Seams, id: StoreId, config: &StoreConfig, tuning: Tuning) -> Result<Engine> {
         if seams.meta.list()?.iter().any(|name| name == SUPERBLOCK) {

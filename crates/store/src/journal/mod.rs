@@ -26,13 +26,11 @@ pub(crate) const HEADER_BYTES: u64 = 4096;
 const HEADER_USED: usize = 512;
 /// Bytes before a record's payload: length, checksum, epoch, kind.
 pub(crate) const RECORD_HEADER: usize = 17;
-/// Longest record.
 pub(crate) const RECORD_BYTES_MAX: usize = 1 << 30;
 const MAGIC: [u8; 8] = *b"CENOTEJ\0";
 /// Version 1 had no snapshots, version 2 no groups and modes; both are still read.
 const VERSION: u32 = 3;
 
-/// The kinds of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -164,11 +162,9 @@ pub(crate) fn corrupt(name: &str, offset: u64, why: &str) -> Error {
         .try_next(crate::RESTORE)
 }
 
-/// Returns the name of a log file.
 pub(crate) fn file_name(sequence: u64) -> String {
     format!("journal-{sequence:06}")
 }
-/// Returns the sequence number in a log file's name.
 pub(crate) fn sequence_of(name: &str) -> Option<u64> {
     ordinal_in_name(name, "journal-")
 }
@@ -215,7 +211,6 @@ pub(crate) struct OpenFile {
     broken: bool,
 }
 
-/// The next file.
 pub(crate) struct Next {
     /// Highest number given to a file, even to one that was never begun.
     last_number: u64,
@@ -236,14 +231,12 @@ pub(crate) struct OnMedia {
     pub dirty_since_ns: Option<u64>,
 }
 
-/// A record being made.
 pub(crate) struct Draft {
     pub bytes: Vec<u8>,
 }
 
 impl Journal {
-    /// Begins a journal with the file `sequence`; `position` is where its records begin in the whole journal. Fails if
-    /// the file cannot be made.
+    /// Begins a journal with the file `sequence`, whose records begin at `position`. Fails if it cannot be made.
     pub fn begin(
         meta: Arc<dyn MetaDir>,
         store: StoreId,
@@ -341,8 +334,7 @@ impl Journal {
         self.next.spare = None;
         self.go_on_in(header, file);
     }
-    /// Notes a checkpoint that could not be written, but that may exist all the same. It is removed before anything
-    /// else is appended.
+    /// Notes a checkpoint that could not be written but may exist. It is removed before anything else is appended.
     pub fn doubt(&mut self, checkpoint: String) {
         self.doubtful.push(checkpoint);
     }
@@ -490,8 +482,7 @@ pub(crate) fn write_continued(file: &dyn LogFile, end: u64, sequence: u64) {
     let _ = write_sealed(file, end, &mut bytes, 0);
 }
 
-/// Seals a record and writes it, the length last: a process that dies in between leaves a record of length zero, which
-/// is the end.
+/// Seals and writes a record, its length last: a death in between leaves a record of length zero, which is the end.
 fn write_sealed(file: &dyn LogFile, at: u64, bytes: &mut [u8], epoch: u64) -> Result<()> {
     seal(bytes, epoch);
     file.write(at + 4, &bytes[4..])?;

@@ -47,8 +47,8 @@ impl Core {
         );
     }
 
-    /// Of the containers that responses wait for, returns those that wait for a cut of these members. A container that
-    /// shares a transaction with a member is cut together with it.
+    /// Returns those containers with pending responses that wait for a cut of these members. A container that shares a
+    /// transaction with a member is cut together with it.
     pub fn held_up_by(&self, members: &HashSet<ContainerId>) -> HashSet<ContainerId> {
         let mut held_up = HashSet::new();
         for waiter in &self.answers.waiting {

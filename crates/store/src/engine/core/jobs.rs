@@ -46,7 +46,7 @@ struct Running {
 /// Effect of a job on free space, sooner or later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// None, and the job waits for nothing and holds up nothing: a sync of the journal, a verification.
+    /// None, and the job waits for nothing and holds up nothing: a new journal file, a verification.
     Light,
     /// None.
     Other,
@@ -63,7 +63,7 @@ pub enum Purpose {
     Cut(u64),
     /// To empty this device.
     Leave(u8),
-    /// To move the bytes to another tier.
+    /// For relocations: moves, promotions and copies to another tier.
     Relocate,
     /// To compress them where they are.
     Compress,

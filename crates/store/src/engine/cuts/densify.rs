@@ -26,7 +26,7 @@ const FILE_UNIT_BYTES: u32 = 4096;
 const DENSE_BYTES_MAX: u64 = 256 << 10;
 /// Most extents of a container inspected before a cut: no other request is served meanwhile.
 const LOOKED_MAX: usize = 1 << 17;
-/// Of more ranges than this, aligned blocks up to this size are skipped.
+/// If there are more ranges than this, aligned blocks up to this size are skipped.
 const RANGES_MANY: usize = 1024;
 const BLOCK_BYTES: u64 = 64 << 10;
 /// Most neighbours to the left that are older than the last cut: usually the end of a log, which is one extent.

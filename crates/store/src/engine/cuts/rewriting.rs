@@ -251,7 +251,7 @@ impl Cutting {
         None
     }
 
-    /// Takes the results of a rewrite job. Fails the cut if a suspect could not be read or written.
+    /// Takes the results of a rewrite job. Fails the cut if a suspect that it needs was not rewritten.
     pub fn finish_rewrite(
         &mut self,
         core: &mut Core,

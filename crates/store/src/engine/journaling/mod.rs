@@ -26,7 +26,7 @@ pub struct Journaling {
     waiting: Vec<(Ticket, u64)>,
     /// A job is syncing the journal.
     is_syncing: bool,
-    /// When a journal that cannot be synced is replaced by a checkpoint again.
+    /// When to try again to replace a journal that cannot be synced by a checkpoint.
     mend_ns: u64,
 }
 

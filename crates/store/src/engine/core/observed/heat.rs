@@ -12,7 +12,7 @@ use crate::engine::core::Core;
 const REGION_SHIFT: u8 = 20;
 /// Most entries: 64 MiB of memory.
 const ENTRIES_MAX: usize = 1 << 20;
-/// Of writes shorter than this one in [`SAMPLED`] is counted, for all of them.
+/// One in [`SAMPLED`] of the writes shorter than this is counted, for all of them.
 const SAMPLED_BELOW: u32 = 64 << 10;
 const SAMPLED: u32 = 16;
 
