@@ -1,28 +1,28 @@
-//! What is known of a file besides its bytes.
+//! File attributes: what is known of a file besides its bytes.
 
-/// Number of a file or directory in a mounted store: the container's in the upper 24 bits, the tree's own in the lower 40. 1 is the top, whose
-/// entries are containers.
+/// Inode number in a mounted store: the container's number in the upper 24 bits, the tree's own in the lower 40. 1 is the top, whose entries
+/// are containers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Ino(pub u64);
 
 impl Ino {
-    /// The directory of containers.
+    /// The top: the directory of containers.
     pub const TOP: Self = Self(1);
 }
 
-/// What kind of thing a name leads to.
+/// File type.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// Bytes.
+    /// Regular file.
     File = 1,
-    /// Names.
+    /// Directory.
     Directory = 2,
-    /// A path.
+    /// Symbolic link.
     Symlink = 3,
-    /// A pipe with a name; the kernel gives it meaning.
+    /// Named pipe; the kernel implements it.
     Fifo = 4,
-    /// A socket with a name.
+    /// Named socket.
     Socket = 5,
     /// A character device.
     CharDevice = 6,
@@ -30,7 +30,7 @@ pub enum Kind {
     BlockDevice = 7,
 }
 
-/// A time since 1970, as files have it.
+/// Time since 1970, as files record it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Time {
     /// Seconds; negative before 1970.
@@ -39,29 +39,29 @@ pub struct Time {
     pub ns: u32,
 }
 
-/// When what happens in a directory is seen by others.
+/// When a change in a directory becomes visible to other processes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum Consistency {
-    /// When the call returns, as POSIX has it.
+    /// When the call returns, as POSIX requires.
     #[default]
     Strict = 0,
     /// At `fsync` or `close`.
     Commit = 1,
-    /// Nothing changes any more.
+    /// Nothing changes any more (read-only).
     Laminated = 2,
 }
 
-/// What `stat` tells.
+/// Result of `stat`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Attr {
-    /// Its number.
+    /// Inode number.
     pub ino: Ino,
-    /// What it is.
+    /// File type.
     pub kind: Kind,
-    /// Permissions, with the set-id and sticky bits: `0o7777` at most.
+    /// Permissions with the set-id and sticky bits: at most `0o7777`.
     pub mode: u32,
-    /// Names that lead to it.
+    /// Number of hard links.
     pub links: u32,
     /// Owner.
     pub uid: u32,
@@ -69,32 +69,32 @@ pub struct Attr {
     pub gid: u32,
     /// Device number of a device file.
     pub rdev: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size_bytes: u64,
-    /// Units of 512 bytes in use.
+    /// Allocated units of 512 bytes.
     pub blocks: u64,
     /// Last access.
     pub accessed: Time,
     /// Last change of its bytes, or of a directory's entries.
     pub modified: Time,
-    /// Last change of anything.
+    /// Last change of bytes or attributes.
     pub changed: Time,
-    /// When it was made.
+    /// Creation.
     pub born: Time,
     /// Of a directory: its own; of a file: that of the directory it was found in.
     pub consistency: Consistency,
 }
 
-/// A time to be set.
+/// A time for [`SetAttr`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetTime {
-    /// The current one (allowed to whoever may write).
+    /// The current time (allowed to anybody who may write).
     Now,
-    /// This one (allowed to the owner).
+    /// This time (allowed to the owner).
     To(Time),
 }
 
-/// What is to be changed; what is none stays.
+/// Changes to attributes; `None` leaves an attribute as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SetAttr {
     /// Permissions.

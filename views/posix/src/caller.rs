@@ -1,8 +1,8 @@
-//! For whom something is done.
+//! The user on whose behalf a call runs.
 
 use std::sync::Arc;
 
-/// A user as the kernel knows one.
+/// A user's credentials as the kernel knows them.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// Effective user.
@@ -11,6 +11,7 @@ pub struct Caller {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: Arc<[u32]>,
-    /// Somebody else has checked rights already (the kernel, by `default_permissions`; a bucket's policy): none are checked here.
+    /// Rights were already checked elsewhere (by the kernel with `default_permissions`, or by a bucket's policy): this crate
+    /// checks none.
     pub is_checked: bool,
 }

@@ -1,4 +1,4 @@
-//! Whether the records of a tree agree with each other. For a tree that nobody changes meanwhile.
+//! Consistency check of a tree's records (fsck). Nobody may change the tree meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,22 +9,22 @@ use crate::Kind;
 use crate::records::{BACKSTAGE, Entry, Node, ROOT, keys};
 use crate::tree::Tree;
 
-/// What was found on the walk.
+/// What the walk collects.
 #[derive(Default)]
 struct Walk {
     /// Nodes in the index of nodes.
     nodes: BTreeMap<u64, Node>,
     orphans: BTreeMap<u64, Node>,
-    /// Nodes in entries.
+    /// Nodes in directory entries.
     inside: BTreeMap<u64, Node>,
-    /// Entries that lead to a number, each with its directory.
+    /// Per inode number: the directories with an entry for it.
     names: BTreeMap<u64, Vec<u64>>,
     xattrs: BTreeSet<u64>,
-    /// What is wrong.
+    /// Inconsistencies found.
     wrong: Vec<String>,
 }
 
-/// What is wrong with the records of a tree; empty if they agree.
+/// Lists the inconsistencies in a tree's records; empty if there are none.
 pub fn check(tree: &Tree) -> FsResult<Vec<String>> {
     if !tree.is_there()? {
         return Ok(Vec::new());
@@ -107,7 +107,7 @@ impl Walk {
             }
             if node.kind == Kind::Directory {
                 let is_below = |other: &&Node| other.kind == Kind::Directory && other.parent == *ino;
-                let own = u32::from(matches!(*ino, ROOT | BACKSTAGE)); // their own parents
+                let own = u32::from(matches!(*ino, ROOT | BACKSTAGE)); // each is its own parent
                 let below = self.nodes.values().filter(is_below).count() as u32 - own;
                 if node.links != below + 2 {
                     self.wrong.push(format!("directory {ino} has {} links and {below} directories", node.links));

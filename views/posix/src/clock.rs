@@ -1,17 +1,17 @@
-//! Where times come from.
+//! Source of file times.
 
 use std::fmt::Debug;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::Time;
 
-/// Tells the time that files get. Tests have one of their own.
+/// Clock for file times. Tests supply their own.
 pub trait Clock: Send + Sync + Debug {
-    /// Now.
+    /// Returns the current time.
     fn now(&self) -> Time;
 }
 
-/// The machine's.
+/// The system clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 

@@ -10,36 +10,37 @@ use crate::records::{Entry, keys};
 use crate::tree::{Fate, Slot, Tree};
 use crate::{Attr, DirEntry, FsResult, Ino, Kind, gate, stat, streams, top};
 
-/// Entries asked for at a time.
+/// Entries per request.
 const PAGE: u32 = 512;
-/// Positions before that behind the first name: of the beginning, behind `.`, behind `..`.
+/// Positions before the first name's: start, after `.`, after `..`.
 const DOTS: u64 = 2;
 
-/// Reading of a directory; `.` and `..` come first. What was there all the time comes exactly once; what comes or goes meanwhile at most once.
+/// Cursor over a directory; `.` and `..` come first. An entry that exists all the time is returned exactly once; one that appears or
+/// disappears meanwhile at most once.
 ///
-/// A position stands for the name that was read before it, so it stays valid for as long as the cursor.
+/// A position stands for the name read before it, so it stays valid as long as the cursor.
 #[derive(Debug)]
 pub struct DirCursor {
     fs: Arc<Inner>,
     ino: Ino,
     parent: Ino,
-    /// Entries that were asked for, and not given yet.
+    /// Entries fetched and not yet returned.
     page: VecDeque<Read>,
-    /// All was asked for.
+    /// The last entry was fetched.
     is_read: bool,
     position: u64,
     names: Names,
 }
 
-/// A name, the number that it leads to, and the kind of that.
+/// Name, inode number, type.
 type Read = (Vec<u8>, Ino, Kind);
 
-/// Names that were given, in the order of positions.
+/// Names returned so far, in the order of positions.
 #[derive(Debug, Default)]
 struct Names {
     bytes: Vec<u8>,
     ends: Vec<u32>,
-    /// Where the next name most likely is already.
+    /// Likely position of the next name.
     next: usize,
 }
 
@@ -49,7 +50,7 @@ impl Names {
         let begin = if at == 0 { 0 } else { self.ends[at - 1] as usize };
         Some(&self.bytes[begin..end])
     }
-    /// The place of a name that comes after the one before.
+    /// Returns the position of a name that follows the previous one.
     fn place(&mut self, name: &[u8]) -> usize {
         if self.get(self.next) != Some(name) {
             self.next = self.ends.len();
@@ -66,7 +67,7 @@ impl DirCursor {
         let (page, names) = (VecDeque::new(), Names::default());
         Self { fs: fs.clone(), ino, parent, page, is_read: false, position: 0, names }
     }
-    /// The next entry; none at the end.
+    /// Returns the next entry; `None` at the end.
     #[allow(clippy::should_implement_trait, reason = "it can fail, and it can be set back")]
     pub fn next(&mut self) -> FsResult<Option<DirEntry>> {
         let _in = gate::enter();
@@ -82,7 +83,7 @@ impl DirCursor {
         self.position = self.names.place(&name) as u64 + DOTS + 1;
         Ok(Some(DirEntry { name, ino, kind, next: self.position }))
     }
-    /// Goes on at `position` (0: from the beginning, reading anew), as `seekdir` and `rewinddir` do.
+    /// Continues at `position` as `seekdir` does; 0 reads again from the start as `rewinddir` does.
     pub fn seek(&mut self, position: u64) {
         if position == self.position && position != 0 {
             return;
@@ -117,14 +118,14 @@ impl DirCursor {
 /// Entries of a directory, and whether they are the last.
 type Page = (Vec<(Vec<u8>, Slot)>, bool);
 
-/// Entries behind a name, as this process sees them.
+/// Returns the entries after a name, as this process sees them.
 fn page(tree: &Tree, dir: u64, after: Option<&[u8]>, limit: u32) -> FsResult<Page> {
     let from = after.map_or(NextFrom::Start, |name| NextFrom::After(keys::entry(name)));
-    // Before the look at what is there: what is published in between is seen twice, and not missed.
+    // Read gathered names before the index: a name published in between is then seen twice, not missed.
     let gathered = tree.gathered.names(dir, after);
     let records = match tree.dir(dir).next_with_prefix(&keys::entries(), from, limit) {
         Ok(records) => records,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), true)), // the directory went
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), true)), // the directory was removed
         Err(error) => return Err(error.into()),
     };
     let slot = |raw: &[u8]| FsResult::Ok(Slot { entry: Entry::decode(raw)?, raw: raw.to_vec() });
@@ -133,7 +134,7 @@ fn page(tree: &Tree, dir: u64, after: Option<&[u8]>, limit: u32) -> FsResult<Pag
     if gathered.is_empty() {
         return Ok((there, records.len() < limit as usize));
     }
-    // What lies behind the last that is there comes with a later page.
+    // Gathered names after the last one fetched belong to a later page.
     let is_end = there.len() < limit as usize;
     let last = there.last().map(|(name, _)| name.clone());
     let mut all: BTreeMap<Vec<u8>, Slot> = there.into_iter().collect();
@@ -152,7 +153,7 @@ fn page(tree: &Tree, dir: u64, after: Option<&[u8]>, limit: u32) -> FsResult<Pag
     Ok((all.into_iter().collect(), is_end))
 }
 
-/// Entries with attributes, in the order of names.
+/// Lists entries with attributes, in the order of names.
 pub fn list(fs: &Inner, ino: Ino, after: Option<&[u8]>, limit: usize) -> FsResult<Vec<(Vec<u8>, Attr)>> {
     let mut all = Vec::new();
     let Some((tree, dir)) = fs.split(ino)? else {

@@ -1,61 +1,61 @@
-//! Failures as POSIX numbers them, with the store's own words.
+//! POSIX errors with the store's own explanation.
 
 use std::fmt;
 
 use cenote::{Error, ErrorKind};
 
-/// What the calls here return.
+/// Result of calls of this crate.
 pub type FsResult<T> = Result<T, FsError>;
 
-/// A failure: the number for programs, the cause for people.
+/// An error: the number for programs, the cause for people.
 #[derive(Clone, Debug)]
 pub struct FsError {
-    /// `libc::ENOENT` and the like.
+    /// A number such as `libc::ENOENT`.
     pub errno: i32,
-    /// What the store said, if it was the store.
+    /// The store's error, if the store failed.
     pub cause: Option<Box<Error>>,
 }
 
 impl FsError {
-    /// One of POSIX's own failures, which need no further words.
+    /// Creates a POSIX error without further explanation.
     pub fn new(errno: i32) -> Self {
         Self { errno, cause: None }
     }
-    /// The same failure, which POSIX numbers otherwise here.
+    /// Replaces the number where POSIX requires another one for the same error.
     #[must_use]
     pub(crate) fn with_errno(mut self, errno: i32) -> Self {
         self.errno = errno;
         self
     }
-    /// A failure with words for people.
+    /// Creates an error with an explanation for people.
     #[cold]
     pub(crate) fn because(errno: i32, kind: ErrorKind, subject: impl Into<String>, cause: impl Into<String>) -> Self {
         Self { errno, cause: Some(Box::new(Error::new(kind, subject).because(cause))) }
     }
-    /// What kind of failure the store said it was, if it was the store.
+    /// Returns the kind of the store's error, if the store failed.
     pub fn kind(&self) -> Option<ErrorKind> {
         self.cause.as_ref().map(|cause| cause.kind())
     }
 }
 
-/// `Err` of a number.
+/// Returns `Err` with this number.
 pub(crate) fn fail<T>(errno: i32) -> FsResult<T> {
     Err(FsError::new(errno))
 }
 
 impl From<Error> for FsError {
-    /// What the store's failures are to a program that knows files only. `NotFound` is of something that a file was known to
-    /// have (its container, its tree, its bytes): whoever looks for a name says `ENOENT` himself.
+    /// Maps the store's errors to numbers for a program that knows files only. `NotFound` becomes an error about something
+    /// that a known file needs (its container, tree or bytes): a lookup of a name returns `ENOENT` itself.
     #[cold]
     fn from(error: Error) -> Self {
         let errno = match error.kind() {
             ErrorKind::NotFound => libc::ESTALE,
             ErrorKind::Exists => libc::EEXIST,
             ErrorKind::InvalidInput => libc::EINVAL,
-            // Formats have room for more than files are let have: what is left is a quota.
+            // The formats allow larger files than the file limit does, so what remains is a quota.
             ErrorKind::LimitExceeded => libc::EDQUOT,
             ErrorKind::Full => libc::ENOSPC,
-            // Of a store that was opened for reading, or that this user may only read.
+            // The store was opened for reading, or this user may only read.
             ErrorKind::PermissionDenied => libc::EROFS,
             ErrorKind::Conflict | ErrorKind::Busy => libc::EBUSY,
             ErrorKind::Unsupported => libc::EOPNOTSUPP,

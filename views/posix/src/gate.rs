@@ -1,15 +1,15 @@
-//! Calls in progress, so that a process that forks can wait until there are none: a child has but the one thread that forked, and whatever
-//! another thread held locked, or had half done, would stay so in it for ever.
+//! Calls in progress, so that a forking process can wait until there are none: a child has only the thread that forked, and another thread's
+//! locks and half-done work would stay so for ever.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Locks, so that threads seldom meet.
+/// Number of locks, so that threads seldom contend.
 const PARTS: usize = 16;
 
-/// A cache line's worth, and that of its neighbour, which processors fetch with it.
+/// Two cache lines, since processors fetch them in pairs.
 #[derive(Default)]
 #[repr(align(128))]
 struct Part(RwLock<()>);
@@ -17,12 +17,12 @@ struct Part(RwLock<()>);
 static GATE: [Part; PARTS] = [const { Part(RwLock::new(())) }; PARTS];
 
 thread_local! {
-    /// Which lock is this thread's.
+    /// Index of this thread's lock.
     static MINE: usize = {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         NEXT.fetch_add(1, Ordering::Relaxed) % PARTS
     };
-    /// Calls within calls, and beginnings of forks within one another.
+    /// Depth of nested calls and nested forks.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -32,12 +32,12 @@ pub struct Entered {
     _stays_here: PhantomData<*const ()>,
 }
 
-/// A call begins; it waits while the process forks.
+/// Begins a call; waits while the process forks.
 #[inline]
 pub fn enter() -> Entered {
     let depth = DEPTH.get();
     DEPTH.set(depth + 1);
-    // While a thread ends it has no part any more: what it still drops takes the first one's.
+    // A thread that is ending has no index any more: what it still drops uses the first lock.
     let part = || GATE[MINE.try_with(|mine| *mine).unwrap_or(0)].0.read().unwrap_or_else(PoisonError::into_inner);
     Entered { _part: (depth == 0).then(part), _stays_here: PhantomData }
 }
@@ -49,15 +49,14 @@ impl Drop for Entered {
     }
 }
 
-/// No other thread is in a call of this crate, and none begins one, while this lives: from before `fork` until after it, in the parent and in
-/// the child.
+/// While this lives, no other thread is in a call of this crate or begins one: held from before `fork` until after it, in parent and child.
 #[must_use = "it is to live until the process has forked"]
 pub struct Forking {
     _parts: Vec<RwLockWriteGuard<'static, ()>>,
     _stays_here: PhantomData<*const ()>,
 }
 
-/// Waits for all calls, and keeps others from beginning.
+/// Waits for all calls to end, and holds off new ones.
 pub fn close() -> Forking {
     let depth = DEPTH.get();
     let all = if depth == 0 { &GATE[..] } else { &[] };
@@ -87,7 +86,7 @@ mod tests {
                 let _outer = enter();
                 begun.store(true, Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(50));
-                let _inner = enter(); // waits for nobody, although another wants to fork
+                let _inner = enter(); // does not wait, although another thread wants to fork
                 is_over.store(true, Ordering::SeqCst);
             });
             while !begun.load(Ordering::SeqCst) {

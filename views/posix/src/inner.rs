@@ -1,4 +1,4 @@
-//! What a file system holds: the trees that it has met, and how numbers and names lead to them.
+//! State of a file system: the trees it has met, and the mapping of numbers and names to them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::tree::{Common, Found, NumberMap, Tree, Who};
 use crate::ways::Ways;
 use crate::{Attr, Caller, FsError, FsResult, Ino, Kind, Options, Time, fail, stat, top};
 
-/// See [`crate::FileSystem`].
+/// Implementation of [`crate::FileSystem`].
 #[derive(Debug)]
 pub struct Inner {
     pub store: Store,
     pub common: Arc<Common>,
     /// When it was opened.
     pub begun: Time,
-    /// Containers by label, with the time when that was seen.
+    /// Containers by label, with the time of the lookup.
     pub labels: Mutex<HashMap<String, (u64, Instant)>>,
-    /// Ways to directories that were walked.
+    /// Cached paths to directories.
     pub ways: Ways,
     trees: Mutex<NumberMap<Arc<Tree>>>,
     /// The only tree, if the top is its root.
@@ -35,36 +35,37 @@ pub struct Inner {
     pub keeper: Keeper,
     /// HDF5 files as byte streams.
     pub streams: Streams,
-    /// Containers that it began to make, and whether those were looked for that others left half made.
+    /// Number of containers that it began to create, and whether those that dead processes left half
+    /// made were swept.
     pub halves: AtomicU64,
     pub halves_swept: AtomicBool,
 }
 
-/// What a name leads to.
+/// Target of a name.
 #[expect(clippy::large_enum_variant, reason = "nearly all are in a tree, and live for one call")]
 pub enum Where {
     /// The directory of containers.
     Top,
-    /// Something in a tree.
+    /// A node of a tree.
     In(Arc<Tree>, Found),
 }
 
 impl Where {
-    /// Its kind.
+    /// Returns the file type.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Top => Kind::Directory,
             Self::In(_, found) => found.node.kind,
         }
     }
-    /// Its number.
+    /// Returns the inode number.
     pub fn ino(&self) -> Ino {
         match self {
             Self::Top => Ino::TOP,
             Self::In(tree, found) => tree.whole(found.ino),
         }
     }
-    /// Where a symbolic link leads.
+    /// Returns the target of a symbolic link.
     pub fn target(&self) -> &[u8] {
         match self {
             Self::Top => &[],
@@ -105,28 +106,28 @@ impl Inner {
         }
         Ok(inner)
     }
-    /// Labels of containers may lead elsewhere now.
+    /// Forgets which containers labels lead to.
     pub fn forget_labels(&self) {
         self.labels.lock().clear();
         self.ways.forget();
     }
-    /// The root of all that it shows.
+    /// Returns the root.
     pub fn root(&self) -> Ino {
         self.single.as_ref().map_or(Ino::TOP, |tree| tree.whole(ROOT))
     }
-    /// `EROFS` if nothing may be changed.
+    /// Returns `EROFS` if the file system is read-only.
     pub fn check_writable(&self) -> FsResult<()> {
         if self.common.options.is_read_only { fail(libc::EROFS) } else { Ok(()) }
     }
-    /// The tree of that number, if it was met.
+    /// Returns the tree with this number, if it was met.
     pub fn known_tree(&self, number: u64) -> Option<Arc<Tree>> {
         self.trees.lock().get(&number).cloned()
     }
-    /// All trees that were met.
+    /// Returns all trees that were met.
     pub fn known_trees(&self) -> Vec<Arc<Tree>> {
         self.trees.lock().values().cloned().collect()
     }
-    /// The tree in a container.
+    /// Returns the tree in a container.
     pub fn tree_in(&self, container: Container) -> FsResult<Arc<Tree>> {
         let mut trees = self.trees.lock();
         if let Some(tree) = trees.get(&container.id().0) {
@@ -136,11 +137,11 @@ impl Inner {
         trees.insert(tree.number, tree.clone());
         Ok(tree)
     }
-    /// The tree in the container of that label.
+    /// Returns the tree in the container with this label.
     pub fn tree_in_label(&self, label: &str) -> FsResult<Arc<Tree>> {
         top::tree(self, label.as_bytes())
     }
-    /// The tree that a number belongs to, and the number there; none: the top.
+    /// Splits an inode number into its tree and the number there; `None`: the top.
     pub fn split(&self, ino: Ino) -> FsResult<Option<(Arc<Tree>, u64)>> {
         let (number, within) = (ino.0 >> INO_BITS, ino.0 & ((1 << INO_BITS) - 1));
         if number == 0 {
@@ -156,25 +157,25 @@ impl Inner {
         }
         fail(libc::ESTALE)
     }
-    /// The same for what cannot be the top.
+    /// Splits the number of something that cannot be the top; the top gives the error `if_top`.
     pub fn in_tree(&self, ino: Ino, if_top: i32) -> FsResult<(Arc<Tree>, u64)> {
         self.split(ino)?.ok_or_else(|| FsError::new(if_top))
     }
-    /// A number in that very tree; `EXDEV`.
+    /// Returns the number within this tree, or `EXDEV`.
     pub fn in_tree_of(&self, tree: &Tree, ino: Ino) -> FsResult<u64> {
         match self.split(ino)? {
             Some((other, number)) if other.number == tree.number => Ok(number),
             _ => fail(libc::EXDEV),
         }
     }
-    /// The directory above a directory.
+    /// Returns the parent of a directory.
     pub fn parent_of(&self, tree: &Tree, found: &Found) -> Ino {
         if found.node.parent == found.ino || found.ino == ROOT {
             return self.root();
         }
         tree.whole(found.node.parent)
     }
-    /// What `name` in `dir` leads to.
+    /// Looks up `name` in `dir`.
     pub fn find_in(&self, caller: &Caller, dir: Ino, name: &[u8]) -> FsResult<Where> {
         names::check(name)?;
         let Some((tree, number)) = self.split(dir)? else {
@@ -195,24 +196,24 @@ impl Inner {
             }
         }
     }
-    /// What a number stands for.
+    /// Looks up an inode number.
     pub fn find(&self, ino: Ino) -> FsResult<Where> {
         let Some((tree, number)) = self.split(ino)? else { return Ok(Where::Top) };
         let found = tree.find(number)?;
         Ok(Where::In(tree, found))
     }
-    /// What `stat` tells.
+    /// Returns attributes (`stat`).
     pub fn attr_of(&self, found: &Where) -> FsResult<Attr> {
         match found {
             Where::Top => top::attr(self),
             Where::In(tree, found) => stat::attr(tree, found),
         }
     }
-    /// The same by number.
+    /// Returns attributes by inode number.
     pub fn attr(&self, ino: Ino) -> FsResult<Attr> {
         self.attr_of(&self.find(ino)?)
     }
-    /// Nobody will ask for this number any more.
+    /// Forgets a number that nobody will use again.
     pub fn forget(&self, ino: Ino) {
         if let Some(tree) = self.known_tree(ino.0 >> INO_BITS) {
             tree.forget(ino.0 & ((1 << INO_BITS) - 1));

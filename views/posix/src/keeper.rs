@@ -1,5 +1,4 @@
-//! A thread that does what nobody waits for: names that were gathered
-//! become known to all, and files go that others took the last name of.
+//! Background thread: publishes gathered names, and deletes files whose last name others removed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,15 +12,15 @@ use crate::sync::RwLock;
 
 /// Time between rounds.
 pub const ROUND: Duration = Duration::from_millis(50);
-/// Rounds between looks for processes that died.
+/// Rounds between checks for processes that died.
 const ROUNDS_PER_DEATH: u32 = 20;
 
-/// Wakes the thread before its round is over. Looked at by calls in progress only: nobody holds the lock when a process forks.
+/// Wakes the thread before its round is over. Only calls in progress use it, so nobody holds the lock when a process forks.
 #[derive(Debug, Default)]
 pub struct Bell(RwLock<Option<(u64, std::thread::Thread)>>);
 
 impl Bell {
-    /// False: there is no such thread in this process.
+    /// Wakes the thread; returns false if this process has none.
     pub fn ring(&self) -> bool {
         match &*self.0.read() {
             Some((generation, thread)) if *generation == fork_generation() => {
@@ -37,7 +36,7 @@ impl Bell {
     }
 }
 
-/// The thread, started when something is opened for the first time, and again in a forked child.
+/// The thread, started at the first open, and again in a forked child.
 #[derive(Debug, Default)]
 pub struct Keeper {
     /// Fork generation, plus one, of the process that it runs in.
@@ -45,14 +44,14 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts it if it does not run.
+    /// Starts the thread if it does not run.
     pub fn start(&self, fs: &Arc<Inner>) {
         let me = fork_generation() + 1;
         if self.started.swap(me, Ordering::AcqRel) == me || fs.common.options.is_read_only {
             return;
         }
         let fs = Arc::downgrade(fs);
-        // Without it files stay that nobody has open, until another process comes: no reason to fail.
+        // Without the thread, removed files stay until another process comes: no reason to fail.
         let _ = std::thread::Builder::new().name("cenote-files".into()).spawn(move || run(&fs));
     }
 }
@@ -74,7 +73,7 @@ fn run(fs: &Weak<Inner>) {
         round = round.wrapping_add(1);
         for tree in fs.known_trees() {
             tree.publish();
-            // The store may be closed, or its daemon be away: there is a next round.
+            // The store may be closed, or its daemon unreachable: the next round retries.
             let is_thorough = round.is_multiple_of(ROUNDS_PER_DEATH);
             let _ = tree.sweep(is_thorough);
             if is_thorough {

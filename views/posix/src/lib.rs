@@ -1,6 +1,6 @@
-//! Directories and files on a store, as POSIX has them.
+//! Directories and files on a store, with POSIX semantics.
 //!
-//! One container, one tree of names; `docs/files.md` has the records. This room is all the logic there is of names, rights, times, links and
+//! One container holds one tree of names; `docs/files.md` has the records. This crate is the whole logic of names, rights, times, links and
 //! open files: mount, preload, S3 and Python call it. It must not know FUSE, file descriptors or HTTP, and it makes no system call about
 //! files; what processes of a machine agree on without the store (locks) is behind `cenote::MeetingFile`.
 

@@ -1,4 +1,4 @@
-//! Pipes with a name: the name is in the store, what goes through them is the kernel's, by a pipe in shared memory for each node.
+//! Named pipes: the store has the name; the data go through a kernel pipe in shared memory, one per node.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use crate::rights::{self, READ, WRITE};
 use crate::tree::Tree;
 use crate::{Caller, FsError, FsResult, Kind, OpenFlags, fail};
 
-/// The sort of meeting files.
+/// Name of this kind of meeting files.
 const SORT: &str = "pipes";
 
 fn name(tree: &Tree, ino: u64) -> String {
     format!("{:016x}", tree.whole(ino).0)
 }
 
-/// Where the kernel's pipe for a node is, which is made if it is not there, for a `caller` who may open the node so; `ENXIO` of what is no pipe.
+/// Returns the path of the kernel pipe of a node, and creates it if needed, for a `caller` who may open the node so; `ENXIO` if it is no pipe.
 pub fn meet(tree: &Tree, caller: &Caller, ino: u64, flags: OpenFlags) -> FsResult<PathBuf> {
     let found = tree.find(ino)?;
     if found.node.kind != Kind::Fifo {
@@ -25,7 +25,7 @@ pub fn meet(tree: &Tree, caller: &Caller, ino: u64, flags: OpenFlags) -> FsResul
     met.map_err(|error| FsError::new(error.raw_os_error().unwrap_or(libc::EIO)))
 }
 
-/// A node lost its last name: who has its pipe open keeps it, and nobody finds it any more.
+/// Removes the pipe of a node that lost its last name: processes that have it open keep it, and nobody finds it any more.
 pub fn forget(tree: &Tree, ino: u64) {
     if let Ok(dir) = tree.container.store().meeting_dir(SORT) {
         let _ = std::fs::remove_file(dir.join(name(tree, ino)));

@@ -1,11 +1,11 @@
-//! Paths of callers that see the tree alone: absolute paths begin at its root.
+//! Path lookup for callers that see only the tree: absolute paths begin at its root.
 
 use crate::inner::{Inner, Where};
 use crate::names::{self, PATH_BYTES_MAX};
 use crate::walk::{Walk, Walked, above};
 use crate::{Attr, Caller, Follow, FsResult, Ino, fail};
 
-/// What a path leads to.
+/// Resolves a path.
 pub fn resolve(fs: &Inner, caller: &Caller, base: Ino, path: &[u8], follow: Follow) -> FsResult<Attr> {
     check(path)?;
     fs.attr_of(&find(fs, caller, base, path, follow)?)
@@ -15,11 +15,11 @@ fn find(fs: &Inner, caller: &Caller, base: Ino, path: &[u8], follow: Follow) -> 
     let base = if path[0] == b'/' { fs.root() } else { base };
     match Walk::new(fs, caller, base, follow, &mut Vec::new()).reach(path, 0)? {
         Walked::Inside(found) => Ok(found),
-        Walked::Outside(_) => fail(libc::EXDEV), // never: it is told no place at which the root is seen
+        Walked::Outside(_) => fail(libc::EXDEV), // cannot happen: the walk has no path of its root
     }
 }
 
-/// The directory of a path's last component, and that component.
+/// Returns the parent directory of a path, and the last component.
 pub fn resolve_parent<'a>(fs: &Inner, caller: &Caller, base: Ino, path: &'a [u8]) -> FsResult<(Ino, &'a [u8])> {
     check(path)?;
     let above = above(path);

@@ -1,50 +1,50 @@
-//! Who may do what: POSIX permissions, the sticky bit, what becomes of set-id bits.
+//! Access checks: POSIX permissions, the sticky bit, set-id bits.
 
 use crate::records::Node;
 use crate::{Caller, FsResult, Kind, fail};
 
-/// May be read.
+/// Right to read.
 pub const READ: u32 = 4;
-/// May be written.
+/// Right to write.
 pub const WRITE: u32 = 2;
-/// May be executed, or searched.
+/// Right to execute, or to search a directory.
 pub const SEARCH: u32 = 1;
 
-/// Whose files become those of their group when a directory has it.
+/// Set-group-id; on a directory, new files take the directory's group.
 pub const SETGID: u32 = 0o2000;
-/// The file runs as its owner.
+/// Set-user-id: the file runs as its owner.
 pub const SETUID: u32 = 0o4000;
-/// Only owners take names out of the directory.
+/// Sticky: only owners remove names from the directory.
 pub const STICKY: u32 = 0o1000;
 
 impl Caller {
     fn is_root(&self) -> bool {
         self.uid == 0
     }
-    /// True if it is in the group.
+    /// Returns true for a member of the group.
     pub(crate) fn is_in(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
-    /// True for the owner, for root, and for whom somebody else has checked.
+    /// Returns true for the owner, for root, and if rights were checked elsewhere.
     pub(crate) fn owns(&self, node: &Node) -> bool {
         self.is_checked || self.is_root() || self.uid == node.uid
     }
-    /// True if nothing is refused to it.
+    /// Returns true if nothing is refused.
     pub(crate) fn is_above(&self) -> bool {
         self.is_checked || self.is_root()
     }
 }
 
-/// `EACCES` unless `caller` may do all of `mask`.
+/// Returns `EACCES` unless `caller` has all rights in `mask`.
 pub fn need(caller: &Caller, node: &Node, mask: u32) -> FsResult<()> {
     if caller.is_checked { Ok(()) } else { check(caller, node, mask) }
 }
 
-/// The same, even if somebody else has checked already.
+/// Returns `EACCES` unless `caller` has all rights in `mask`, even if rights were checked elsewhere.
 pub fn check(caller: &Caller, node: &Node, mask: u32) -> FsResult<()> {
     let is_dir = node.kind == Kind::Directory;
     if caller.is_root() {
-        // Root may do all but execute what nobody may.
+        // Root may do everything except execute what nobody may execute.
         let refused = mask & SEARCH != 0 && !is_dir && node.mode & 0o111 == 0;
         return if refused { fail(libc::EACCES) } else { Ok(()) };
     }
@@ -59,16 +59,16 @@ pub fn check(caller: &Caller, node: &Node, mask: u32) -> FsResult<()> {
     if missing == 0 { Ok(()) } else { fail(libc::EACCES) }
 }
 
-/// `EPERM` if the sticky bit of `dir` keeps `caller` from taking the name of `node` out of it.
+/// Returns `EPERM` if the sticky bit of `dir` keeps `caller` from removing the name of `node`.
 pub fn need_unstuck(caller: &Caller, dir: &Node, node: &Node) -> FsResult<()> {
     if node.stream.is_some() {
-        return fail(libc::EROFS); // it goes with the HDF5 file that it shows
+        return fail(libc::EROFS); // a stream is removed with its HDF5 file
     }
     let may = dir.mode & STICKY == 0 || caller.owns(dir) || caller.owns(node);
     if may { Ok(()) } else { fail(libc::EPERM) }
 }
 
-/// Mode and group of something that `caller` makes in `dir`.
+/// Returns mode and group of what `caller` creates in `dir`.
 pub fn of_new(caller: &Caller, dir: &Node, kind: Kind, mode: u32) -> (u32, u32) {
     let mut mode = mode & 0o7777;
     if kind == Kind::Symlink {
@@ -85,27 +85,28 @@ pub fn of_new(caller: &Caller, dir: &Node, kind: Kind, mode: u32) -> (u32, u32) 
     (mode, dir.gid)
 }
 
-/// Which set-id bits of a file stay when somebody changes its bytes (Linux, `setattr_should_drop_suidgid`).
+/// Set-id bits that a file keeps when its bytes change (Linux, `setattr_should_drop_suidgid`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keeps {
-    /// Root: all.
+    /// Root: keeps all.
     All,
-    /// A member of its group: set-group-id without execution by the group, which meant mandatory locks, and no right.
+    /// Member of the group: keeps set-group-id without execute permission of the group, which meant mandatory locks
+    /// and grants nothing.
     Locks,
-    /// Others: none.
+    /// Others: keeps none.
     Nothing,
 }
 
 impl Keeps {
-    /// Of a file of that group.
+    /// Rule for a write by `caller` to a file of that group.
     pub fn of(caller: &Caller, gid: u32) -> Self {
         if caller.is_above() { Self::All } else { Self::of_owner_change(caller, gid) }
     }
-    /// The same when its owner or group changes: root's changes leave no right either.
+    /// Rule for a change of owner or group: root's changes leave no privilege either.
     pub fn of_owner_change(caller: &Caller, gid: u32) -> Self {
         if caller.is_above() || caller.is_in(gid) { Self::Locks } else { Self::Nothing }
     }
-    /// The mode of a file behind the change.
+    /// Returns the mode of a file after the change.
     pub fn behind(self, kind: Kind, mode: u32) -> u32 {
         let gone = match self {
             _ if kind == Kind::Directory => 0,
@@ -126,12 +127,12 @@ mod tests {
         Caller { uid, gid, groups: groups.into(), is_checked: false }
     }
 
-    /// Every mode of nine bits against every mask, for each class, by the words of POSIX and not by shifts.
+    /// Checks every mode of nine bits against every mask, for each class, by the text of POSIX rather than by shifts.
     #[test]
     fn permissions_are_those_of_the_first_class_that_fits() {
         let classes = [
             (caller(5, 9, &[]), [0o400, 0o200, 0o100]),
-            (caller(5, 7, &[7]), [0o400, 0o200, 0o100]), // the owner, also if the group fits
+            (caller(5, 7, &[7]), [0o400, 0o200, 0o100]), // the owner, even if the group matches too
             (caller(6, 7, &[]), [0o40, 0o20, 0o10]),
             (caller(6, 9, &[1, 7]), [0o40, 0o20, 0o10]),
             (caller(6, 9, &[1, 2]), [4, 2, 1]),

@@ -1,4 +1,4 @@
-//! What there is room for, and what lasts.
+//! Free space and durability.
 
 use cenote::model::DeviceState;
 use cenote::{ContainerInfo, DeviceInfo, ErrorKind, Store};
@@ -6,13 +6,14 @@ use cenote::{ContainerInfo, DeviceInfo, ErrorKind, Store};
 use crate::records::INO_BITS;
 use crate::{FsResult, Space};
 
-/// Of the whole store, or of a container with a quota.
+/// Returns the space of the whole store, or of a container with a quota.
 pub fn space(store: &Store, container: Option<&ContainerInfo>) -> FsResult<Space> {
     let devices = store.devices()?;
     let persistent: Vec<&DeviceInfo> = devices.iter().filter(|device| device.spec.kind.is_persistent()).collect();
     let counted = if persistent.is_empty() { devices.iter().collect() } else { persistent };
     let total: u64 = counted.iter().map(|device| device.spec.capacity_bytes).sum();
-    // What is leased or kept by `fallocate` is taken, since nobody else can write there; a tier that is being emptied takes nothing.
+    // Leased space and reservations of `fallocate` count as used, since nobody else can write there; a tier being drained for removal
+    // takes no new data.
     let free: u64 =
         counted.iter().filter(|device| device.state == DeviceState::Online).map(|device| device.free_bytes()).sum();
     let mut space = Space { total_bytes: total, free_bytes: free, files: 0, files_free: 0 };
@@ -22,7 +23,7 @@ pub fn space(store: &Store, container: Option<&ContainerInfo>) -> FsResult<Space
             space.free_bytes = space.free_bytes.min(left);
             space.total_bytes = info.spec.quota_bytes;
         }
-        // Directories have an index each; a file with bytes has an object, and one without nearly no use of this number.
+        // Each directory has an index, each file with bytes an object; a file without bytes barely uses this count.
         space.files = info.objects + info.indices;
     } else {
         let stats = store.stats()?;
@@ -32,9 +33,8 @@ pub fn space(store: &Store, container: Option<&ContainerInfo>) -> FsResult<Space
     Ok(space)
 }
 
-/// What `fsync` says of a flush of the store. Where every tier is memory nothing lasts beyond it, as on tmpfs: the flush finds no tier
-/// with room for what should
-/// last, and `fsync` says that it is done, because programs that write there know and go on.
+/// Translates the result of flushing the store into that of `fsync`. Where every tier is memory, nothing outlives it, as on tmpfs: the
+/// flush finds no persistent tier, and `fsync` still reports success, because programs that write there know this and go on.
 pub fn synced(store: &Store, flushed: cenote::Result<()>) -> FsResult<()> {
     match flushed {
         Err(error) if error.kind() == ErrorKind::Full && !has_persistent_tier(store)? => Ok(()),

@@ -1,4 +1,4 @@
-//! From records to what `stat` tells, and back for what may be set.
+//! Conversion of records to the result of `stat`, and of settable attributes back.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::rights::{self, Keeps, WRITE};
 use crate::tree::{Found, Tree};
 use crate::{Attr, Caller, FsResult, Kind, SetAttr, SetTime, Time, fail};
 
-/// What a directory says its size is.
+/// Size that directories report.
 const DIRECTORY_BYTES: u64 = 4096;
-/// Bytes of a block, as `stat` counts.
+/// Bytes of a block in `stat`.
 const BLOCK: u64 = 512;
 
-/// What `stat` tells of what was found.
+/// Returns the attributes of what was found.
 pub fn attr(tree: &Tree, found: &Found) -> FsResult<Attr> {
     let live = if found.node.kind == Kind::File { tree.live(found.ino) } else { None };
     let mut node = live.as_ref().map_or_else(|| found.node.clone(), |live| settled(&found.node, live.dirty()));
@@ -33,7 +33,7 @@ pub fn attr(tree: &Tree, found: &Found) -> FsResult<Attr> {
         Kind::File if window.is_some() => window.map_or((0, 0), |(size, used, _)| (size, used)),
         Kind::File if node.has_object => match usage(tree, found.ino, &node, live.as_deref()) {
             Ok(usage) => usage,
-            Err(error) if error.kind() == ErrorKind::NotFound => (0, 0), // it goes just now
+            Err(error) if error.kind() == ErrorKind::NotFound => (0, 0), // being deleted now
             Err(error) => return Err(error.into()),
         },
         Kind::Symlink => (node.target.len() as u64, 0),
@@ -62,16 +62,16 @@ pub fn attr(tree: &Tree, found: &Found) -> FsResult<Attr> {
     })
 }
 
-/// Size and bytes in use of a file that has an object.
+/// Returns size and bytes in use of a file that has an object.
 fn usage(tree: &Tree, ino: u64, node: &Node, live: Option<&Live>) -> cenote::Result<(u64, u64)> {
-    // What is known of an object is found quicker by a handle that was used before.
+    // A handle that was used before finds the object faster.
     match live {
         Some(live) => live.handle().usage(),
         None => tree.object_of(ino, node).usage(),
     }
 }
 
-/// Changes what `set` says. `by_descriptor`: who opened it for writing may set the size.
+/// Applies `set`. `by_descriptor`: the caller opened the file for writing and may set the size.
 pub fn set_attr(tree: &Arc<Tree>, caller: &Caller, ino: u64, set: &SetAttr, by_descriptor: bool) -> FsResult<()> {
     if *set == SetAttr::default() {
         return Ok(());
@@ -82,7 +82,7 @@ pub fn set_attr(tree: &Arc<Tree>, caller: &Caller, ino: u64, set: &SetAttr, by_d
     tree.make(None, 0o755)?;
     if (set.size_bytes.is_none() && set.modified.is_none()) || !tree.has_window(ino)? {
         set_records(tree, caller, ino, set, by_descriptor)?;
-        return set_window(tree, ino, set); // which it may have got meanwhile
+        return set_window(tree, ino, set); // which the file may have got meanwhile
     }
     let live = Live::of(tree, &tree.find(ino)?);
     match live.window()? {
@@ -94,7 +94,7 @@ pub fn set_attr(tree: &Arc<Tree>, caller: &Caller, ino: u64, set: &SetAttr, by_d
     }
 }
 
-/// The part of a window.
+/// Applies the part that concerns the window.
 fn set_window(tree: &Arc<Tree>, ino: u64, set: &SetAttr) -> FsResult<()> {
     if (set.size_bytes.is_none() && set.modified.is_none()) || !tree.has_window(ino)? {
         return Ok(());
@@ -110,7 +110,7 @@ fn set_window(tree: &Arc<Tree>, ino: u64, set: &SetAttr) -> FsResult<()> {
     Ok(())
 }
 
-/// The part of records, and of the object.
+/// Applies the part that concerns the records and the object.
 fn set_records(tree: &Tree, caller: &Caller, ino: u64, set: &SetAttr, by_descriptor: bool) -> FsResult<()> {
     let live = tree.live(ino);
     let dirty = live.as_ref().map(|live| live.take_dirty()).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Locks that go on after a panic elsewhere. The standard library's, because they hold no process-wide state: in a forked child, locks that no
-//! thread held when the process forked are free, whatever threads waited for others.
+//! Locks that ignore poisoning by a panic elsewhere. They are the standard library's, because those hold no process-wide state: in a forked
+//! child, locks that no thread held at the fork are free, whatever threads waited for others.
 
 use std::sync::{MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
-/// One at a time.
+/// Mutual exclusion.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(std::sync::Mutex<T>);
 
@@ -15,7 +15,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// One who writes, or many who read.
+/// One writer or many readers.
 #[derive(Debug, Default)]
 pub struct RwLock<T>(std::sync::RwLock<T>);
 

@@ -12,26 +12,26 @@ use crate::{
     fail, gate, names, pipe, resolve, space, stat, streams, top, unnamed, walk, xattr,
 };
 
-/// How a file system is opened.
+/// Options of a file system.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is asked for by itself")]
 pub struct Options {
-    /// Nothing may be changed: `EROFS`.
+    /// Read-only: changes return `EROFS`.
     pub is_read_only: bool,
-    /// The top is the root of this container's tree, in place of the directory of containers. It is made if it is not there.
+    /// The top is the root of this container's tree, in place of the directory of containers. The container is created if it does not exist.
     pub container: Option<String>,
-    /// What containers are made with by `mkdir` at the top; the label is not looked at.
+    /// Template for containers created by `mkdir` at the top; its label is ignored.
     pub new_containers: ContainerSpec,
     /// Consistency of new containers' roots.
     pub consistency: Consistency,
-    /// Access times are kept: never, or as `relatime` does.
+    /// Whether access times are kept as `relatime` does, or not at all.
     pub keeps_access_times: bool,
-    /// Numbers that were told stay usable until [`FileSystem::forget`] names them, as a kernel needs it; else the last half million of
-    /// files do, and all that are open.
+    /// Inode numbers stay valid until [`FileSystem::forget`] names them, as a kernel needs; otherwise those of the last half million files, and of all open
+    /// files, stay valid.
     pub keeps_numbers: bool,
-    /// HDF5 files as byte streams are looked at as they were made last: for who makes them, and where no program may be started.
+    /// HDF5 streams are served as last made: for the maker of streams, and where no program may be started.
     pub keeps_streams: bool,
-    /// Descriptors that are made for locks are this or greater where that can be, so that a program under preload does not come across them.
+    /// Lowest descriptor for locks, where possible, so that a program under preload does not stumble over them.
     pub descriptors_from: i32,
 }
 
@@ -40,7 +40,7 @@ impl Default for Options {
         Self {
             is_read_only: false,
             container: None,
-            // Modes of files are kept by views; other users of the store get at a tree only if its container says so.
+            // Only views enforce modes of files; other users of the store reach a tree only if its container allows it.
             new_containers: ContainerSpec { mode: CONTAINER_MODE_PRIVATE, ..ContainerSpec::default() },
             consistency: Consistency::default(),
             keeps_access_times: false,
@@ -51,12 +51,12 @@ impl Default for Options {
     }
 }
 
-/// What to make.
+/// Parameters of creation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Make {
-    /// The kind.
+    /// File type.
     pub kind: Kind,
-    /// Permissions, umask already taken off.
+    /// Permissions after the umask.
     pub mode: u32,
     /// Device number.
     pub rdev: u64,
@@ -64,131 +64,131 @@ pub struct Make {
     pub target: Vec<u8>,
 }
 
-/// How `rename` treats what is there already.
+/// How `rename` treats an existing target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rename {
-    /// It is replaced, atomically.
+    /// Replace it atomically.
     #[default]
     Replace,
-    /// `EEXIST` (`RENAME_NOREPLACE`).
+    /// Return `EEXIST` (`RENAME_NOREPLACE`).
     Keep,
-    /// Both change places (`RENAME_EXCHANGE`).
+    /// Exchange both (`RENAME_EXCHANGE`).
     Exchange,
 }
 
-/// Whether the last component of a path is followed if it is a symbolic link.
+/// Whether a symbolic link as the last component is followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Follow {
-    /// As `stat`.
+    /// Follow, as `stat` does.
     Yes,
-    /// As `lstat`.
+    /// Do not follow, as `lstat` does.
     No,
 }
 
-/// Whether an extended attribute may, or must, be there already.
+/// Whether an extended attribute may or must exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetXattr {
-    /// Either.
+    /// It may exist.
     Any,
-    /// `XATTR_CREATE`.
+    /// It must not exist (`XATTR_CREATE`).
     New,
-    /// `XATTR_REPLACE`.
+    /// It must exist (`XATTR_REPLACE`).
     Replace,
 }
 
-/// An entry of a directory.
+/// A directory entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DirEntry {
-    /// Its name: 1 to 255 bytes without `/` and NUL.
+    /// Name: 1 to 255 bytes without `/` and NUL.
     pub name: Vec<u8>,
-    /// What it leads to.
+    /// Inode number.
     pub ino: Ino,
-    /// Of which kind.
+    /// File type.
     pub kind: Kind,
-    /// Where reading goes on behind it: stays valid when entries come and go (`telldir`).
+    /// Position after this entry: stays valid when entries come and go (`telldir`).
     pub next: u64,
 }
 
-/// What may stand where [`FileSystem::place`] puts a file.
+/// What [`FileSystem::place`] may replace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Over {
     /// A file, or nothing.
     Any,
-    /// Nothing: `EEXIST`.
+    /// Nothing: otherwise `EEXIST`.
     Nothing,
-    /// This very file: `EBUSY` if it is another or none. How a request that depends on what it saw is made atomic.
+    /// Only this file: `EBUSY` if another file or none is there. Makes a request that depends on an earlier look atomic.
     This(Ino),
 }
 
-/// What `statfs` tells, in bytes.
+/// Result of `statfs`, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Space {
-    /// All that the persistent tiers (or, without any, all tiers) can hold, or the container's quota.
+    /// Capacity of the persistent tiers (without any, of all tiers), or the container's quota.
     pub total_bytes: u64,
-    /// What is free of it.
+    /// Free bytes.
     pub free_bytes: u64,
-    /// Files and directories there are.
+    /// Number of files and directories.
     pub files: u64,
-    /// Files that can still be made.
+    /// Number of files that can still be created.
     pub files_free: u64,
 }
 
-/// The trees of a store. Clones share everything; calls may come from any thread.
+/// The trees of a store. Clones share all state; any thread may call.
 #[derive(Clone, Debug)]
 pub struct FileSystem(Arc<Inner>);
 
 impl FileSystem {
-    /// The trees of `store`.
+    /// Creates the file system of `store`.
     pub fn new(store: &Store, options: Options) -> FsResult<Self> {
         Self::with_clock(store, options, Arc::new(SystemClock))
     }
-    /// The same, with times from `clock`.
+    /// Creates the file system of `store` with times from `clock`.
     pub fn with_clock(store: &Store, options: Options, clock: Arc<dyn Clock>) -> FsResult<Self> {
         Ok(Self(Arc::new(Inner::new(store, options, clock)?)))
     }
-    /// Nobody will ask for this number any more (where [`Options::keeps_numbers`] is set).
+    /// Forgets a number that nobody will use again (if [`Options::keeps_numbers`] is set).
     pub fn forget(&self, ino: Ino) {
         let _in = gate::enter();
         self.0.forget(ino);
     }
-    /// To be called before this process forks, and its outcome to be kept until after that, in the parent and in the child: what was gathered in
-    /// `commit` directories is known to all then, no other thread is in the middle of a call (this waits for them), and what is open stays
-    /// for the child, which has some seconds to say that it has it open, as it does with its first call about any open file.
+    /// Prepares a fork. Call it before the fork and keep the result until after it, in parent and child. It publishes what was gathered in `commit`
+    /// directories and waits until no other thread is in a call. Open files stay open for the child, which has some seconds to claim them; its first call
+    /// about any open file does so.
     ///
-    /// A program with several file systems calls it of each. The child reaches the store by a connection of its own, made at its first call.
+    /// A program with several file systems calls it for each. The child reaches the store through a connection of its own, made at its first call.
     pub fn before_fork(&self) -> Forking {
         self.0.known_trees().iter().for_each(|tree| tree.publish());
         let forking = gate::close();
         for tree in self.0.known_trees() {
-            // Again: what other threads gathered meanwhile would be told by the child as well.
+            // Publish again: the child would otherwise publish as well what other threads gathered meanwhile.
             tree.publish();
             tree.lend();
         }
         forking
     }
-    /// The root: [`Ino::TOP`], or that of the one container's tree.
+    /// Returns the root: [`Ino::TOP`], or that of the one container's tree.
     pub fn root(&self) -> Ino {
         self.0.root()
     }
-    /// What `name` in `parent` leads to; not through symbolic links. `.` and `..` work.
+    /// Looks up `name` in `parent`; does not follow symbolic links. `.` and `..` work.
     pub fn lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<Attr> {
         let _in = gate::enter();
         let found = self.0.find_in(caller, parent, name)?;
         self.0.attr_of(&found)
     }
-    /// What a path leads to, from `base` if it is relative, with rights checked on the way: `ELOOP` behind 40 symbolic links, `ENAMETOOLONG`, `ENOTDIR`.
-    /// A symbolic link with an absolute target is taken as absolute in this file system.
+    /// Resolves a path, from `base` if it is relative, and checks rights on the way: `ELOOP` after 40 symbolic links, `ENAMETOOLONG`, `ENOTDIR`. An absolute
+    /// target of a symbolic link is absolute in this file system.
     pub fn resolve(&self, caller: &Caller, base: Ino, path: &[u8], follow: Follow) -> FsResult<Attr> {
         let _in = gate::enter();
         resolve::resolve(&self.0, caller, base, path, follow)
     }
-    /// The directory in which the path's last component is, or would be made, and that component (trailing slashes kept off).
+    /// Returns the directory in which the path's last component is or would be created, and that component without trailing slashes.
     pub fn resolve_parent<'a>(&self, caller: &Caller, base: Ino, path: &'a [u8]) -> FsResult<(Ino, &'a [u8])> {
         let _in = gate::enter();
         resolve::resolve_parent(&self.0, caller, base, path)
     }
-    /// What a path leads to for a program that sees the root at `start.at` among other directories. `trail`, the path of `start.base` from that
-    /// program's root, becomes that of what was found, without symbolic links on it.
+    /// Resolves a path for a program that sees the root at `start.at` among other directories. `trail`, the path of `start.base` from that program's root,
+    /// becomes the path of the result, without symbolic links.
     pub fn walk(
         &self,
         caller: &Caller,
@@ -200,7 +200,7 @@ impl FileSystem {
         let _in = gate::enter();
         walk::walk(&self.0, caller, start, path, follow, trail)
     }
-    /// The directory of the path's last component, and that component, for the same; `trail` becomes the directory's.
+    /// Returns, for the same kind of program, the parent directory of the path and the last component; `trail` becomes the directory's path.
     pub fn walk_parent<'a>(
         &self,
         caller: &Caller,
@@ -211,8 +211,8 @@ impl FileSystem {
         let _in = gate::enter();
         walk::walk_parent(&self.0, caller, start, path, trail)
     }
-    /// The directory of what the path leads to within bounds, and its name there with the slashes behind it (`.`: the directory itself),
-    /// where every symbolic link that is to be followed was followed: who opens it follows none.
+    /// Returns the parent directory of what the path leads to within bounds, and the name there with trailing slashes (`.`: the directory itself). All
+    /// symbolic links that are to be followed have been followed, so the opener must follow none.
     pub fn walk_within(
         &self,
         caller: &Caller,
@@ -225,7 +225,7 @@ impl FileSystem {
         let _in = gate::enter();
         walk::walk_within(&self.0, caller, start, path, bounds, follow, trail)
     }
-    /// What `stat` tells.
+    /// Returns attributes (`stat`).
     pub fn attr(&self, ino: Ino) -> FsResult<Attr> {
         let _in = gate::enter();
         self.0.attr(ino)
@@ -238,7 +238,7 @@ impl FileSystem {
         stat::set_attr(&tree, caller, number, set, false)?;
         stat::attr(&tree, &tree.find(number)?)
     }
-    /// Whether `caller` may do what `mask` says (`R_OK`, `W_OK`, `X_OK`).
+    /// Checks whether `caller` has the rights in `mask` (`R_OK`, `W_OK`, `X_OK`).
     pub fn access(&self, caller: &Caller, ino: Ino, mask: i32) -> FsResult<()> {
         let _in = gate::enter();
         let mask = mask as u32 & 7;
@@ -252,7 +252,7 @@ impl FileSystem {
         }
         rights::check(caller, &found.node, mask)
     }
-    /// Makes a directory, symbolic link, device, pipe, socket, or empty file.
+    /// Creates a directory, symbolic link, device, pipe, socket, or empty file.
     pub fn make(&self, caller: &Caller, parent: Ino, name: &[u8], what: &Make) -> FsResult<Attr> {
         let _in = gate::enter();
         self.0.check_writable()?;
@@ -276,7 +276,7 @@ impl FileSystem {
         streams::check_open(&self.0, &tree, number)?;
         names::open(&tree, caller, number, flags)
     }
-    /// Opens the file `name` in `parent`, and makes it first, with `mode`, if `flags` say so and it is not there. True: it was made.
+    /// Opens the file `name` in `parent`, and creates it first, with `mode`, if `flags` say so and it does not exist. Returns true if it was created.
     pub fn open_at(
         &self,
         caller: &Caller,
@@ -303,11 +303,11 @@ impl FileSystem {
         streams::look_at(&self.0, &tree, dir, name)?;
         let flags = OpenFlags { create: flags.create && !self.0.common.options.is_read_only, ..flags };
         let (file, found, is_made) = names::open_at(&tree, caller, dir, name, flags, mode)?;
-        // A file that was emptied is not what was found.
+        // Truncation changed the attributes that were found.
         let attr = if flags.truncate { file.attr()? } else { stat::attr(&tree, &found)? };
         Ok((file, attr, is_made))
     }
-    /// Makes a file without a name in the tree that `dir` is in (`O_TMPFILE`, uploads): it goes when it is closed, unless it was placed.
+    /// Creates a file without a name in the tree of `dir` (`O_TMPFILE`, uploads): it is deleted when closed, unless it was placed.
     pub fn open_unnamed(&self, caller: &Caller, dir: Ino, flags: OpenFlags, mode: u32) -> FsResult<File> {
         let _in = gate::enter();
         self.0.check_writable()?;
@@ -315,8 +315,8 @@ impl FileSystem {
         self.0.keeper.start(&self.0);
         unnamed::open(&tree, caller, number, flags, mode)
     }
-    /// Gives an unnamed file a name and extended attributes, in one transaction with what becomes of a file that has that name: it goes, or gets the
-    /// name `keep` in the same tree.
+    /// Gives an unnamed file a name and extended attributes. The same transaction deletes an existing file of that name, or renames it to `keep` in the
+    /// tree.
     pub fn place(
         &self,
         caller: &Caller,
@@ -336,8 +336,8 @@ impl FileSystem {
         let found = unnamed::place(&tree, caller, file.live(), (dir, name), xattrs, over, keep)?;
         stat::attr(&tree, &found)
     }
-    /// Makes a file with its bytes and a name, in one transaction with what becomes of a file that has that name: as [`FileSystem::place`], for
-    /// what is small enough to be in memory, at a third of the messages.
+    /// Creates a file with bytes and name, and treats an existing file of that name as [`FileSystem::place`] does: for content small enough for memory, at a
+    /// third of the messages.
     pub fn put(
         &self,
         caller: &Caller,
@@ -353,13 +353,13 @@ impl FileSystem {
         let found = unnamed::put(&tree, caller, (dir, name), new, over, keep)?;
         stat::attr(&tree, &found)
     }
-    /// A directory of the tree that `ino` is in, beside its root: for what views keep for themselves (uploads, old versions). No path leads to it.
+    /// Returns the directory beside the root of the tree of `ino`: for the views' own data (uploads, old versions). No path leads to it.
     pub fn backstage(&self, ino: Ino) -> FsResult<Ino> {
         let _in = gate::enter();
         let (tree, _) = self.0.in_tree(ino, libc::EINVAL)?;
         Ok(tree.whole(unnamed::backstage(&tree)?))
     }
-    /// Gives a file another name.
+    /// Creates a hard link.
     pub fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Attr> {
         let _in = gate::enter();
         self.0.check_writable()?;
@@ -368,7 +368,7 @@ impl FileSystem {
         let found = names::link(&tree, caller, number, dir, name)?;
         stat::attr(&tree, &found)
     }
-    /// Takes a name away from what is not a directory.
+    /// Removes a name of anything but a directory.
     pub fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<()> {
         let _in = gate::enter();
         self.0.check_writable()?;
@@ -380,7 +380,7 @@ impl FileSystem {
             }
         }
     }
-    /// Takes an empty directory away.
+    /// Removes an empty directory.
     pub fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<()> {
         let _in = gate::enter();
         self.0.check_writable()?;
@@ -404,21 +404,21 @@ impl FileSystem {
             }
         }
     }
-    /// A symbolic link's target.
+    /// Returns a symbolic link's target.
     pub fn read_link(&self, ino: Ino) -> FsResult<Vec<u8>> {
         let _in = gate::enter();
         let (tree, number) = self.0.in_tree(ino, libc::EINVAL)?;
         let node = tree.find(number)?.node;
         if node.kind == Kind::Symlink { Ok(node.target) } else { fail(libc::EINVAL) }
     }
-    /// Where the kernel's pipe for a pipe with a name is, for a `caller` who may open it so: to be opened by the kernel. All who use the store by such paths
-    /// on this machine have one pipe; a mount's kernel has its own. `ENXIO` of what is no pipe, `EACCES` where processes of this user cannot meet.
+    /// Returns the path of a named pipe's kernel pipe, for a `caller` who may open it so; the kernel is to open it. All who use the store by such paths on
+    /// this machine share one pipe; a mount's kernel has its own. `ENXIO` if it is no pipe, `EACCES` if this user's processes have no shared directory.
     pub fn pipe(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> FsResult<std::path::PathBuf> {
         let _in = gate::enter();
         let (tree, number) = self.0.in_tree(ino, libc::ENXIO)?;
         pipe::meet(&tree, caller, number, flags)
     }
-    /// Begins to read a directory.
+    /// Opens a cursor over a directory.
     pub fn read_dir(&self, caller: &Caller, ino: Ino) -> FsResult<DirCursor> {
         let _in = gate::enter();
         let mut parent = self.0.root();
@@ -429,26 +429,26 @@ impl FileSystem {
         }
         Ok(DirCursor::new(&self.0, ino, parent))
     }
-    /// Entries of a directory in the order of names, after `after`, at most `limit`: with attributes, for listings. Empty: the end.
+    /// Lists entries with attributes in the order of names, after `after`, at most `limit`. Empty: the end.
     pub fn list(&self, ino: Ino, after: Option<&[u8]>, limit: usize) -> FsResult<Vec<(Vec<u8>, Attr)>> {
         let _in = gate::enter();
         dir::list(&self.0, ino, after, limit)
     }
-    /// An extended attribute; `ENODATA` if there is none.
+    /// Returns an extended attribute; `ENODATA` if there is none.
     pub fn xattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
         let _in = gate::enter();
         let (tree, number) = self.0.in_tree(ino, libc::ENODATA)?;
         xattr::get(&tree, caller, &tree.find(number)?, name)
     }
-    /// Sets an extended attribute: `user.*`, `trusted.*` (root), `security.*` (root). Others are `EOPNOTSUPP`, but for `cenote.*`, which belongs to
-    /// views (callers with `is_checked`) and is not listed to others.
+    /// Sets an extended attribute: `user.*`, `trusted.*` (root), `security.*` (root). Others return `EOPNOTSUPP`, except `cenote.*`, which belongs to views
+    /// (callers with `is_checked`) and is listed to nobody else.
     pub fn set_xattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], how: SetXattr) -> FsResult<()> {
         let _in = gate::enter();
         self.0.check_writable()?;
         let (tree, number) = self.0.in_tree(ino, libc::EOPNOTSUPP)?;
         xattr::set(&tree, caller, number, name, value, how)
     }
-    /// Names of all extended attributes.
+    /// Lists the names of all extended attributes.
     pub fn xattrs(&self, caller: &Caller, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
         let _in = gate::enter();
         let Some((tree, number)) = self.0.split(ino)? else { return Ok(Vec::new()) };
@@ -461,7 +461,7 @@ impl FileSystem {
         let (tree, number) = self.0.in_tree(ino, libc::ENODATA)?;
         xattr::remove(&tree, caller, number, name)
     }
-    /// Names of a directory are on media.
+    /// Makes the names of a directory durable.
     pub fn sync_dir(&self, ino: Ino) -> FsResult<()> {
         let _in = gate::enter();
         if let Some((tree, _)) = self.0.split(ino)? {
@@ -474,41 +474,41 @@ impl FileSystem {
         }
         Ok(())
     }
-    /// What is wrong with the records of the tree that `ino` is in, which nobody changes meanwhile; empty if they agree.
+    /// Lists the inconsistencies in the records of the tree of `ino`, which nobody may change meanwhile; empty if there are none.
     pub fn check(&self, ino: Ino) -> FsResult<Vec<String>> {
         let _in = gate::enter();
         let (tree, _) = self.0.in_tree(ino, libc::EINVAL)?;
         check::check(&tree)
     }
-    /// Files of the tree that `ino` is in that have no name and are kept because somebody may have them open.
+    /// Counts files without a name in the tree of `ino` that are kept because somebody may have them open.
     pub fn orphans(&self, ino: Ino) -> FsResult<usize> {
         let _in = gate::enter();
         let (tree, _) = self.0.in_tree(ino, libc::EINVAL)?;
         tree.orphans()
     }
-    /// HDF5 files that are shown as byte streams in the tree of [`STREAMS_CONTAINER`](crate::STREAMS_CONTAINER), with what their
-    /// names are relative to: paths without a leading slash.
+    /// Lists the HDF5 files shown as byte streams in the tree of [`STREAMS_CONTAINER`](crate::STREAMS_CONTAINER): paths without a leading slash, and the
+    /// objects with the bytes.
     pub fn streams(&self) -> FsResult<Vec<(Vec<u8>, Option<cenote::ObjectKey>)>> {
         let _in = gate::enter();
         streams::all(&self.0)
     }
-    /// Shows an HDF5 file under a path of that tree, in place of what it showed before: who has that open goes on reading it. Directories are
-    /// made. `EEXIST` if something else is there.
+    /// Shows an HDF5 file at a path of that tree, in place of what it showed before: a process that has the old stream open goes on reading it. Creates
+    /// directories. `EEXIST` if something else is there.
     pub fn put_stream(&self, path: &[u8], file: &crate::StreamFile) -> FsResult<()> {
         let _in = gate::enter();
         streams::put(&self.0, path, file)
     }
-    /// The ordinary file that somebody has put at a path of that tree, and its bytes.
+    /// Returns an ordinary file that somebody has put at a path of that tree, and its bytes.
     pub fn put_file(&self, path: &[u8]) -> FsResult<Option<(Ino, cenote::Object)>> {
         let _in = gate::enter();
         streams::put_file(&self.0, path)
     }
-    /// Shows no HDF5 file there any more; directories that are empty then go, too.
+    /// Stops showing an HDF5 file; also removes directories that become empty.
     pub fn drop_stream(&self, path: &[u8]) -> FsResult<()> {
         let _in = gate::enter();
         streams::drop_at(&self.0, path)
     }
-    /// What `statfs` tells.
+    /// Returns the space (`statfs`).
     pub fn space(&self, ino: Ino) -> FsResult<Space> {
         let _in = gate::enter();
         let container = match self.0.split(ino)? {

@@ -1,4 +1,4 @@
-//! The directory of containers: those with a plain label are directories at the top.
+//! The directory of containers: containers with a plain label are directories at the top.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,27 +12,26 @@ use crate::records::{BACKSTAGE, Claimant, Node, ROOT};
 use crate::tree::{Change, Found, Tree};
 use crate::{Attr, Caller, Consistency, FsError, FsResult, Ino, Kind, Make, Rename, fail};
 
-/// How long a label is taken to lead where it led. A container that was deleted is noticed at once all the same, since its
-/// number is never used again.
+/// How long a looked-up label is trusted. A deleted container is still noticed at once, since its number is never reused.
 const LABEL_HOLDS: Duration = Duration::from_millis(200);
-/// Indices of a tree with nothing in it.
+/// Number of indices of an empty tree.
 const INDICES_OF_EMPTY: u64 = 5;
 
-/// How labels of containers begin that are being made: no name at the top. Behind it: pid, start and nonce of the process, a number.
+/// Label prefix of containers under construction: not a name at the top. Pid, start and nonce of the process, and a number follow.
 const HALF: &str = "/making/";
 
-/// The label that a name at the top stands for.
+/// Returns the label for a name at the top.
 fn label(name: &[u8]) -> Option<&str> {
     std::str::from_utf8(name).ok().filter(|label| is_plain(label))
 }
 
-/// True for labels that are directories at the top.
+/// Returns true for labels that are directories at the top.
 fn is_plain(label: &str) -> bool {
     let is_name = !label.is_empty() && label.len() <= NAME_BYTES_MAX && label != "." && label != "..";
     is_name && !label.bytes().any(|byte| matches!(byte, b'/' | 0))
 }
 
-/// What `stat` tells of the top.
+/// Returns the attributes of the top.
 pub fn attr(fs: &Inner) -> FsResult<Attr> {
     let containers = containers(fs)?.len() as u32;
     let begun = fs.begun;
@@ -54,7 +53,7 @@ pub fn attr(fs: &Inner) -> FsResult<Attr> {
     })
 }
 
-/// Containers that are directories here, in the order of names.
+/// Returns containers that are directories here, in the order of names.
 pub fn containers(fs: &Inner) -> FsResult<Vec<ContainerInfo>> {
     let mut all = fs.store.containers("")?;
     if crate::streams::begin_where(fs, &all)? {
@@ -64,7 +63,7 @@ pub fn containers(fs: &Inner) -> FsResult<Vec<ContainerInfo>> {
     Ok(all)
 }
 
-/// The tree of a container by its name; `ENOENT`.
+/// Returns the tree of a container by name; `ENOENT`.
 pub fn tree(fs: &Inner, name: &[u8]) -> FsResult<Arc<Tree>> {
     let Some(label) = label(name) else {
         return fail(if name.len() > NAME_BYTES_MAX { libc::ENAMETOOLONG } else { libc::ENOENT });
@@ -92,19 +91,19 @@ pub fn tree(fs: &Inner, name: &[u8]) -> FsResult<Arc<Tree>> {
     Ok(tree)
 }
 
-/// Until when a label that was looked at is taken to lead where it led.
+/// Returns until when a looked-up label is trusted.
 pub fn label_holds_until(fs: &Inner, name: &[u8]) -> Option<Instant> {
     let label = label(name)?;
     let seen = fs.labels.lock().get(label)?.1;
     Some(seen + LABEL_HOLDS)
 }
 
-/// The root of a container's tree, by name.
+/// Returns the root of a container's tree, by name.
 pub fn find(fs: &Inner, name: &[u8]) -> FsResult<(Arc<Tree>, Found)> {
     let tree = tree(fs, name)?;
     match tree.directory(ROOT) {
         Ok(found) => Ok((tree, Found::clone(&found))),
-        // It went since its label was seen.
+        // Removed since its label was looked up.
         Err(error) if error.errno == libc::ESTALE => {
             fs.forget_labels();
             Err(error.with_errno(libc::ENOENT))
@@ -113,7 +112,7 @@ pub fn find(fs: &Inner, name: &[u8]) -> FsResult<(Arc<Tree>, Found)> {
     }
 }
 
-/// Makes a container.
+/// Creates a container.
 pub fn make(fs: &Inner, caller: &Caller, name: &[u8], what: &Make) -> FsResult<(Arc<Tree>, Found)> {
     crate::names::check(name)?;
     fs.check_writable()?;
@@ -139,7 +138,7 @@ pub fn make(fs: &Inner, caller: &Caller, name: &[u8], what: &Make) -> FsResult<(
     Ok((tree, Found::clone(&found)))
 }
 
-/// Makes a container with a tree in it: under a label that nobody sees, so that others find the tree whole or not at all.
+/// Creates a container with a tree in it under a hidden label, so that others find the whole tree or none.
 fn make_whole(fs: &Inner, owner: (u32, u32), label: &str, mode: u32) -> FsResult<Arc<Tree>> {
     if !fs.halves_swept.swap(true, Ordering::AcqRel) {
         sweep_halves(fs)?;
@@ -152,13 +151,13 @@ fn make_whole(fs: &Inner, owner: (u32, u32), label: &str, mode: u32) -> FsResult
         .and_then(|tree| tree.make(Some(owner), mode))
         .and_then(|()| Ok(fs.store.rename_container(&half, label)?));
     if let Err(error) = made {
-        let _ = fs.store.delete_container(&half); // what stays is swept by who comes next
+        let _ = fs.store.delete_container(&half); // the next process sweeps what stays
         return Err(error);
     }
     fs.tree_in(fs.store.container(label)?)
 }
 
-/// What processes that died left half made goes.
+/// Deletes containers that dead processes left half made.
 fn sweep_halves(fs: &Inner) -> FsResult<()> {
     for info in fs.store.containers(HALF)? {
         let mut parts = info.label[HALF.len()..].split('-');
@@ -174,7 +173,7 @@ fn sweep_halves(fs: &Inner) -> FsResult<()> {
     Ok(())
 }
 
-/// `EPERM` unless `caller` may take away or rename the container: as in a directory with the sticky bit.
+/// Returns `EPERM` unless `caller` may remove or rename the container: as in a directory with the sticky bit.
 fn check_owner(caller: &Caller, root: &Node) -> FsResult<()> {
     if caller.owns(root) { Ok(()) } else { fail(libc::EPERM) }
 }
@@ -186,12 +185,12 @@ pub fn remove(fs: &Inner, caller: &Caller, name: &[u8]) -> FsResult<()> {
     let tree = tree(fs, name)?;
     let gone = |error: cenote::Error| FsError::from(error).with_errno(libc::ENOENT);
     let delete = |change: &mut Change<'_>| {
-        // Before the objects are counted: what goes in between must not look like an object that nobody knows.
+        // Count orphans before objects: a deletion in between must not look like an unknown object.
         let orphans = tree.orphans()? as u64;
         let info = tree.container.info().map_err(gone)?;
         match tree.directory(ROOT) {
             Ok(root) => check_owner(caller, &root.node)?,
-            // It lost its root to an earlier version, which was stopped before the container went.
+            // An earlier version deleted the root, and was stopped before it deleted the container.
             Err(error) if error.errno == libc::ESTALE => {}
             Err(error) => return Err(error),
         }
@@ -204,13 +203,13 @@ pub fn remove(fs: &Inner, caller: &Caller, name: &[u8]) -> FsResult<()> {
     let done = crate::names::once_published(&tree, || tree.directory(ROOT), || tree.change(delete));
     fs.forget_labels();
     match done {
-        // It went meanwhile.
+        // Deleted meanwhile.
         Err(error) if error.kind() == Some(ErrorKind::NotFound) => Err(error.with_errno(libc::ENOENT)),
         other => other,
     }
 }
 
-/// `ENOTEMPTY` if a container holds more than a tree with nothing in it, and so many files that are open without a name.
+/// Returns `ENOTEMPTY` if a container holds more than an empty tree and this many open files without a name.
 fn check_unused(tree: &Tree, info: &ContainerInfo, orphans: u64) -> FsResult<()> {
     let is_there = tree.is_there()?;
     let most = INDICES_OF_EMPTY + u64::from(is_there && tree.has_windows()?);
@@ -220,7 +219,7 @@ fn check_unused(tree: &Tree, info: &ContainerInfo, orphans: u64) -> FsResult<()>
     if info.objects > orphans { fail(libc::ENOTEMPTY) } else { Ok(()) }
 }
 
-/// Gives a container another name.
+/// Renames a container.
 pub fn rename(fs: &Inner, caller: &Caller, from: &[u8], to: &[u8], how: Rename) -> FsResult<()> {
     crate::names::check(from)?;
     crate::names::check(to)?;

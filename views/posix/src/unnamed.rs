@@ -1,4 +1,4 @@
-//! Files without a name, and how they get one; and files that are made with bytes and name at once.
+//! Files without a name, how they get one, and files created with bytes and name at once.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::rights::{self, SEARCH, WRITE};
 use crate::tree::{Change, Found, Place, Tree};
 use crate::{Caller, FsResult, Kind, OpenFlags, Over, Time, fail};
 
-/// Makes a file that no name leads to.
+/// Creates a file without a name.
 pub fn open(tree: &Arc<Tree>, caller: &Caller, dir: u64, flags: OpenFlags, mode: u32) -> FsResult<File> {
     tree.make(None, 0o755)?;
     let parent = tree.directory(dir)?;
@@ -17,7 +17,7 @@ pub fn open(tree: &Arc<Tree>, caller: &Caller, dir: u64, flags: OpenFlags, mode:
     tree.check_changes(&parent)?;
     tree.claim(0)?;
     let ino = tree.draw()?;
-    // Known as open here before the record is there: the keeper would bury it in between.
+    // Register it as open before the record exists: the keeper would delete it in between.
     let mut opened = None;
     let found = tree.change(|change| {
         let (mode, gid) = rights::of_new(caller, &parent.node, Kind::File, mode);
@@ -35,7 +35,7 @@ pub fn open(tree: &Arc<Tree>, caller: &Caller, dir: u64, flags: OpenFlags, mode:
     Ok(File::new(live, flags, caller))
 }
 
-/// Gives an unnamed file a name, with all that is to happen together with it.
+/// Gives an unnamed file a name, together with everything in the same transaction.
 pub fn place(
     tree: &Tree,
     caller: &Caller,
@@ -50,7 +50,7 @@ pub fn place(
         return fail(libc::EEXIST);
     }
     {
-        // It is open, and found in the directory's entries from now on.
+        // The file is open, and found in the directory's entries from now on.
         let _gate = tree.claim_and_keep(dir)?;
         live.moves_to(dir);
     }
@@ -87,17 +87,17 @@ pub fn place(
     Ok(found)
 }
 
-/// A file to be made with its bytes.
+/// A file to be created with its bytes.
 pub struct New<'a> {
-    /// All of them.
+    /// The whole content.
     pub bytes: &'a [u8],
-    /// Permissions, umask already taken off.
+    /// Permissions after the umask.
     pub mode: u32,
-    /// Extended attributes, given the time that the file is made at.
+    /// Returns the extended attributes, given the time of creation.
     pub describe: &'a mut dyn FnMut(Time) -> Vec<(&'static [u8], Vec<u8>)>,
 }
 
-/// Makes a file with bytes and a name.
+/// Creates a file with bytes and a name.
 pub fn put(
     tree: &Tree,
     caller: &Caller,
@@ -143,7 +143,7 @@ pub fn put(
     Ok(found)
 }
 
-/// What has the name already goes, or gets the name `keep`. Returns its entry.
+/// Deletes the file that has the name, or gives it the name `keep`. Returns its entry.
 fn make_room(
     change: &mut Change<'_>,
     caller: &Caller,
@@ -181,7 +181,7 @@ fn make_room(
     Ok(Some(slot.raw))
 }
 
-/// The directory beside a tree's root.
+/// Returns the directory beside a tree's root.
 pub fn backstage(tree: &Tree) -> FsResult<u64> {
     tree.make(None, 0o755)?;
     Ok(BACKSTAGE)

@@ -1,78 +1,78 @@
-//! Paths: components, symbolic links, rights on the way. One walk serves callers that see the tree alone ([`crate::resolve`]) and programs that see
-//! it at some place among other directories, without a kernel that would lead them there: their paths may lead out again.
+//! Path walk: components, symbolic links, rights on the way. One walk serves callers that see only the tree ([`crate::resolve`]) and programs that
+//! see it at some place among other directories without a kernel to lead them there: their paths may lead out again.
 
 use crate::inner::{Inner, Where};
 use crate::names::PATH_BYTES_MAX;
 use crate::ways::Grounds;
 use crate::{Attr, Caller, Follow, FsResult, Ino, Kind, fail, streams, top};
 
-/// Symbolic links that are followed on one way.
+/// Maximum number of symbolic links followed in one walk.
 const LINKS_MAX: u32 = 40;
 
-/// Where a path led.
+/// Result of a walk.
 #[derive(Debug)]
 pub enum Walked<T> {
-    /// To something in the tree.
+    /// In the tree.
     Inside(T),
-    /// Out of it, by a symbolic link or `..`: to this path, of which nothing was looked at.
+    /// Outside the tree, by a symbolic link or `..`: this path, not looked up.
     Outside(Vec<u8>),
 }
 
-/// Where a walk begins.
+/// Start of a walk.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
-    /// The path at which the program sees the root, without a slash at the end.
+    /// Path at which the program sees the root, without a trailing slash.
     pub at: &'a [u8],
-    /// The directory that relative paths begin in. Absolute ones are not let in here.
+    /// Directory in which relative paths begin. The caller must not pass absolute ones.
     pub base: Ino,
 }
 
-/// What a walk is kept within (`openat2`).
+/// Limits of a walk (`openat2`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// No symbolic link is followed: `ELOOP`.
     pub no_links: bool,
-    /// It leads nowhere out of the directory that it begins in: `EXDEV`.
+    /// The path must not leave the directory in which it begins: `EXDEV`.
     pub beneath: bool,
-    /// That directory is its root, of absolute links and of what would be above.
+    /// That directory is the root, for absolute links and for `..` above it.
     pub in_root: bool,
 }
 
-/// What a path led to.
+/// Result of a path lookup.
 pub struct Spot<'a> {
     fs: &'a Inner,
     found: Where,
 }
 
 impl Spot<'_> {
-    /// Its number.
+    /// Returns the inode number.
     pub fn ino(&self) -> Ino {
         self.found.ino()
     }
-    /// Its kind.
+    /// Returns the file type.
     pub fn kind(&self) -> Kind {
         self.found.kind()
     }
-    /// What `stat` tells.
+    /// Returns the attributes.
     pub fn attr(&self) -> FsResult<Attr> {
         self.fs.attr_of(&self.found)
     }
-    /// Where a symbolic link leads.
+    /// Returns a symbolic link's target.
     pub fn target(&self) -> &[u8] {
         self.found.target()
     }
 }
 
-/// The part of a walk that may be known, and is to be known from then on.
+/// The part of a walk that may be cached, or is to be cached afterwards.
 struct Known<'p> {
     path: &'p [u8],
     grounds: Grounds,
-    /// Where the trail of what is walked begins.
+    /// Start of the cached part's trail.
     trail: usize,
 }
 
 impl Known<'_> {
-    /// A name in a directory is about to be looked for. False: a way through it cannot be kept.
+    /// Records a lookup of a name in a directory. Returns false if a path through it cannot be cached.
     fn note(&mut self, fs: &Inner, dir: Ino, name: &[u8]) -> FsResult<bool> {
         match fs.split(dir)? {
             Some((tree, _)) if streams::shows(fs, &tree) => return Ok(false),
@@ -89,9 +89,9 @@ impl Known<'_> {
 /// Where a walk ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// At what the path names, which must be there.
+    /// At the target of the path, which must exist.
     Found,
-    /// At the directory of its last component, which need not be there; a symbolic link that is to be followed is.
+    /// At the directory of the last component, which need not exist; a symbolic link there is followed if it is to be followed.
     Parent,
 }
 
@@ -100,23 +100,24 @@ pub struct Walk<'a, 'w> {
     fs: &'a Inner,
     caller: &'w Caller,
     base: Ino,
-    /// The path at which the program sees the root. None: the program sees the tree alone, so no path leads out.
+    /// Path at which the program sees the root. `None`: the program sees only the tree, so no path leads out.
     at: Option<&'w [u8]>,
     bounds: Bounds,
     follow: Follow,
-    /// Where the walk is, as a path.
+    /// The current position as a path.
     trail: &'w mut Vec<u8>,
     trail_begin: usize,
-    /// Where it is; `found` is what was found there, if it was looked for.
+    /// The current position; `found` is the node, if it was looked up.
     ino: Ino,
     found: Option<Where>,
-    /// Within bounds: the directories on the way down. Parents are taken from here and not looked up, so that a concurrent rename leads nobody out.
+    /// Within bounds: the directories on the way down. Parents are taken from here rather than looked up, so that a concurrent rename leads nobody
+    /// out.
     above: Vec<Ino>,
     links: u32,
 }
 
 impl<'a, 'w> Walk<'a, 'w> {
-    /// From `base` on, where nothing but the tree is seen.
+    /// Creates a walk from `base` that sees only the tree.
     pub fn new(fs: &'a Inner, caller: &'w Caller, base: Ino, follow: Follow, trail: &'w mut Vec<u8>) -> Self {
         let trail_begin = trail.len();
         let (at, bounds) = (None, Bounds::default());
@@ -135,11 +136,11 @@ impl<'a, 'w> Walk<'a, 'w> {
             links: 0,
         }
     }
-    /// The same, where the root is seen at this path.
+    /// Sets the path at which the root is seen.
     fn seen_at(self, at: &'w [u8]) -> Self {
         Self { at: Some(at), ..self }
     }
-    /// What the path leads to.
+    /// Returns the target of the path.
     pub fn reach(mut self, path: &[u8], known: usize) -> FsResult<Walked<Where>> {
         if let Walked::Outside(path) = self.run(path, known, End::Found)? {
             return Ok(Walked::Outside(path));
@@ -149,14 +150,14 @@ impl<'a, 'w> Walk<'a, 'w> {
             None => self.fs.find(self.ino)?,
         }))
     }
-    /// The directory of the path's last component, and that with what follows it.
+    /// Returns the directory of the path's last component, and that component with what follows it.
     fn reach_parent(mut self, path: &[u8]) -> FsResult<Walked<(Ino, Vec<u8>)>> {
         Ok(match self.run(path, 0, End::Parent)? {
             Walked::Inside(name) => Walked::Inside((self.ino, name)),
             Walked::Outside(path) => Walked::Outside(path),
         })
     }
-    /// Goes along the path. The first `known` bytes, the path of a directory, may be known as a whole. Returns the name that is left at the end.
+    /// Walks the path. The first `known` bytes, the path of a directory, may be cached as a whole. Returns the name left at the end.
     fn run(&mut self, path: &[u8], known: usize, end: End) -> FsResult<Walked<Vec<u8>>> {
         let fs = self.fs;
         let (mut own, mut pos) = (None::<Vec<u8>>, 0);
@@ -205,7 +206,7 @@ impl<'a, 'w> Walk<'a, 'w> {
             }
             let is_last = end == End::Parent && name != b".." && rest.iter().all(|byte| *byte == b'/');
             let next = match fs.find_in(self.caller, self.ino, name) {
-                Err(error) if is_last && error.errno == libc::ENOENT => None, // it may be made
+                Err(error) if is_last && error.errno == libc::ENOENT => None, // it may be created
                 next => Some(next?),
             };
             if let (Some(part), Some(Where::In(tree, _))) = (&mut walked, &next) {
@@ -230,7 +231,7 @@ impl<'a, 'w> Walk<'a, 'w> {
     fn follows(&self, next: &Where, rest: &[u8]) -> bool {
         next.kind() == Kind::Symlink && (!rest.is_empty() || self.follow == Follow::Yes)
     }
-    /// One step on, to what was found under this name.
+    /// Steps to what was found under this name.
     fn enter(&mut self, name: &[u8], next: Where) {
         if name == b".." {
             self.shorten_trail();
@@ -244,19 +245,19 @@ impl<'a, 'w> Walk<'a, 'w> {
         self.ino = next.ino();
         self.found = Some(next);
     }
-    /// `..` within bounds. The directory that the walk began in is above itself, or nothing is above it.
+    /// Handles `..` within bounds. The directory in which the walk began is its own parent, or has none.
     fn climb(&mut self) -> FsResult<()> {
         if self.above.is_empty() && self.bounds.beneath {
             return fail(libc::EXDEV);
         }
-        self.fs.find_in(self.caller, self.ino, b"..")?; // for the right to search it
+        self.fs.find_in(self.caller, self.ino, b"..")?; // checks the right to search the directory
         if let Some(above) = self.above.pop() {
             (self.ino, self.found) = (above, None);
             self.shorten_trail();
         }
         Ok(())
     }
-    /// Follows a symbolic link. Returns the path that is left and where its next component begins, or the path outside of the tree.
+    /// Follows a symbolic link. Returns the remaining path and where its next component begins, or the path outside the tree.
     fn redirect(&mut self, link: &Where, rest: &[u8]) -> FsResult<Walked<(Vec<u8>, usize)>> {
         self.links += 1;
         if self.bounds.no_links || self.links > LINKS_MAX {
@@ -294,7 +295,7 @@ impl<'a, 'w> Walk<'a, 'w> {
     }
 }
 
-/// See [`crate::FileSystem::walk`].
+/// Implements [`crate::FileSystem::walk`].
 pub fn walk<'a>(
     fs: &'a Inner,
     caller: &Caller,
@@ -310,7 +311,7 @@ pub fn walk<'a>(
     })
 }
 
-/// See [`crate::FileSystem::walk_parent`].
+/// Implements [`crate::FileSystem::walk_parent`].
 pub fn walk_parent<'p>(
     fs: &Inner,
     caller: &Caller,
@@ -342,7 +343,7 @@ pub fn walk_parent<'p>(
     })
 }
 
-/// See [`crate::FileSystem::walk_within`].
+/// Implements [`crate::FileSystem::walk_within`].
 pub fn walk_within(
     fs: &Inner,
     caller: &Caller,
@@ -359,20 +360,20 @@ pub fn walk_within(
     Walk { bounds, ..walk }.reach_parent(path)
 }
 
-/// What comes before a path's last component, with the slash.
+/// Returns what precedes a path's last component, with the slash.
 pub fn above(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
     let begin = path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
     &path[..begin]
 }
 
-/// What follows `at` in an absolute path that begins with it.
+/// Returns what follows `at` in an absolute path that begins with it.
 pub fn within<'a>(at: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     let rest = path.strip_prefix(at)?;
     (rest.is_empty() || rest[0] == b'/').then_some(rest)
 }
 
-/// Where `..` of the root leads, and `rest` from there.
+/// Returns where `..` of the root leads, with `rest` appended.
 fn above_root(at: &[u8], rest: &[u8]) -> Vec<u8> {
     let above = at.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     let mut outside = at[..above].to_vec();

@@ -1,5 +1,5 @@
-//! Ways to directories that were walked: programs come to the same few again and again. A way holds without a look at its parts as long as nobody
-//! changed the indices that it led through, which their version words tell.
+//! Cache of paths to directories (dentry cache): programs use the same few again and again. A cached path is valid without a look at its parts as
+//! long as the indices that it led through are unchanged, which their version words tell.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,39 +11,39 @@ use crate::sync::RwLock;
 use crate::tree::Tree;
 use crate::{Caller, FsResult, Ino};
 
-/// Ways that are kept.
+/// Maximum number of cached paths.
 const KEPT_MAX: usize = 4096;
 
-/// What a way relies on, noted while it is walked: each part before it is looked at.
+/// Conditions of a cached path, collected during the walk: each part before it is looked up.
 #[derive(Debug, Default)]
 pub struct Grounds {
     indices: Vec<(Index, IndexVersion)>,
     until: Option<Instant>,
 }
 
-/// A way, from a directory to another, without symbolic links or `..`.
+/// A path from one directory to another, without symbolic links or `..`.
 #[derive(Debug)]
 pub struct Way {
     caller: Caller,
     base: Ino,
     grounds: Grounds,
-    /// Where it leads.
+    /// The directory it leads to.
     pub to: Ino,
-    /// Its components, each behind a slash.
+    /// Its components, each after a slash.
     pub trail: Vec<u8>,
 }
 
-/// Ways by their paths.
+/// Cached paths.
 #[derive(Debug, Default)]
 pub struct Ways(RwLock<HashMap<Box<[u8]>, Arc<Way>, foldhash::fast::RandomState>>);
 
 impl Grounds {
-    /// Something in that directory is about to be looked for.
+    /// Adds the entries of a directory, before a lookup in it.
     pub fn rely_on(&mut self, tree: &Tree, dir: u64) -> FsResult<()> {
         self.rely_on_nodes(tree)?;
         self.rely_on_index(tree.dir(dir))
     }
-    /// The tree has directories as they are now.
+    /// Adds the tree's index of nodes.
     pub fn rely_on_nodes(&mut self, tree: &Tree) -> FsResult<()> {
         self.rely_on_index(tree.nodes().clone())
     }
@@ -55,7 +55,7 @@ impl Grounds {
         }
         Ok(())
     }
-    /// It holds until then at most.
+    /// Limits the validity to this time.
     pub fn hold_until(&mut self, until: Instant) {
         self.until = Some(self.until.map_or(until, |earlier| earlier.min(until)));
     }
@@ -66,12 +66,12 @@ impl Grounds {
 }
 
 impl Ways {
-    /// The way that `path` is from `base`, if it is known and holds for `caller`.
+    /// Returns the cached path `path` from `base`, if it is valid for `caller`.
     pub fn get(&self, caller: &Caller, base: Ino, path: &[u8]) -> Option<Arc<Way>> {
         let way = self.0.read().get(path)?.clone();
         (way.base == base && is_same(&way.caller, caller) && way.grounds.hold()).then_some(way)
     }
-    /// A way was walked.
+    /// Caches a walked path.
     pub fn put(&self, caller: &Caller, base: Ino, path: &[u8], grounds: Grounds, to: Ino, trail: Vec<u8>) {
         let way = Arc::new(Way { caller: caller.clone(), base, grounds, to, trail });
         let mut all = self.0.write();
@@ -80,7 +80,7 @@ impl Ways {
         }
         all.insert(path.into(), way);
     }
-    /// None holds any more.
+    /// Drops all.
     pub fn forget(&self) {
         self.0.write().clear();
     }

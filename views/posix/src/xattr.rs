@@ -5,24 +5,24 @@ use crate::rights::{self, READ, WRITE};
 use crate::tree::{Found, Tree};
 use crate::{Caller, Consistency, FsResult, Kind, SetXattr, fail};
 
-/// Longest name, in bytes.
+/// Maximum length of a name in bytes.
 const NAME_BYTES_MAX: usize = 255;
-/// Longest value.
+/// Maximum length of a value in bytes.
 const VALUE_BYTES_MAX: usize = 64 << 10;
-/// The consistency of a directory, which is no record.
+/// Consistency of a directory; not a record.
 const CONSISTENCY: &[u8] = b"user.cenote.consistency";
-/// What a program that runs from a file may do besides; changes of its bytes and its owner take it away, whoever makes
-/// them.
+/// Capabilities: what a program run from a file may do besides. Changes of the bytes or the owner remove them, whoever
+/// makes them.
 pub const CAPABILITIES: &[u8] = b"security.capability";
 
-/// True if a file has capabilities.
+/// Returns true if a file has capabilities.
 pub fn has_capabilities(tree: &Tree, found: &Found) -> FsResult<bool> {
     let may_have = found.node.kind == Kind::File && found.node.has_xattrs;
     Ok(may_have && tree.nodes().get_one(&keys::xattr(found.ino, CAPABILITIES))?.is_some())
 }
 
 impl Consistency {
-    /// The word for it: `strict`, `commit`, `laminated`.
+    /// Returns the name: `strict`, `commit`, `laminated`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Strict => "strict",
@@ -30,13 +30,13 @@ impl Consistency {
             Self::Laminated => "laminated",
         }
     }
-    /// What a word stands for.
+    /// Parses a name.
     pub fn from_word(word: &[u8]) -> Option<Self> {
         [Self::Strict, Self::Commit, Self::Laminated].into_iter().find(|one| one.word().as_bytes() == word)
     }
 }
 
-/// An error if `caller` may not do this (`mask`: read or write) to attributes of that name.
+/// Returns an error if `caller` may not access attributes of that name (`mask`: read or write).
 fn check(caller: &Caller, node: &Node, name: &[u8], mask: u32) -> FsResult<()> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return fail(libc::ERANGE);
@@ -59,7 +59,7 @@ fn check(caller: &Caller, node: &Node, name: &[u8], mask: u32) -> FsResult<()> {
         return if caller.uid == 0 { Ok(()) } else { fail(refused) };
     }
     if name.starts_with(b"security.") {
-        // A kernel that checks rights takes capabilities away in the name of whoever changes a file.
+        // A kernel that checks rights removes capabilities on behalf of whoever changes a file.
         return if !is_write || caller.is_above() { Ok(()) } else { fail(libc::EPERM) };
     }
     if name.starts_with(b"cenote.") && caller.is_checked {
@@ -68,7 +68,7 @@ fn check(caller: &Caller, node: &Node, name: &[u8], mask: u32) -> FsResult<()> {
     fail(libc::EOPNOTSUPP)
 }
 
-/// True if `caller` is told of attributes of that name.
+/// Returns true if attributes of that name are listed to `caller`.
 fn is_shown(caller: &Caller, node: &Node, name: &[u8]) -> bool {
     if name.starts_with(b"trusted.") {
         return caller.uid == 0;
@@ -79,7 +79,7 @@ fn is_shown(caller: &Caller, node: &Node, name: &[u8]) -> bool {
     !name.starts_with(b"user.") || matches!(node.kind, Kind::File | Kind::Directory)
 }
 
-/// The value of an attribute.
+/// Returns the value of an attribute.
 pub fn get(tree: &Tree, caller: &Caller, found: &Found, name: &[u8]) -> FsResult<Vec<u8>> {
     check(caller, &found.node, name, READ)?;
     if name == CONSISTENCY && found.node.kind == Kind::Directory {
@@ -89,7 +89,7 @@ pub fn get(tree: &Tree, caller: &Caller, found: &Found, name: &[u8]) -> FsResult
         if let Some(value) = tree.nodes().get_one(&keys::xattr(found.ino, name))? {
             return Ok(value);
         }
-        // A file that went since it was found took its attributes with it: then the answer is that it is gone.
+        // If the file was deleted since the lookup, its attributes went with it: then return that it is gone.
         tree.find(found.ino)?;
     }
     fail(libc::ENODATA)
@@ -137,7 +137,7 @@ pub fn set(tree: &Tree, caller: &Caller, ino: u64, name: &[u8], value: &[u8], ho
     Ok(())
 }
 
-/// Names of all attributes.
+/// Lists the names of all attributes.
 pub fn list(tree: &Tree, caller: &Caller, found: &Found) -> FsResult<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     if found.node.kind == Kind::Directory && found.node.consistency != Consistency::Strict {
@@ -151,7 +151,7 @@ pub fn list(tree: &Tree, caller: &Caller, found: &Found) -> FsResult<Vec<Vec<u8>
                 names.push(name.to_vec());
             }
         }
-        // As above: a file that went has no answer, not half of one.
+        // A deleted file gives an error, not part of a list.
         tree.find(found.ino)?;
     }
     Ok(names)

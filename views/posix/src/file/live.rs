@@ -1,4 +1,4 @@
-//! What a process has open of one file, whatever the number of descriptors: its object, and times not yet sent.
+//! In-memory inode: a process's open state of one file for all descriptors: object and unrecorded times.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use crate::rights::Keeps;
 use crate::tree::{Change, Found, Place, Tree};
 use crate::{FsResult, Kind, Time, fail, gate, xattr};
 
-/// Files end below this offset: that of `off_t`.
+/// Files end below this offset, the limit of `off_t`.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// A file that this process has open.
@@ -21,42 +21,42 @@ pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 pub struct Live {
     pub tree: Arc<Tree>,
     pub ino: u64,
-    /// The directory by whose claim others know that it may be open.
+    /// The directory whose claim tells others that the file may be open.
     dir: AtomicU64,
     object: Object,
     has_object: AtomicBool,
-    /// Mode and group, as last seen: set-id bits go with a write.
+    /// Mode and group as last seen: a write drops set-id bits.
     mode: AtomicU32,
     gid: AtomicU32,
-    /// It may have capabilities (`security.capability`), which go with the first change of its bytes.
+    /// The file may have capabilities (`security.capability`), which the first change of its bytes removes.
     may_have_capabilities: AtomicBool,
     dirty: Mutex<Dirty>,
-    /// Appends of this process come one after the other, so that they need not try again for each other.
+    /// Serialises appends within this process, so that they do not make each other retry.
     appending: Mutex<()>,
-    /// It has no name any more, as far as this process knows.
+    /// The file has no name any more, as far as this process knows.
     is_orphaned: AtomicBool,
-    /// The file that this one turned out to be: another process made it first.
+    /// The file that replaces this one because another process created it first.
     other: OnceLock<Arc<Live>>,
     /// Fork generation of the process that has it open.
     generation: AtomicU64,
-    /// The version of the index of nodes when it was found last that the file may be changed.
+    /// Version of the index of nodes at the last check that the file may be changed.
     may_change: Mutex<Option<IndexVersion>>,
-    /// Where its advisory locks are.
+    /// Files that hold its advisory locks.
     pub meetings: Meetings,
-    /// What is known of its window.
+    /// What this process knows of its window.
     pub joined: RwLock<Joined>,
-    /// While a window is put back: the time that its bytes have.
+    /// While a window is written back: the modification time of its bytes.
     put_back: Mutex<Option<Time>>,
-    /// Space that is kept for it.
+    /// Space reserved for the file.
     pub reserved: Arc<Reserved>,
 }
 
-/// What the records do not know yet.
+/// Times that the records do not have yet.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Dirty {
-    /// Bytes were changed then.
+    /// Time of the last write.
     pub modified: Option<Time>,
-    /// Bytes were read then.
+    /// Time of the last read.
     pub accessed: Option<Time>,
 }
 
@@ -67,7 +67,7 @@ impl Dirty {
 }
 
 impl Live {
-    /// What this process has open of `found`.
+    /// Returns the shared state of `found` in this process.
     pub fn of(tree: &Arc<Tree>, found: &Found) -> Arc<Self> {
         let mut all = tree.live.lock();
         if let Some(live) = all.get(&found.ino).and_then(std::sync::Weak::upgrade) {
@@ -98,15 +98,15 @@ impl Live {
         all.insert(found.ino, Arc::downgrade(&live));
         live
     }
-    /// Its group, as last seen.
+    /// Returns the group as last seen.
     pub fn gid(&self) -> u32 {
         self.gid.load(Ordering::Relaxed)
     }
-    /// The directory by whose claim others know that it may be open; 0: that of files whose nodes are apart.
+    /// Returns the directory whose claim covers the open file; 0: the claim for files with a node of their own.
     pub fn dir(&self) -> u64 {
         self.dir.load(Ordering::Relaxed)
     }
-    /// It is found in that directory from now on.
+    /// Records that the file is found in another directory from now on.
     pub fn moves_to(&self, dir: u64) {
         self.dir.store(dir, Ordering::Relaxed);
     }
@@ -120,30 +120,30 @@ impl Live {
             self.note_capabilities();
         }
     }
-    /// It got capabilities, or may have some.
+    /// Records that the file has, or may have, capabilities.
     pub fn note_capabilities(&self) {
         self.may_have_capabilities.store(true, Ordering::Relaxed);
     }
-    /// What a program that runs from it may do besides.
+    /// Returns whether the file has capabilities (what a program run from it may do besides).
     pub fn has_capabilities(&self) -> FsResult<bool> {
         if !self.may_have_capabilities.load(Ordering::Relaxed) {
             return Ok(false);
         }
         xattr::has_capabilities(&self.tree, &self.find()?)
     }
-    /// Another process made the file first, and published it: all that comes is about that one.
+    /// Redirects this file to the one that another process created and published first.
     pub fn become_other(&self, found: &Found) {
         let _ = self.other.set(Self::of(&self.tree, found));
     }
-    /// The file that this one turned out to be, if it is not itself.
+    /// Returns the file that replaces this one, if any.
     pub fn other(&self) -> Option<&Arc<Self>> {
         self.other.get()
     }
-    /// It has no name any more.
+    /// Records that the file has no name any more.
     pub fn note_orphaned(&self) {
         self.is_orphaned.store(true, Ordering::Release);
     }
-    /// In a forked child it was the parent that opened it.
+    /// Checks for a fork: in a child, it was the parent that opened the file.
     #[inline]
     fn check_fork(&self) -> FsResult<()> {
         if self.generation.load(Ordering::Relaxed) == fork_generation() { Ok(()) } else { self.inherit() }
@@ -153,7 +153,7 @@ impl Live {
         self.generation.store(fork_generation(), Ordering::Relaxed);
         self.tree.inherit()
     }
-    /// The bytes, if there are any.
+    /// Returns the object, if it exists.
     pub fn object(&self) -> FsResult<Option<&Object>> {
         self.check_fork()?;
         if !self.has_object.load(Ordering::Acquire) && !self.find()?.node.has_object {
@@ -162,13 +162,13 @@ impl Live {
         self.has_object.store(true, Ordering::Release);
         Ok(Some(&self.object))
     }
-    /// The object, whether it is there or not.
+    /// Returns the object's handle, whether or not the object exists.
     pub fn handle(&self) -> &Object {
         &self.object
     }
-    /// `EROFS` if the directory was laminated since the file was opened.
+    /// Returns `EROFS` if the directory was laminated after the file was opened.
     pub fn check_changes(&self) -> FsResult<()> {
-        // Directories change only with the index of nodes.
+        // A directory changes only together with the index of nodes.
         let now = self.tree.nodes().version()?;
         if *self.may_change.lock() == Some(now) {
             return Ok(());
@@ -177,24 +177,24 @@ impl Live {
         *self.may_change.lock() = Some(now);
         Ok(())
     }
-    /// Its records as they are now.
+    /// Looks up the file's current records.
     pub fn find(&self) -> FsResult<Found> {
         self.tree.find(self.ino)
     }
-    /// What the records do not know yet.
+    /// Returns the times that the records do not have yet.
     pub fn dirty(&self) -> Dirty {
         *self.dirty.lock()
     }
-    /// The same, which the caller makes known.
+    /// Takes the times that the records do not have yet; the caller records them.
     pub fn take_dirty(&self) -> Dirty {
         std::mem::take(&mut *self.dirty.lock())
     }
-    /// Bytes were changed.
+    /// Records that bytes changed now.
     pub fn note(&self) {
         let time = self.time_of_bytes(self.tree.common.clock.now());
         self.dirty.lock().modified = Some(time);
     }
-    /// While `run` changes bytes they have this time, so that nobody sees another in between.
+    /// Runs `run`, which changes bytes, with this modification time, so that nobody sees another in between.
     pub fn at_time<T>(&self, time: Option<Time>, run: impl FnOnce() -> T) -> T {
         *self.put_back.lock() = time;
         let result = run();
@@ -204,11 +204,11 @@ impl Live {
     fn time_of_bytes(&self, now: Time) -> Time {
         self.put_back.lock().unwrap_or(now)
     }
-    /// Bytes were changed then, whatever was noted before.
+    /// Sets the modification time, whatever was noted before.
     pub fn note_at(&self, time: Time) {
         self.dirty.lock().modified = Some(time);
     }
-    /// Bytes were read; `relatime`: only what tells something new is kept.
+    /// Records a read by `relatime`: the first one since the last change, or a day after the recorded one.
     pub fn note_read(&self) -> FsResult<()> {
         const DAY_S: i64 = 24 * 3600;
         if !self.tree.common.options.keeps_access_times || self.tree.common.options.is_read_only {
@@ -227,18 +227,18 @@ impl Live {
         }
         Ok(())
     }
-    /// The size in bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> FsResult<u64> {
         match self.window()? {
             Some(window) => window.usage().map(|(size, _)| size),
             None => self.object_size(),
         }
     }
-    /// The same, whatever the window.
+    /// Returns the object's size, ignoring the window.
     pub fn object_size(&self) -> FsResult<u64> {
         self.object()?.map_or(Ok(0), |object| Ok(object.size()?))
     }
-    /// Writes at an offset. `keeps`: of set-id bits.
+    /// Writes at an offset. `keeps`: which set-id bits stay.
     pub fn write(&self, bytes: &[u8], offset: u64, keeps: Keeps) -> FsResult<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -248,7 +248,7 @@ impl Live {
         self.drop_privileges(keeps)?;
         let (window, object) = (self.window()?, self.object()?);
         if let Some(window) = window {
-            return window.write_at(bytes, offset); // its own time is what others see
+            return window.write_at(bytes, offset); // the window's own time is what others see
         }
         self.with_reserved(
             || vec![(offset, offset + bytes.len() as u64)],
@@ -260,7 +260,7 @@ impl Live {
         self.note();
         Ok(())
     }
-    /// Writes these parts, whatever the window.
+    /// Writes these parts to the object, ignoring the window.
     pub fn write_object(&self, parts: &[(u64, &[u8])]) -> FsResult<()> {
         self.check_changes()?;
         let object = self.object()?;
@@ -276,7 +276,7 @@ impl Live {
         self.note();
         Ok(())
     }
-    /// Makes a hole of what has bytes in a range, whatever the window.
+    /// Punches holes into the object where a range has data, ignoring the window.
     pub fn punch_object(&self, from: u64, to: u64) -> FsResult<()> {
         let Some(object) = self.object()? else { return Ok(()) };
         if from < to && object.next_data(from)?.is_some_and(|at| at < to) {
@@ -286,7 +286,7 @@ impl Live {
         }
         Ok(())
     }
-    /// Sets the size, whatever the window.
+    /// Sets the object's size, ignoring the window.
     pub fn truncate_object(&self, size: u64) -> FsResult<()> {
         self.check_changes()?;
         match self.object()? {
@@ -296,7 +296,7 @@ impl Live {
         self.note();
         Ok(())
     }
-    /// Makes a range what one of another file is; how many bytes that were.
+    /// Replaces a range by a range of another file; returns how many bytes were copied.
     pub fn copy_from(&self, from: &Object, from_offset: u64, at: u64, len: u64, keeps: Keeps) -> FsResult<u64> {
         self.check_changes()?;
         self.drop_privileges(keeps)?;
@@ -311,7 +311,7 @@ impl Live {
         self.note();
         Ok(copied)
     }
-    /// Bytes are changed: what lets a program do more than who runs it goes. `keeps`: of set-id bits.
+    /// Drops privileges before bytes change: set-id bits (except those in `keeps`) and capabilities.
     pub fn drop_privileges(&self, keeps: Keeps) -> FsResult<()> {
         let mode = self.mode.load(Ordering::Relaxed);
         let gone = mode & !keeps.behind(Kind::File, mode);
@@ -319,7 +319,7 @@ impl Live {
         if gone == 0 && !has_capabilities {
             return Ok(());
         }
-        // Whoever gives it some from now on says so again.
+        // Whoever sets capabilities later notes that again.
         self.may_have_capabilities.store(false, Ordering::Relaxed);
         let done = self.tree.change_file(|change| {
             let found = self.find()?;
@@ -336,7 +336,7 @@ impl Live {
         }
         done
     }
-    /// A transaction on the bytes and the node's times, in which the object is made if it is not there.
+    /// Runs a transaction on the bytes and the node's times; creates the object if it does not exist.
     pub fn with_object<T>(&self, mut make: impl FnMut(&mut Change<'_>, &Object) -> FsResult<T>) -> FsResult<T> {
         self.check_changes()?;
         let made = self.tree.change_file(|change| {
@@ -354,7 +354,7 @@ impl Live {
         self.dirty.lock().modified = None;
         Ok(made)
     }
-    /// Writes at the end, wherever that is when this is applied. Returns where.
+    /// Appends at the size that the file has when this is applied. Returns the offset.
     pub fn append(&self, bytes: &[u8], keeps: Keeps) -> FsResult<u64> {
         if bytes.is_empty() {
             return self.size();
@@ -403,7 +403,7 @@ impl Live {
         self.reserved.give_up(size, u64::MAX);
         Ok(())
     }
-    /// Times that only this process knows go to the records.
+    /// Writes times that only this process knows to the records.
     pub fn settle(&self) -> FsResult<()> {
         if self.dirty().is_none() {
             return Ok(());
@@ -411,7 +411,7 @@ impl Live {
         self.tree.publish();
         self.settle_alone()
     }
-    /// The same, whatever is gathered.
+    /// Writes these times to the records, without publishing gathered names first.
     pub fn settle_alone(&self) -> FsResult<()> {
         let dirty = self.take_dirty();
         if dirty.is_none() {
@@ -420,13 +420,13 @@ impl Live {
         let done = self.tree.change_alone(|change| {
             let found = self.find()?;
             if self.tree.is_gathered(&found) {
-                return Ok(()); // nothing but a look at it, which tells nobody anything
+                return Ok(()); // only looked at, and not yet visible to others
             }
             let node = settled(&found.node, dirty);
             change.put_node(&found, &node)
         });
         match done {
-            // Nobody will ask for the times of what is not there.
+            // A removed file needs no times.
             Err(error) if error.errno == libc::ESTALE => Ok(()),
             Err(error) => {
                 let mut now = self.dirty.lock();
@@ -440,7 +440,7 @@ impl Live {
 }
 
 impl Drop for Live {
-    /// The last descriptor of this process was closed.
+    /// Runs when this process closes the file's last descriptor.
     fn drop(&mut self) {
         let _in = gate::enter();
         self.leave_window();
@@ -451,7 +451,7 @@ impl Drop for Live {
             }
         }
         if self.generation.load(Ordering::Relaxed) == fork_generation() {
-            // Who wants to know what goes wrong here has called `close`.
+            // A caller who wants to see errors has called `close`.
             let _ = self.settle_alone();
             self.tree.reserved.tidy(self.ino);
             if self.is_orphaned.load(Ordering::Acquire) {
@@ -462,7 +462,7 @@ impl Drop for Live {
     }
 }
 
-/// The directory whose claims count for what is found there.
+/// Returns the directory whose claims count for a file found in this place.
 fn claimed_by(place: &Place) -> u64 {
     match place {
         Place::Entry { dir, .. } => *dir,
@@ -470,13 +470,13 @@ fn claimed_by(place: &Place) -> u64 {
     }
 }
 
-/// `EFBIG` if a file cannot reach so far.
+/// Returns `EFBIG` if no file can reach so far.
 pub fn check_end(offset: u64, len: u64) -> FsResult<()> {
     let fits = offset.checked_add(len).is_some_and(|end| end <= FILE_BYTES_MAX);
     if fits { Ok(()) } else { fail(libc::EFBIG) }
 }
 
-/// A node with times that were not known to it.
+/// Adds times to a node that lacks them.
 pub fn settled(node: &Node, dirty: Dirty) -> Node {
     let mut node = node.clone();
     if let Some(modified) = dirty.modified {
@@ -487,7 +487,7 @@ pub fn settled(node: &Node, dirty: Dirty) -> Node {
     node
 }
 
-/// Sets the size of what was found; returns the node as it is then, which the caller puts.
+/// Sets the size of a found file; returns the new node, which the caller puts.
 pub fn truncated(change: &mut Change<'_>, found: &Found, size: u64) -> FsResult<Node> {
     let (tree, mut node) = (change.tree, found.node.clone());
     (node.modified, node.changed) = (change.now, change.now);

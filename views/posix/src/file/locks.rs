@@ -1,7 +1,7 @@
-//! Advisory locks, as `flock` and `fcntl` have them, among all processes of a machine.
+//! Advisory locks, as `flock` and `fcntl` define them, among all processes of a machine.
 //!
-//! The kernel keeps them, on a file of its own for each node that is locked ([`cenote::MeetingFile`]): so they end with the process that has
-//! them, wait fairly, find deadlocks, and mounts, preloaded programs and others see each other's. Nothing of them is in the store.
+//! The kernel keeps them on a separate file for each locked node ([`cenote::MeetingFile`]). So locks end with their process, waiting is fair, the
+//! kernel finds deadlocks, and mounts, preloaded programs and others see each other's locks. The store records none of them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,62 +15,62 @@ use crate::file::{File, Live};
 use crate::sync::Mutex;
 use crate::{FsError, FsResult, fail, gate};
 
-/// The sort of meeting files.
+/// Name of this kind of meeting files.
 const SORT: &str = "locks";
-/// The first pause of who waits and looks now and then whether he still should; and the longest.
+/// First and longest pause of a waiter that checks now and then whether to go on waiting.
 const PAUSE: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(10));
 
-/// Who has a lock.
+/// Owner of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LockOwner {
-    /// This process (`F_SETLK`): its threads share it, its children do not have it, and it goes when the process closes any descriptor of the file
-    /// ([`File::closed_by`]).
+    /// This process (`F_SETLK`): its threads share the lock, its children do not inherit it, and it ends when the process closes any descriptor of the
+    /// file ([`File::closed_by`]).
     Process,
-    /// Whoever has this [`File`], a forked child as well (`flock`, `F_OFD_SETLK`).
+    /// Every holder of this [`File`], including a forked child (`flock`, `F_OFD_SETLK`).
     File,
-    /// Somebody whom the caller numbers, as the kernel does for a mount; its locks go with [`File::closed_by`].
+    /// An owner numbered by the caller, as the kernel does for a mount; [`File::closed_by`] releases its locks.
     Number(u64),
 }
 
-/// Bytes of a file.
+/// A byte range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LockRange {
-    /// The first.
+    /// First byte.
     pub start: u64,
-    /// How many; 0: all that follow, however long the file becomes.
+    /// Length in bytes; 0: to the end, however long the file becomes.
     pub len: u64,
 }
 
-/// What to do while another has a lock.
+/// What to do while another owner has a conflicting lock.
 #[derive(Clone, Copy)]
 pub enum LockWait<'a> {
-    /// `EAGAIN`.
+    /// Return `EAGAIN`.
     No,
-    /// Wait in the kernel: `EINTR` when a signal comes, `EDEADLK` if owners that are processes would wait for each other.
+    /// Wait in the kernel: `EINTR` when a signal arrives, `EDEADLK` if owners that are processes would wait for each other.
     Yes,
-    /// Wait, and look at this every some milliseconds: `EINTR` once it is false. For who is not the process that asked.
+    /// Wait, and call this every few milliseconds: `EINTR` once it returns false. For callers other than the process that asked.
     While(&'a dyn Fn() -> bool),
 }
 
-/// A lock that is in the way.
+/// A conflicting lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeldLock {
-    /// Its kind.
+    /// Shared or exclusive.
     pub kind: LockKind,
-    /// Its bytes.
+    /// Its byte range.
     pub range: LockRange,
-    /// The process that has it, if it is one's and not an open file's.
+    /// The owning process, unless an open file owns the lock.
     pub pid: Option<u32>,
 }
 
-/// Where a process meets others at a file that it has open.
+/// Meeting files of an open file.
 #[derive(Debug, Default)]
 pub struct Meetings {
     /// For locks of the process.
     process: Mutex<Option<Arc<MeetingFile>>>,
-    /// Fork generation, plus one, of the process that took some.
+    /// Fork generation, plus one, of the process that took locks.
     locked_by: AtomicU64,
-    /// For locks of those who have numbers.
+    /// For locks of numbered owners.
     numbers: Mutex<Vec<(u64, Arc<MeetingFile>)>>,
 }
 
@@ -79,17 +79,17 @@ fn of_io(error: &io::Error) -> FsError {
 }
 
 impl Live {
-    /// A file in shared memory where all meet who have this one open.
+    /// Opens a file in shared memory that is common to all who have this one open.
     fn meet(&self) -> FsResult<MeetingFile> {
-        // Once a process, before it has locked anything.
+        // Once per process, before it locks anything.
         static IS_SWEPT: AtomicBool = AtomicBool::new(false);
         let options = &self.tree.common.options;
-        // To open one under another number closes it under its first, and closing takes the process's locks away.
+        // Moving a descriptor to a higher number closes the first number, and that close releases the process's locks.
         let lowest = if self.has_process_locks() { 0 } else { options.descriptors_from };
         let name = format!("{:016x}", self.tree.whole(self.ino).0);
         let store = self.tree.container.store();
         if !IS_SWEPT.swap(true, Ordering::AcqRel) {
-            let _ = store.sweep_meeting_files(SORT); // what cannot be removed now can be later
+            let _ = store.sweep_meeting_files(SORT); // a later sweep removes what cannot be removed now
         }
         store.meeting_file(SORT, &name, lowest).map_err(|error| match error.raw_os_error() {
             Some(libc::ENOSPC | libc::EMFILE | libc::ENFILE) => of_io(&error),
@@ -107,7 +107,7 @@ impl Live {
 }
 
 impl File {
-    /// Locks a range, or unlocks it (`None`), as `fcntl` does. `EBADF` unless the file was opened for reading (shared), for writing (exclusive).
+    /// Locks a range, or unlocks it (`None`), as `fcntl` does. `EBADF` unless the file was opened for reading (shared) or writing (exclusive).
     pub fn lock(&self, owner: LockOwner, kind: Option<LockKind>, range: LockRange, wait: LockWait<'_>) -> FsResult<()> {
         match kind {
             Some(LockKind::Shared) => self.need_read()?,
@@ -117,12 +117,12 @@ impl File {
         let holder = if owner == LockOwner::Process { Holder::Process } else { Holder::Description };
         if kind.is_some() && owner == LockOwner::Process {
             let me = fork_generation() + 1;
-            self.meeting(owner, true)?; // under its last number before anything is locked
+            self.meeting(owner, true)?; // gets its final descriptor before anything is locked
             self.live().meetings.locked_by.store(me, Ordering::Release);
         }
         self.attempt(owner, kind.is_some(), wait, |here, waits| here.lock(holder, kind, range.start, range.len, waits))
     }
-    /// What keeps such a lock from being had, if anything does (`F_GETLK`).
+    /// Returns a lock that conflicts with this one, if any (`F_GETLK`).
     pub fn lock_in_the_way(&self, owner: LockOwner, kind: LockKind, range: LockRange) -> FsResult<Option<HeldLock>> {
         let holder = if owner == LockOwner::Process { Holder::Process } else { Holder::Description };
         let Some(here) = self.meeting(owner, true)? else { return Ok(None) };
@@ -133,16 +133,16 @@ impl File {
             pid: found.pid,
         }))
     }
-    /// Locks the file as a whole, or unlocks it, as `flock` does: for [`LockOwner::File`] or [`LockOwner::Number`], whatever it was opened for. Such
-    /// locks and those of ranges know nothing of each other.
+    /// Locks the whole file, or unlocks it, as `flock` does: for [`LockOwner::File`] or [`LockOwner::Number`], whatever the open mode. Such locks and
+    /// range locks ignore each other.
     pub fn flock(&self, owner: LockOwner, kind: Option<LockKind>, wait: LockWait<'_>) -> FsResult<()> {
         if owner == LockOwner::Process {
             return fail(libc::EINVAL);
         }
         self.attempt(owner, kind.is_some(), wait, |here, waits| here.lock_whole(kind, waits))
     }
-    /// `owner` closed a descriptor of the file: what it had locked is free ([`LockOwner::Process`] and [`LockOwner::Number`]). To be called at
-    /// each `close` by a process, since POSIX takes the locks away whichever descriptor it is.
+    /// Releases the locks of an owner that closed a descriptor of the file ([`LockOwner::Process`] and [`LockOwner::Number`]). A process must call this
+    /// at every `close`, since POSIX releases its locks whichever descriptor is closed.
     pub fn closed_by(&self, owner: LockOwner) {
         let _in = gate::enter();
         let live = self.live();
@@ -150,7 +150,7 @@ impl File {
             LockOwner::Process if live.has_process_locks() => {
                 live.meetings.locked_by.store(0, Ordering::Release);
                 if let Some(here) = &*live.meetings.process.lock() {
-                    let _ = here.lock(Holder::Process, None, 0, 0, false); // to unlock cannot fail
+                    let _ = here.lock(Holder::Process, None, 0, 0, false); // unlocking cannot fail
                 }
             }
             LockOwner::Number(number) => {
@@ -162,8 +162,8 @@ impl File {
             LockOwner::Process | LockOwner::File => {}
         }
     }
-    /// The descriptor that has the locks of an owner, if it has any: who goes on as another program (`exec`) hands it over, since the locks stay for as
-    /// long as it is open. Closed at `exec` unless that is changed.
+    /// Calls `with` with the descriptor that has an owner's locks, if there is one: a process that executes another program (`exec`) hands it over,
+    /// since the locks last as long as it is open. It is closed at `exec` unless the caller changes that.
     pub fn lock_descriptor(&self, owner: LockOwner, with: &mut dyn FnMut(BorrowedFd<'_>)) {
         let _in = gate::enter();
         match owner {
@@ -172,7 +172,7 @@ impl File {
             LockOwner::Number(_) => {}
         }
     }
-    /// Takes over what [`File::lock_descriptor`] of the program before gave.
+    /// Adopts the descriptor that [`File::lock_descriptor`] gave to the previous program.
     pub fn adopt_lock_descriptor(&self, owner: LockOwner, fd: OwnedFd) -> FsResult<()> {
         let _in = gate::enter();
         let live = self.known();
@@ -188,7 +188,7 @@ impl File {
         }
         Ok(())
     }
-    /// What an owner's locks are on. None: it has none, and none is to be made.
+    /// Returns the meeting file of an owner's locks. `None`: the owner has none, and `makes` is false.
     fn meeting(&self, owner: LockOwner, makes: bool) -> FsResult<Option<Arc<MeetingFile>>> {
         let _in = gate::enter();
         let live = self.known();

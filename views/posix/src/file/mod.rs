@@ -21,55 +21,55 @@ pub use locks::{HeldLock, LockOwner, LockRange, LockWait, Meetings};
 pub use reserved::ReservedFiles;
 pub use window::Joined;
 
-/// How a file is opened.
+/// Flags of `open`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "open(2) has that many flags, which do not exclude one another")]
 pub struct OpenFlags {
-    /// Bytes will be read.
+    /// For reading.
     pub read: bool,
-    /// Bytes will be written.
+    /// For writing.
     pub write: bool,
-    /// Each write goes to the end.
+    /// Each write appends.
     pub append: bool,
-    /// It is emptied.
+    /// Truncate to 0 bytes.
     pub truncate: bool,
-    /// It is made if it is not there.
+    /// Create the file if it does not exist.
     pub create: bool,
-    /// With `create`: it must not be there.
+    /// With `create`: fail if the file exists.
     pub exclusive: bool,
     /// Each write is on media when it returns (`O_SYNC`, `O_DSYNC`).
     pub sync: bool,
 }
 
-/// What `fallocate` does.
+/// Modes of `fallocate`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Allocate {
-    /// Keeps space, and makes the file long enough; what was there stays.
+    /// Reserves space and extends the file if needed; data stay.
     Extend,
-    /// Keeps space and changes no size (`FALLOC_FL_KEEP_SIZE`).
+    /// Reserves space without changing the size (`FALLOC_FL_KEEP_SIZE`).
     KeepSize,
-    /// Makes a hole; the size stays.
+    /// Punches a hole; the size stays.
     Punch,
-    /// Zeros, with the size grown or not.
+    /// Zeroes the range.
     Zero {
-        /// The size stays.
+        /// The size stays; otherwise it grows if needed.
         keep_size: bool,
     },
-    /// Takes the range out and closes the gap.
+    /// Removes the range and closes the gap.
     Collapse,
-    /// Opens a gap of zeros.
+    /// Inserts a gap of zeros.
     Insert,
 }
 
-/// An open file: shared by all descriptors that come of one `open`. It stays readable and writable when its last name goes. Dropping it closes it;
-/// `close` also tells what went wrong.
+/// An open file, shared by all descriptors that stem from one `open`. It stays readable and writable after its last name is removed. Dropping it closes it;
+/// `close` also reports errors.
 #[derive(Debug)]
 pub struct File {
     live: Arc<Live>,
     flags: OpenFlags,
-    /// Which set-id bits its writes leave alone.
+    /// Set-id bits that its writes keep.
     keeps: Keeps,
-    /// Where its own advisory locks are.
+    /// Holds its own advisory locks.
     meeting: Mutex<Option<Arc<MeetingFile>>>,
 }
 
@@ -78,11 +78,11 @@ impl File {
         let keeps = Keeps::of(caller, live.gid());
         Self { live, flags, keeps, meeting: Mutex::default() }
     }
-    /// What it is.
+    /// Returns the file's state in this process.
     pub(crate) fn live(&self) -> &Arc<Live> {
         self.live.other().unwrap_or(&self.live)
     }
-    /// The same, known to all, so that it can be changed.
+    /// Returns the file's state after publishing its name, so that the file can be changed.
     fn known(&self) -> &Arc<Live> {
         self.live.tree.publish();
         self.live()
@@ -99,21 +99,22 @@ impl File {
     pub(crate) fn truncate(&self, size: u64) -> FsResult<()> {
         self.known().truncate(size)
     }
-    /// Its number.
+    /// Returns the inode number.
     pub fn ino(&self) -> Ino {
         let _in = gate::enter();
         self.live().tree.whole(self.live().ino)
     }
-    /// How it was opened.
+    /// Returns the flags of `open`.
     pub fn flags(&self) -> OpenFlags {
         self.flags
     }
-    /// What `fstat` tells.
+    /// Returns attributes (`fstat`).
     pub fn attr(&self) -> FsResult<Attr> {
         let _in = gate::enter();
         stat::attr(&self.live().tree, &self.live().find()?)
     }
-    /// `ftruncate`, `fchmod`, `futimens` and so on; rights were checked by `open` for what goes through a descriptor, the rest for `caller`.
+    /// Sets attributes (`ftruncate`, `fchmod`, `futimens` and so on). `open` checked the rights to operations on a descriptor; the others are checked for
+    /// `caller`.
     pub fn set_attr(&self, caller: &Caller, set: &SetAttr) -> FsResult<Attr> {
         let _in = gate::enter();
         if set.size_bytes.is_some() && !self.flags.write {
@@ -123,7 +124,7 @@ impl File {
         stat::set_attr(&live.tree, caller, live.ino, set, true)?;
         self.attr()
     }
-    /// Reads into `buf`; fewer bytes only at the end of the file.
+    /// Reads into `buf`; returns fewer bytes only at the end of the file.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> FsResult<usize> {
         let _in = gate::enter();
         self.need_read()?;
@@ -137,14 +138,14 @@ impl File {
         self.live().note_read()?;
         Ok(read)
     }
-    /// Writes all of `bytes`, in one update.
+    /// Writes all of `bytes` in one update.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> FsResult<()> {
         let _in = gate::enter();
         self.need_write()?;
         self.known().write(bytes, offset, self.keeps)?;
         self.written()
     }
-    /// Writes all of `bytes` at the end, whoever else does so at the same time; returns where.
+    /// Appends all of `bytes`, also when others append at the same time; returns the offset.
     pub fn append(&self, bytes: &[u8]) -> FsResult<u64> {
         let _in = gate::enter();
         self.need_write()?;
@@ -152,7 +153,7 @@ impl File {
         self.written()?;
         Ok(at)
     }
-    /// The bytes where they are, without a copy, if they lie in one piece of mapped memory.
+    /// Returns a view of the bytes without a copy, if they are contiguous in mapped memory.
     pub fn view(&self, offset: u64, len: usize) -> FsResult<Option<View>> {
         let _in = gate::enter();
         self.need_read()?;
@@ -167,17 +168,17 @@ impl File {
         }
         Ok(view)
     }
-    /// The next data at or after `offset` (`SEEK_DATA`); `ENXIO` behind the last.
+    /// Returns the offset of the next data at or after `offset` (`SEEK_DATA`); `ENXIO` after the last.
     pub fn next_data(&self, offset: u64) -> FsResult<u64> {
         let _in = gate::enter();
         ranges::next_data(self.live(), offset)
     }
-    /// The next hole at or after `offset` (`SEEK_HOLE`); the end counts as one.
+    /// Returns the offset of the next hole at or after `offset` (`SEEK_HOLE`); the end counts as a hole.
     pub fn next_hole(&self, offset: u64) -> FsResult<u64> {
         let _in = gate::enter();
         ranges::next_hole(self.live(), offset)
     }
-    /// `fallocate`.
+    /// Allocates or changes a range (`fallocate`).
     pub fn allocate(&self, what: Allocate, offset: u64, len: u64) -> FsResult<()> {
         let _in = gate::enter();
         self.need_write()?;
@@ -187,7 +188,7 @@ impl File {
         ranges::allocate(live, what, offset, len)?;
         self.written()
     }
-    /// Copies `len` bytes of `from` here without moving them where the store can; returns how many there were.
+    /// Copies `len` bytes of `from` here, by sharing them where the store can; returns how many bytes there were.
     pub fn copy_from(&self, from: &File, from_offset: u64, offset: u64, len: u64) -> FsResult<u64> {
         let _in = gate::enter();
         self.need_write()?;
@@ -197,11 +198,11 @@ impl File {
         self.written()?;
         Ok(copied)
     }
-    /// The same, beginning where a page of memory does and with zeros behind the last byte to the end of its page: for a program that maps the file for
-    /// reading, if `offset` is a multiple of the page size. None if it does not lie so: [`File::window`], or read it.
+    /// Returns a view that begins at a page boundary, with zeros after the last byte to the end of its page: for a program that maps the file for reading, if
+    /// `offset` is a multiple of the page size. `None` if the bytes do not lie so: use [`File::window`] or read.
     ///
-    /// It shows the bytes as they are now: right for private mappings, and for shared ones in `laminated` directories. Whatever is overwritten in the store
-    /// while it lives keeps its space: not for mappings that stay for long beside much writing.
+    /// The view shows the bytes as they are now: right for private mappings, and for shared ones in `laminated` directories. While it lives, overwritten bytes
+    /// keep their space in the store: not for mappings that stay for long beside heavy writing.
     pub fn map_read(&self, offset: u64, len: usize) -> FsResult<Option<View>> {
         let _in = gate::enter();
         self.need_read()?;
@@ -216,12 +217,12 @@ impl File {
         }
         Ok(view)
     }
-    /// A descriptor of the file's *window*: its bytes in shared memory, where every process of this machine sees them at once. It is to be mapped
-    /// (`MAP_SHARED`), or given to the kernel to read and write by; for writing as well if the file was opened so. The first one loads the bytes.
+    /// Returns a descriptor of the file's *window* (a shared page cache): its bytes in shared memory, where every process of this machine sees them at once.
+    /// Map it with `MAP_SHARED`, or give it to the kernel for reading and writing; it is writable if the file is. The first caller loads the bytes.
     ///
-    /// Who uses it keeps this `File` for as long. What is written there goes to the store with [`File::sync`], [`File::flush`] and when the
-    /// file is closed, and if the process dies, when another finds that. `EOPNOTSUPP` where processes of this user cannot meet, `ENOSPC` if shared
-    /// memory has no room: read and write then.
+    /// Keep this `File` as long as the window is in use. Writes to it reach the store with [`File::sync`], with [`File::flush`], when the file is closed and,
+    /// if the process dies, when another process finds that. `EOPNOTSUPP` where this user's processes have no shared directory, `ENOSPC` if shared memory is
+    /// full: then read and write instead.
     pub fn window(&self) -> FsResult<OwnedFd> {
         let _in = gate::enter();
         let live = self.known();
@@ -230,8 +231,8 @@ impl File {
         }
         live.window_descriptor(self.flags.write)
     }
-    /// The same for a kernel that keeps the time of each write by itself (passthrough), and may be given to whoever opens the file later: for writing, however
-    /// this one was opened. Who opens it for writing asks as well, so that what was written is put back.
+    /// Returns a window for a kernel that keeps modification times itself (passthrough) and may give the window to later openers: always writable, however
+    /// this file was opened. An opener for writing must call this as well, so that its writes are written back.
     pub fn window_for_kernel(&self) -> FsResult<OwnedFd> {
         let _in = gate::enter();
         let live = self.known();
@@ -240,17 +241,17 @@ impl File {
         }
         live.window_for_kernel(self.flags.write)
     }
-    /// Whether it has capabilities, which go with the first change of its bytes.
+    /// Returns whether the file has capabilities, which the first change of its bytes removes.
     pub fn has_capabilities(&self) -> FsResult<bool> {
         let _in = gate::enter();
         self.live().has_capabilities()
     }
-    /// Whether the file has a window just now, made by any process.
+    /// Returns whether the file has a window now, made by any process.
     pub fn has_window(&self) -> FsResult<bool> {
         let _in = gate::enter();
         Ok(self.live().window()?.is_some())
     }
-    /// What was written is on media; `data_only`: times need not be.
+    /// Makes written data durable; `data_only`: times need not be.
     pub fn sync(&self, data_only: bool) -> FsResult<()> {
         let _in = gate::enter();
         let live = self.known();
@@ -259,16 +260,16 @@ impl File {
         if !data_only {
             live.settle()?;
         }
-        // Durability keeps the order of a container's updates: with the bytes goes the name.
+        // Durability keeps the order of a container's updates, so the name becomes durable with the bytes.
         let flushed = match live.object()? {
             Some(object) => object.flush(),
             None => live.tree.container.flush(),
         };
         space::synced(live.tree.container.store(), flushed)
     }
-    /// One descriptor of it was closed: in a `commit` directory others see it now. The file stays open.
+    /// Publishes changes in a `commit` directory, at the close of one descriptor. The file stays open.
     ///
-    /// Where nothing was written, a name that was made in such a directory may take some more milliseconds.
+    /// If nothing was written, a new name in such a directory may take some more milliseconds.
     pub fn flush(&self) -> FsResult<()> {
         let _in = gate::enter();
         let live = self.live();
@@ -276,20 +277,20 @@ impl File {
         live.settle()?;
         live.tree.take_lost()
     }
-    /// The same, but what is in the file's window stays there and only there, until [`File::sync`], [`File::flush`] or the file is closed:
-    /// for callers that keep it open.
+    /// Publishes like [`File::flush`], but leaves bytes in the file's window until [`File::sync`], [`File::flush`] or close: for callers that keep the file
+    /// open.
     pub fn flush_later(&self) -> FsResult<()> {
         let _in = gate::enter();
         let live = self.live();
         live.settle()?;
         live.tree.take_lost()
     }
-    /// The last descriptor was closed.
+    /// Closes the file and reports errors.
     pub fn close(self) -> FsResult<()> {
         let _in = gate::enter();
         let tree = self.live().tree.clone();
         let done = self.flush();
-        // Who is the last of all writes back what anybody wrote to the window.
+        // The last process to leave writes back what anybody wrote to the window.
         drop(self);
         done.and(tree.take_lost())
     }

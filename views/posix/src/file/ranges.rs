@@ -1,4 +1,4 @@
-//! Ranges of files: holes, `fallocate`, copies.
+//! Byte ranges: holes, `fallocate`, copies.
 
 use crate::rights::Keeps;
 use crate::tree::Change;
@@ -7,7 +7,8 @@ use crate::{Allocate, FsResult, fail, space};
 use super::live::{FILE_BYTES_MAX, Live, check_end};
 use super::window::Window;
 
-/// Data and holes are told by blocks, as other file systems have them: a block with one byte of data is data. (In the store they end where they end.)
+/// Returns the next data in units of blocks, as other file systems do: a block with one byte of data is data. (In the store, data and holes end at
+/// any byte.)
 pub fn next_data(live: &Live, offset: u64) -> FsResult<u64> {
     match data_from(live, offset)? {
         Some(at) => Ok(offset.max(at - at % BLOCK)),
@@ -32,7 +33,7 @@ pub fn next_hole(live: &Live, offset: u64) -> FsResult<u64> {
     }
 }
 
-/// The first byte of data at or after an offset.
+/// Returns the first byte of data at or after an offset.
 fn data_from(live: &Live, offset: u64) -> FsResult<Option<u64>> {
     match (live.window()?, live.object()?) {
         (Some(window), _) => window.next_data(offset),
@@ -41,7 +42,7 @@ fn data_from(live: &Live, offset: u64) -> FsResult<Option<u64>> {
     }
 }
 
-/// The first byte of a hole at or after an offset; the end is one.
+/// Returns the first byte of a hole at or after an offset; the end is a hole.
 fn hole_from(live: &Live, offset: u64) -> FsResult<Option<u64>> {
     match (live.window()?, live.object()?) {
         (Some(window), _) => window.next_hole(offset),
@@ -50,12 +51,12 @@ fn hole_from(live: &Live, offset: u64) -> FsResult<Option<u64>> {
     }
 }
 
-/// An error if no file can have such a range.
+/// Returns an error if no file can have such a range.
 pub fn check(offset: u64, len: u64) -> FsResult<()> {
     if len == 0 { fail(libc::EINVAL) } else { check_end(offset, len) }
 }
 
-/// Keeps space for what has no bytes yet in a range. `ENOSPC` unless that could be written now.
+/// Reserves space for the holes in a range. `ENOSPC` unless they could be written now.
 fn keep_room(live: &Live, offset: u64, len: u64) -> FsResult<()> {
     let container = &live.tree.container;
     let free = space::space(container.store(), Some(&container.info()?))?.free_bytes;
@@ -68,7 +69,7 @@ fn keep_room(live: &Live, offset: u64, len: u64) -> FsResult<()> {
             return fail(libc::ENOSPC);
         }
         if data > at {
-            // A block in part is a block: what is written there takes an allocation unit of its own.
+            // A partial block counts as a whole one: a write there takes an allocation unit of its own.
             holes.push((at - at % BLOCK, data.next_multiple_of(BLOCK)));
         }
         at = if data < end { hole_from(live, data)?.unwrap_or(end) } else { end };
@@ -78,7 +79,7 @@ fn keep_room(live: &Live, offset: u64, len: u64) -> FsResult<()> {
 
 pub fn allocate(live: &Live, what: Allocate, offset: u64, len: u64) -> FsResult<()> {
     match what {
-        // Of what is zeroed and had bytes the space is about to become free: it is not kept.
+        // Space of zeroed data becomes free soon and is not reserved.
         Allocate::Extend | Allocate::KeepSize | Allocate::Zero { .. } => keep_room(live, offset, len)?,
         Allocate::Punch => live.reserved.give_up(offset, offset + len),
         Allocate::Collapse | Allocate::Insert => live.reserved.give_up(0, u64::MAX),
@@ -89,7 +90,7 @@ pub fn allocate(live: &Live, what: Allocate, offset: u64, len: u64) -> FsResult<
     }
 }
 
-/// The same in a window.
+/// Allocates or changes a range of a window.
 fn allocate_in(live: &Live, window: &Window, what: Allocate, offset: u64, len: u64) -> FsResult<()> {
     live.check_changes()?;
     let (size, end) = (window.usage()?.0, offset + len);
@@ -135,7 +136,7 @@ fn allocate_object(live: &Live, what: Allocate, offset: u64, len: u64) -> FsResu
     }
 }
 
-/// The size, which the change relies on; none is asked of an object that this change makes.
+/// Returns the size, on which the change relies; an object that this change creates is not asked.
 fn sized_here(change: &mut Change<'_>, live: &Live) -> FsResult<u64> {
     if !live.find()?.node.has_object {
         return Ok(0);
@@ -145,7 +146,7 @@ fn sized_here(change: &mut Change<'_>, live: &Live) -> FsResult<u64> {
     Ok(size)
 }
 
-/// Bytes of a file's block, which collapsing and inserting keep to, as other file systems do.
+/// Block size for collapsing and inserting, the same as in other file systems.
 const BLOCK: u64 = 4096;
 
 fn collapse(live: &Live, offset: u64, len: u64) -> FsResult<()> {
@@ -182,8 +183,8 @@ fn insert(live: &Live, offset: u64, len: u64) -> FsResult<()> {
     })
 }
 
-/// Makes what `[from, size)` is come to lie at `to`, holes as holes, without copying bytes: by way of an object that is made and goes in the same
-/// change, since both ranges may overlap.
+/// Moves the content of `[from, size)` to `to`, holes included, without copying bytes. Both ranges may overlap, so it goes by way of an object that
+/// the same change creates and deletes.
 fn shift(change: &mut Change<'_>, live: &Live, from: u64, to: u64, size: u64) -> FsResult<()> {
     let (object, txn) = (live.handle(), &mut change.txn);
     let between = txn.create_object(&live.tree.container, None, None)?;
@@ -193,7 +194,7 @@ fn shift(change: &mut Change<'_>, live: &Live, from: u64, to: u64, size: u64) ->
     Ok(())
 }
 
-/// Makes a range of one file what one of another is, or within one: without copying bytes where both are in one container.
+/// Replaces a range of a file by a range of another or of the same file, without copying bytes if both are in one container.
 pub fn copy(from: &Live, to: &Live, from_offset: u64, offset: u64, len: u64, keeps: Keeps) -> FsResult<u64> {
     let len = len.min(from.size()?.saturating_sub(from_offset));
     if len == 0 {

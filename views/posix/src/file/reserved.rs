@@ -1,5 +1,5 @@
-//! Space that `fallocate` keeps for a file in the ranges that nothing was written to since: as long as this process has the
-//! store open and the file is there, whether it is open or not.
+//! Space that `fallocate` reserves for file ranges not written since. A reservation lasts as long as this process has the
+//! store open and the file exists, whether or not the file is open.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,49 +13,49 @@ use crate::FsResult;
 use crate::sync::Mutex;
 use crate::tree::{NumberMap, Tree};
 
-/// What is kept goes back in steps of this many bytes, since each is a message.
+/// Step in which reserved space is returned, since each return is a message.
 const STEP_BYTES: u64 = 1 << 20;
-/// After a write found no other space, so long the next ones do not look for any.
+/// After a write found no other space, later writes use the reservation at once for this long.
 const SHORT: Duration = Duration::from_secs(10);
-/// What a range is counted in: the largest allocation unit of tiers that programs write to.
+/// Unit of ranges: the largest allocation unit of tiers that programs write to.
 const BLOCK: u64 = 4096;
 
-/// The files of a tree for which something is kept.
+/// Files of a tree with reserved space.
 #[derive(Default, Debug)]
 pub struct ReservedFiles {
     all: Mutex<NumberMap<Arc<Reserved>>>,
-    /// There are some: else who asks for attributes, opens, closes or removes takes no lock.
+    /// Some exist; otherwise `stat`, open, close and removal take no lock.
     any: AtomicBool,
 }
 
 impl ReservedFiles {
-    /// All of them, if there are any.
+    /// Returns all of them, if any.
     fn some(&self) -> Option<MutexGuard<'_, NumberMap<Arc<Reserved>>>> {
         self.any.load(Ordering::Acquire).then(|| self.all.lock())
     }
     fn find(&self, ino: u64) -> Option<Arc<Reserved>> {
         self.some()?.get(&ino).cloned()
     }
-    /// What is kept for a file, which may be nothing.
+    /// Returns a file's reservation, which may be empty.
     pub fn of(&self, ino: u64) -> Arc<Reserved> {
         self.find(ino).unwrap_or_default()
     }
-    /// Bytes that are kept for it beside those that it has, as `stat` counts them.
+    /// Returns the reserved bytes that `stat` counts in addition to the file's own.
     pub fn bytes(&self, ino: u64) -> u64 {
         self.find(ino).map_or(0, |reserved| reserved.bytes())
     }
-    /// Nothing is kept any more for what lies behind a file's end.
+    /// Releases what is reserved beyond the end of a file.
     pub fn cut(&self, ino: u64, size: u64) {
         if let Some(reserved) = self.find(ino) {
             reserved.give_up(size, u64::MAX);
             self.tidy(ino);
         }
     }
-    /// A file is there no longer.
+    /// Releases the reservation of a removed file.
     pub fn forget(&self, ino: u64) {
         self.remove_if(ino, |_| true);
     }
-    /// It is remembered only if something is kept for it.
+    /// Drops a file's entry if nothing is reserved for it.
     pub fn tidy(&self, ino: u64) {
         self.remove_if(ino, |reserved| !reserved.is_some.load(Ordering::Acquire));
     }
@@ -64,14 +64,14 @@ impl ReservedFiles {
         let gone = if all.get(&ino).is_some_and(|reserved| is_to_go(reserved)) { all.remove(&ino) } else { None };
         self.any.store(!all.is_empty(), Ordering::Release);
         drop(all);
-        drop(gone); // a message
+        drop(gone); // sends a message
     }
     fn note(&self, ino: u64, reserved: &Arc<Reserved>) {
         let mut all = self.all.lock();
         all.insert(ino, reserved.clone());
         self.any.store(true, Ordering::Release);
     }
-    /// Forgets files that others have taken away.
+    /// Forgets files that others have removed.
     pub fn sweep(&self, tree: &Tree) {
         let all: Vec<u64> = self.some().map_or_else(Vec::new, |all| all.keys().copied().collect());
         for ino in all {
@@ -83,10 +83,10 @@ impl ReservedFiles {
     }
 }
 
-/// What is kept for one file.
+/// Space reserved for one file.
 #[derive(Default, Debug)]
 pub struct Reserved {
-    /// There may be some: nobody else looks further.
+    /// There may be some; if false, the lock is not taken.
     is_some: AtomicBool,
     kept: Mutex<Option<Kept>>,
 }
@@ -94,13 +94,13 @@ pub struct Reserved {
 #[derive(Debug)]
 struct Kept {
     space: Reserve,
-    /// Whole blocks that nothing was written to since: where they begin and end.
+    /// Whole blocks not written since: begin and end of each.
     ranges: Ranges,
-    /// Until then nobody looks for other space first: there was none, and finding that out takes a while.
+    /// Until then, writes do not look for other space first: there was none, and finding that out takes time.
     short_until: Option<Instant>,
 }
 
-/// Ranges that do not meet: where each begins, and where it ends.
+/// Disjoint ranges: begin and end of each.
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Ranges(BTreeMap<u64, u64>);
 
@@ -108,7 +108,7 @@ impl Ranges {
     fn bytes(&self) -> u64 {
         self.0.iter().map(|(from, to)| to - from).sum()
     }
-    /// The same of whole blocks: what is written to a block in part takes what was kept for it.
+    /// Extends the range to whole blocks: a partial write of a block uses up the block's reservation.
     fn whole_blocks(&self) -> u64 {
         let whole = |(from, to): (&u64, &u64)| (to - to % BLOCK).saturating_sub(from.next_multiple_of(BLOCK));
         self.0.iter().map(whole).sum()
@@ -136,14 +136,14 @@ impl Ranges {
 }
 
 impl Reserved {
-    /// Bytes that are kept for blocks without any.
+    /// Returns the bytes reserved for blocks without data.
     pub fn bytes(&self) -> u64 {
         if !self.is_some.load(Ordering::Acquire) {
             return 0;
         }
         self.kept.lock().as_ref().map_or(0, |kept| kept.space.bytes().min(kept.ranges.whole_blocks()))
     }
-    /// Nothing is kept any more for what lies in a range.
+    /// Releases what is reserved in a range.
     pub fn give_up(&self, from: u64, to: u64) {
         if !self.is_some.load(Ordering::Acquire) {
             return;
@@ -167,12 +167,12 @@ impl Reserved {
             kept.short_until = Some(Instant::now() + SHORT);
         }
     }
-    /// True if there is hardly other space than what is kept.
+    /// Returns true if there was recently no space besides what is reserved.
     fn is_short(&self) -> bool {
         let all = self.kept.lock();
         all.as_ref().and_then(|kept| kept.short_until).is_some_and(|until| Instant::now() < until)
     }
-    /// Lets a write of these ranges that finds no space have some of what is kept for it; false if there is none.
+    /// Lets a write of these ranges that finds no space use the reservation; returns false if there is none.
     fn open(&self, ranges: &[(u64, u64)]) -> FsResult<bool> {
         let all = self.kept.lock();
         let Some(kept) = all.as_ref() else { return Ok(false) };
@@ -183,7 +183,7 @@ impl Reserved {
 }
 
 impl Live {
-    /// Keeps space for what has no bytes yet in blocks of a range: those that `holes` finds there. `ENOSPC` if there is none.
+    /// Reserves space for the holes of a range, in whole blocks. `ENOSPC` if there is none.
     pub fn reserve(&self, holes: &[(u64, u64)]) -> FsResult<()> {
         let mut all = self.reserved.kept.lock();
         all.take_if(|kept| !kept.space.is_mine());
@@ -211,7 +211,7 @@ impl Live {
         Ok(())
     }
 
-    /// Writes these ranges. If there is no space for that, it comes from what is kept for them.
+    /// Writes these ranges, with reserved space if there is no other.
     pub fn with_reserved<T>(
         &self,
         ranges: impl FnOnce() -> Vec<(u64, u64)>,

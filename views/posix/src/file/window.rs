@@ -1,9 +1,9 @@
-//! Windows: a file's bytes in shared memory, where all processes of a machine see them at once, so that they can be mapped and written by stores,
-//! or given to the kernel. `docs/files.md` has the rules.
+//! Windows (a shared page cache): a file's bytes in shared memory, where all processes of a machine see them at once, so that they can be mapped
+//! and stored to, or given to the kernel. `docs/files.md` has the rules.
 //!
-//! While a file has a window, the window is the truth: every process that reads or writes the file by this crate does so there, and
-//! the object follows when somebody asks that (`fsync`, `close`), when the last process leaves, or when somebody finds that it died. A record says
-//! that a file has a window; it is looked at when the version word of its index changed, so a file without one costs no message.
+//! While a file has a window, the window is authoritative: every process that reads or writes the file through this crate does so there. The
+//! object follows at `fsync` or `close`, when the last process leaves, or when somebody finds that it died. A record says that a file has a
+//! window; it is read when the version word of its index changed, so a file without one costs no message.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,19 +17,19 @@ use crate::sync::Mutex;
 use crate::tree::{Place, Tree};
 use crate::{FsError, FsResult, Time, fail};
 
-/// The sort of meeting files.
+/// Name of this kind of meeting files.
 pub const SORT: &str = "windows";
-/// Bytes that are read, compared and written together.
+/// Bytes read, compared and written together.
 const PIECE_BYTES: u64 = 4 << 20;
-/// What differs is written from one page that does to the last one that does without one between that does not.
+/// Unit of comparison: consecutive differing pages are written as one range.
 const PAGE: usize = 4096;
 
-/// What a process knows of the window of a file that it has open.
+/// What a process knows of the window of an open file.
 #[derive(Debug, Default)]
 pub struct Joined {
-    /// The version of the index of windows when that was found out.
+    /// Version of the index of windows at that time.
     seen: Option<IndexVersion>,
-    /// Fork generation that found out.
+    /// Fork generation of the process that looked.
     generation: u64,
     window: Option<Arc<Window>>,
 }
@@ -38,13 +38,13 @@ pub struct Joined {
 #[derive(Debug)]
 pub struct Window {
     file: WindowFile,
-    /// Bytes were written here by this process, and the object has not got them yet.
+    /// This process wrote bytes that the object does not have yet.
     is_dirty: AtomicBool,
-    /// Somebody may write by stores, of which nobody hears.
+    /// Mapped for writing: stores leave no trace.
     is_mapped: AtomicBool,
-    /// The kernel may write, which keeps the time of that.
+    /// Given to the kernel, which may write and keeps the time of that.
     is_given: AtomicBool,
-    /// One thread works at a time.
+    /// Allows one thread of this process at a time.
     working: Mutex<()>,
 }
 
@@ -61,16 +61,16 @@ pub fn name_of(tree: &Tree, ino: u64) -> String {
 }
 
 impl Window {
-    /// Reads.
+    /// Reads at an offset.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> FsResult<usize> {
         self.file.read_at(buf, offset).map_err(of_io)
     }
-    /// Writes.
+    /// Writes at an offset.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> FsResult<()> {
         self.is_dirty.store(true, Ordering::Release);
         self.file.write_at(bytes, offset).map_err(of_io)
     }
-    /// Writes at the end; where that was.
+    /// Appends; returns the offset.
     pub fn append(&self, bytes: &[u8]) -> FsResult<u64> {
         let _mine = self.working.lock();
         let _ours = self.file.work().map_err(of_io)?;
@@ -79,21 +79,21 @@ impl Window {
         self.write_at(bytes, size)?;
         Ok(size)
     }
-    /// Bytes, and bytes that take memory.
+    /// Returns the size, and the bytes of memory in use.
     pub fn usage(&self) -> FsResult<(u64, u64)> {
         self.file.usage().map_err(of_io)
     }
-    /// The same, and when they were changed.
+    /// Returns the size, the bytes of memory in use, and the modification time.
     pub fn attr(&self) -> FsResult<(u64, u64, Time)> {
         let (size, used) = self.usage()?;
         Ok((size, used, self.modified()?))
     }
-    /// When bytes were last changed otherwise than by stores.
+    /// Returns the time of the last change other than by stores to a mapping.
     pub fn modified(&self) -> FsResult<Time> {
         let (s, ns) = self.file.modified().map_err(of_io)?;
         Ok(Time { s, ns })
     }
-    /// Sets that.
+    /// Sets that time.
     pub fn set_modified(&self, time: Time) -> FsResult<()> {
         self.file.set_modified(time.s, time.ns).map_err(of_io)
     }
@@ -102,26 +102,26 @@ impl Window {
         self.is_dirty.store(true, Ordering::Release);
         self.file.set_size(size).map_err(of_io)
     }
-    /// Makes zeros of a range inside of the size.
+    /// Zeroes a range within the size.
     pub fn punch(&self, offset: u64, len: u64) -> FsResult<()> {
         self.is_dirty.store(true, Ordering::Release);
         self.file.punch(offset, len).map_err(of_io)
     }
-    /// As `SEEK_DATA`.
+    /// Finds the next data, as `SEEK_DATA`.
     pub fn next_data(&self, offset: u64) -> FsResult<Option<u64>> {
         self.file.next_data(offset).map_err(of_io)
     }
-    /// As `SEEK_HOLE`.
+    /// Finds the next hole, as `SEEK_HOLE`.
     pub fn next_hole(&self, offset: u64) -> FsResult<Option<u64>> {
         self.file.next_hole(offset).map_err(of_io)
     }
-    /// Runs something while nobody, in any process, puts it back: that compares times before and after.
+    /// Runs something while no process writes the window back: write-back compares times before and after.
     pub fn undisturbed<T>(&self, run: impl FnOnce() -> FsResult<T>) -> FsResult<T> {
         let _mine = self.working.lock();
         let _ours = self.file.work().map_err(of_io)?;
         run()
     }
-    /// Makes `[from, to)` what the object has there.
+    /// Loads `[from, to)` from the object.
     fn take_in(&self, live: &Live, from: u64, to: u64) -> FsResult<()> {
         let Some(object) = live.object()? else { return Ok(()) };
         let (mut at, mut buf) = (from, Vec::new());
@@ -136,7 +136,7 @@ impl Window {
                 buf.resize((end - at).min(PIECE_BYTES) as usize, 0);
                 let read = object.read_at(at, &mut buf)?;
                 if read == 0 {
-                    return Ok(()); // it became shorter
+                    return Ok(()); // the object became shorter
                 }
                 self.file.write_at(&buf[..read], at).map_err(of_io)?;
                 at += read as u64;
@@ -144,24 +144,24 @@ impl Window {
         }
         Ok(())
     }
-    /// The object gets what differs here.
+    /// Writes differences to the object.
     fn write_back(&self, live: &Live) -> FsResult<()> {
         let _mine = self.working.lock();
         let _ours = self.file.work().map_err(of_io)?;
         self.is_dirty.store(false, Ordering::Release);
         let had = live.times();
-        // What the kernel has written is as old as it says, and as old as somebody has said since.
+        // Kernel writes have the kernel's time, or a later one that somebody set.
         let known = if self.is_given.load(Ordering::Acquire) { had.max(Some(self.modified()?)) } else { None };
         let done = live.at_time(known, || self.write_differences(live));
         if done.is_err() {
             self.is_dirty.store(true, Ordering::Release);
         }
         self.keep_time(live, had)?;
-        // Who sets a time waits until this is over: known later, it would take the place of what was set.
+        // Setters of a time wait until this is done: recorded later, this time would overwrite theirs.
         let _ = live.settle_alone();
         done
     }
-    /// Bytes are as old as they are here, and not as old as what the object has now; of stores nobody knows when they were.
+    /// Keeps the window's modification time rather than that of the write-back; stores to a mapping have no known time.
     fn keep_time(&self, live: &Live, had: Option<Time>) -> FsResult<()> {
         let (Some(had), Some(has)) = (had, live.times()) else { return Ok(()) };
         let here = self.modified()?;
@@ -200,7 +200,7 @@ impl Window {
         let read = self.file.read_at(&mut here, at).map_err(of_io)?;
         here.truncate(read);
         if let Some(object) = live.object()? {
-            object.read_at(at, &mut there)?; // what is past its end is zeros
+            object.read_at(at, &mut there)?; // beyond the end are zeros
         }
         let mut parts: Vec<(u64, &[u8])> = Vec::new();
         let mut begin = None;
@@ -218,13 +218,13 @@ impl Window {
         }
         if parts.is_empty() { Ok(()) } else { live.write_object(&parts) }
     }
-    /// Whether somebody may have written since the object got what is here.
+    /// Returns whether somebody may have written since the last write-back.
     fn may_differ(&self) -> bool {
         [&self.is_dirty, &self.is_mapped, &self.is_given].iter().any(|may| may.load(Ordering::Acquire))
     }
 }
 
-/// What differs in a range that begins and ends in pages that do: its offset in the file, and the bytes.
+/// Trims a range of differing pages to its first and last differing byte: returns the offset in the file, and the bytes.
 fn trimmed<'a>(here: &'a [u8], there: &[u8], from: usize, to: usize, at: u64) -> (u64, &'a [u8]) {
     let differs = |i: &usize| here[*i] != there[*i];
     let first = (from..to).find(differs).unwrap_or(from);
@@ -233,7 +233,7 @@ fn trimmed<'a>(here: &'a [u8], there: &[u8], from: usize, to: usize, at: u64) ->
 }
 
 impl Live {
-    /// The window of this file, if it has one that this process may use.
+    /// Returns the file's window, if it has one that this process may use.
     #[inline]
     pub fn window(&self) -> FsResult<Option<Arc<Window>>> {
         let now = self.tree.windows.version()?;
@@ -253,13 +253,13 @@ impl Live {
             leave_inherited(&mut joined);
         }
         if is_there && joined.window.is_none() {
-            // Whoever may not enter reads and writes what the object has.
+            // A process that may not enter reads and writes the object.
             joined.window = self.enter_window(false).ok().flatten().map(Arc::new);
         }
         joined.seen = Some(now);
         Ok(joined.window.clone())
     }
-    /// The same, made if there is none.
+    /// Returns the file's window, created if there is none.
     pub fn make_window(&self) -> FsResult<Arc<Window>> {
         if let Some(window) = self.window()? {
             return Ok(window);
@@ -272,7 +272,7 @@ impl Live {
         (joined.window, joined.seen) = (Some(window.clone()), None);
         Ok(window)
     }
-    /// None: there is none, and none is to be made.
+    /// Enters the window. `None`: there is none, and `makes` is false.
     fn enter_window(&self, makes: bool) -> FsResult<Option<Window>> {
         let (tree, options) = (&self.tree, &self.tree.common.options);
         let here = tree.container.store().meeting_file(SORT, &name_of(tree, self.ino), options.descriptors_from);
@@ -302,7 +302,7 @@ impl Live {
         });
         is_filled.map(|_| None)
     }
-    /// False: there is no window, and none is to be made.
+    /// Loads the window if needed. Returns false if there is none and `makes` is false.
     fn fill(&self, window: &Window, makes: bool) -> FsResult<bool> {
         let _ours = window.file.work().map_err(of_io)?;
         let is_noted = self.tree.has_window(self.ino)?;
@@ -321,7 +321,7 @@ impl Live {
         if !is_noted {
             self.tree.note_window(self.ino)?;
         }
-        // Of what others write from here on they find that it has a window.
+        // From here on, other writers find that the file has a window.
         window.file.set_size(0).and_then(|()| window.file.set_size(size)).map_err(of_io)?;
         window.take_in(self, 0, size)?;
         if let Some(modified) = self.times() {
@@ -330,7 +330,7 @@ impl Live {
         window.file.set_filled(true).map_err(of_io)?;
         Ok(true)
     }
-    /// What is to be mapped.
+    /// Returns a descriptor to be mapped.
     pub fn window_descriptor(&self, writes: bool) -> FsResult<OwnedFd> {
         let window = self.make_window()?;
         if writes {
@@ -338,29 +338,29 @@ impl Live {
         }
         window.file.descriptor(writes).map_err(of_io)
     }
-    /// What is to be given to the kernel, which may give it on to whoever writes; `writes`: somebody does now.
+    /// Returns a descriptor for the kernel, which may pass it on to a writer; `writes`: somebody writes now.
     pub fn window_for_kernel(&self, writes: bool) -> FsResult<OwnedFd> {
         let window = self.make_window()?;
         window.is_given.fetch_or(writes, Ordering::AcqRel);
         window.file.descriptor(true).map_err(of_io)
     }
-    /// When its bytes were changed, as far as is known without the window.
+    /// Returns the modification time, as far as known without the window.
     fn times(&self) -> Option<Time> {
         let known = self.dirty().modified;
         known.or_else(|| self.find().ok().map(|found| found.node.modified))
     }
-    /// The object gets what this process wrote to the window, or may have written.
+    /// Writes back what this process wrote, or may have written, to the window.
     pub fn settle_window(&self) -> FsResult<()> {
         match self.window()? {
             Some(window) if window.may_differ() => window.write_back(self),
             _ => Ok(()),
         }
     }
-    /// The same for what anybody wrote there.
+    /// Writes back what anybody wrote to the window.
     pub fn settle_all_of_window(&self) -> FsResult<()> {
         self.window()?.map_or(Ok(()), |window| window.write_back(self))
     }
-    /// Whatever the window and whoever wrote there: runs `change` on the object, and takes over what it made of `[from, …)`.
+    /// Writes back the window, runs `change` on the object, and reloads `[from, …)` from the object.
     pub fn around_window(&self, from: u64, change: impl FnOnce() -> FsResult<()>) -> FsResult<()> {
         let Some(window) = self.window()? else { return change() };
         let _mine = window.working.lock();
@@ -371,7 +371,7 @@ impl Live {
         window.file.set_size(size).map_err(of_io)?;
         window.take_in(self, from.min(size), size)
     }
-    /// The last descriptor of this process was closed: who is the last of all writes back and removes the window.
+    /// Leaves the window when this process closes its last descriptor; the last process writes back and removes it.
     pub fn leave_window(&self) {
         let mut joined = self.joined.write();
         if joined.generation != fork_generation() {
@@ -381,7 +381,7 @@ impl Live {
         let Some(window) = Arc::into_inner(window) else { return };
         let (may_differ, is_given) = (window.may_differ(), window.is_given.into_inner());
         drop(window.file);
-        // Anew, since a forked child may have the same description.
+        // Open it again, since a forked child may share the old file description.
         let store = self.tree.container.store();
         let Ok(Some(here)) = store.find_meeting_file(SORT, &name_of(&self.tree, self.ino)) else { return };
         let window = Window {
@@ -397,7 +397,7 @@ impl Live {
         };
         let mut failed = None;
         let alone = window.file.meeting().alone(|| {
-            // Whoever was killed may have written as well. What cannot be written back stays, for who comes next.
+            // A killed process may have written as well. If write-back fails, the window stays for the next process.
             let written = if is_gone { Ok(()) } else { window.write_back(self) };
             failed = written.err();
             failed.is_none() && self.tree.note_no_window(self.ino).is_ok()
@@ -406,13 +406,13 @@ impl Live {
             failed = window.write_back(self).err();
         }
         if let Some(error) = failed {
-            // Nobody's call any more: the next flush, sync or close in the tree is told.
+            // No call is left to report to: the next flush, sync or close in the tree reports it.
             self.tree.note_lost(error);
         }
     }
 }
 
-/// A forked child is in a window of its parent's: it lets go of that, and enters by itself.
+/// Leaves the window inherited from the parent in a forked child, which then enters by itself.
 fn leave_inherited(joined: &mut Joined) {
     *joined = Joined { generation: fork_generation(), ..Joined::default() };
 }

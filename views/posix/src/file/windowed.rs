@@ -1,4 +1,4 @@
-//! Which files have windows: records of the tree, and what is done for processes that died in theirs.
+//! Records of which files have windows, and clean-up after processes that died in theirs.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::tree::Tree;
 use crate::{FsResult, Time};
 
 impl Tree {
-    /// True if a file has a window.
+    /// Returns true if a file has a window.
     pub fn has_window(&self, ino: u64) -> FsResult<bool> {
         let now = self.windows.version()?;
         if *self.no_windows.lock() == Some(now) {
@@ -26,7 +26,7 @@ impl Tree {
             Err(error) => Err(error.into()),
         }
     }
-    /// True if the index of windows is there.
+    /// Returns true if the index of windows exists.
     pub fn has_windows(&self) -> FsResult<bool> {
         match self.windows.get_one(&keys::superblock()) {
             Ok(_) => Ok(true),
@@ -43,7 +43,7 @@ impl Tree {
             }
             txn.put(&self.windows, &keys::window(ino), &[VERSION])?;
             match txn.commit() {
-                Err(error) if error.kind() == ErrorKind::Exists && !is_there => {} // another was faster
+                Err(error) if error.kind() == ErrorKind::Exists && !is_there => {} // another process created it first
                 Err(error) => return Err(error.into()),
                 Ok(_) => return Ok(()),
             }
@@ -55,12 +55,12 @@ impl Tree {
             _ => Ok(()),
         }
     }
-    /// Bytes of a file, bytes that they take, and when they were changed, by its window, which this process need not have open.
+    /// Returns size, bytes in use and modification time from the window, which this process need not have open.
     pub fn window_usage(&self, ino: u64) -> FsResult<Option<(u64, u64, Time)>> {
         if !self.has_window(ino)? {
             return Ok(None);
         }
-        // Whoever may not look there sees what the object has.
+        // A process that may not look there uses the object.
         let found = self.container.store().find_meeting_file(SORT, &name_of(self, ino));
         let Ok(Some(here)) = found else { return Ok(None) };
         let file = WindowFile::new(here);
@@ -70,7 +70,7 @@ impl Tree {
         let ((size, used), (s, ns)) = file.usage().and_then(|usage| Ok((usage, file.modified()?))).map_err(of_io)?;
         Ok(Some((size, used, Time { s, ns })))
     }
-    /// Windows of processes that died are written back and removed.
+    /// Writes back and removes windows of processes that died.
     pub fn sweep_windows(self: &Arc<Self>) -> FsResult<()> {
         let now = self.windows.version()?;
         if *self.no_windows.lock() == Some(now) || !self.has_windows()? {
@@ -79,7 +79,7 @@ impl Tree {
         for record in self.windows.next_with_prefix(&keys::windows(), cenote::NextFrom::Start, u32::MAX)?.to_vec() {
             let Some(ino) = keys::ino_in(&record.0) else { continue };
             if self.live(ino).is_some() {
-                continue; // if it has a window, this process is in it, or will be with its next call
+                continue; // this process is in its window, or enters it with its next call
             }
             let live = match self.find(ino) {
                 Ok(found) => Live::of(self, &found),
@@ -89,11 +89,11 @@ impl Tree {
                 }
                 Err(error) => return Err(error),
             };
-            live.window()?; // enters, and leaves as the last one
+            live.window()?; // enters, then leaves as the last process
         }
         self.sweep_window_files()
     }
-    /// Files that were made, or written back, and nothing more: of processes that died then.
+    /// Removes window files that have no record: their processes died right after creating them or writing them back.
     fn sweep_window_files(&self) -> FsResult<()> {
         let store = self.container.store();
         for name in store.meeting_names(SORT).map_err(of_io)? {
@@ -112,7 +112,7 @@ impl Tree {
     }
 }
 
-/// The window of a file that is not there goes, unless somebody is in it.
+/// Removes the window of a file that does not exist, unless somebody is in it.
 fn bury(tree: &Tree, ino: u64) -> FsResult<()> {
     match tree.container.store().find_meeting_file(SORT, &name_of(tree, ino)).map_err(of_io)? {
         Some(here) => {

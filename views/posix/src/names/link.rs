@@ -1,4 +1,4 @@
-//! More names for a file.
+//! Hard links.
 
 use crate::records::{Entry, keys};
 use crate::tree::{Change, Found, Place, Tree};
@@ -33,14 +33,14 @@ pub fn link(tree: &Tree, caller: &Caller, ino: u64, dir: u64, name: &[u8]) -> Fs
         Ok(Found { ino, node, place: Place::Own, dir, raw })
     });
     match done {
-        // That the name is taken goes before all that is wrong with the file.
+        // An existing name takes precedence over any error about the file.
         Err(_) if tree.slot(dir, name)?.is_some() => fail(libc::EEXIST),
         other => other.map_err(of_names),
     }
 }
 
-/// Makes the node of a file a record of its own, so that it is found by its number whatever its name. Its entry is the
-/// caller's.
+/// Moves a file's node into a record of its own, so that it is found by its number whatever its name. The caller
+/// changes its entry.
 pub fn set_apart(change: &mut Change<'_>, found: &Found, node: &crate::records::Node) -> FsResult<Vec<u8>> {
     let (index, key, raw) = (change.tree.nodes(), keys::node(found.ino), node.encode());
     change.rely_on(found)?;

@@ -1,4 +1,4 @@
-//! Making what has a name.
+//! Creation of names.
 
 use cenote::ErrorKind;
 
@@ -9,13 +9,13 @@ use crate::{Caller, Consistency, FsError, FsResult, Kind, Make, fail};
 
 use super::{LINKS_MAX, PATH_BYTES_MAX};
 
-/// Makes `name` in `dir`.
+/// Creates `name` in `dir`.
 pub fn make(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Make) -> FsResult<Found> {
     let _apart = tree.apart();
     make_alone(tree, caller, dir, name, what)
 }
 
-/// The same, whatever is gathered.
+/// Creates `name` in `dir` without publishing gathered names first.
 pub fn make_alone(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Make) -> FsResult<Found> {
     check(what)?;
     may_make(tree, caller, dir, name)?;
@@ -36,7 +36,7 @@ pub fn make_alone(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Ma
             }
             above.links += 1;
             change.txn.create_index(&tree.container, Some(keys::dir_index(ino)))?;
-            // With its first record this process knows all of it: that nothing else is there.
+            // The first record tells this process the whole directory: nothing else is in it.
             change.touch(ino)?;
             let raw = node.encode();
             change.txn.put_new(tree.nodes(), &keys::node(ino), &raw)?;
@@ -55,8 +55,8 @@ pub fn make_alone(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Ma
     Ok(found)
 }
 
-/// Makes a new file in a `commit` directory, which others learn of later. Its name was looked for after `since` and is not there. None: it is
-/// better made otherwise.
+/// Creates a file in a `commit` directory; others learn of it later. The name was looked up after `since` and does not exist. `None`: create
+/// it another way.
 pub fn gather(
     tree: &Tree,
     caller: &Caller,
@@ -81,7 +81,7 @@ pub fn gather(
     Ok(Some(Found { ino, node, place, dir, raw }))
 }
 
-/// What a commit's failure means to a name: what is not there any more is its directory.
+/// Translates a commit's error for a name: `NotFound` refers to its directory.
 pub fn of_names(error: FsError) -> FsError {
     if error.kind() == Some(ErrorKind::NotFound) { error.with_errno(libc::ENOENT) } else { error }
 }
@@ -101,7 +101,7 @@ fn check(what: &Make) -> FsResult<()> {
     Ok(())
 }
 
-/// An error unless `caller` may make a name in `dir`: that it is taken already goes before that it may not be made.
+/// Checks that `caller` may create a name in `dir`. An existing name takes precedence over missing rights.
 pub fn may_make(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<()> {
     super::check(name)?;
     if super::is_dots(name) {

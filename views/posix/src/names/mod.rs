@@ -1,4 +1,4 @@
-//! Names: made, linked, taken away, renamed. Each is one transaction.
+//! Names: create, link, remove, rename. Each is one transaction.
 
 mod link;
 mod make;
@@ -14,14 +14,14 @@ pub use rename::rename;
 
 use crate::{FsResult, fail};
 
-/// Longest name, in bytes.
+/// Maximum length of a name in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Longest path, in bytes, with the NUL that C puts behind it.
+/// Maximum length of a path in bytes, with the terminating NUL of C.
 pub const PATH_BYTES_MAX: usize = 4096;
-/// Names that a file can have.
+/// Maximum number of hard links.
 pub const LINKS_MAX: u32 = 65_000;
 
-/// An error for what cannot be a name; `.` and `..` can.
+/// Returns an error for an invalid name; `.` and `..` are valid.
 pub fn check(name: &[u8]) -> FsResult<()> {
     if name.is_empty() {
         return fail(libc::ENOENT);
@@ -35,7 +35,7 @@ pub fn check(name: &[u8]) -> FsResult<()> {
     Ok(())
 }
 
-/// True for `.` and `..`.
+/// Returns true for `.` and `..`.
 pub fn is_dots(name: &[u8]) -> bool {
     name == b"." || name == b".."
 }

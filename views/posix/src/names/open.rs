@@ -1,4 +1,4 @@
-//! Opening files, by number or by name.
+//! Opening of files, by number or by name.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ pub fn open(tree: &Arc<Tree>, caller: &Caller, ino: u64, flags: OpenFlags) -> Fs
     opened(live, caller, flags)
 }
 
-/// Registers what `find` finds as open, so that no other thread, nor process, takes it away from here on.
+/// Registers the file that `find` finds as open, so that from here on no other thread or process deletes it.
 fn enter(
     tree: &Arc<Tree>,
     caller: &Caller,
@@ -46,7 +46,7 @@ fn enter(
     }
 }
 
-/// An error unless `caller` may open what was found so.
+/// Checks that `caller` may open a found file with these flags.
 fn check(tree: &Tree, caller: &Caller, found: &Found, flags: OpenFlags) -> FsResult<()> {
     match found.node.kind {
         Kind::File => {}
@@ -68,7 +68,7 @@ fn opened(live: Arc<Live>, caller: &Caller, flags: OpenFlags) -> FsResult<File> 
     Ok(file)
 }
 
-/// Opens `name` in `dir`, making it first if `flags` say so and it is not there. True: it was made.
+/// Opens `name` in `dir`, and creates it first if `flags` say so and it does not exist. Returns true if it was created.
 pub fn open_at(
     tree: &Arc<Tree>,
     caller: &Caller,
@@ -85,12 +85,12 @@ pub fn open_at(
         tree.make(None, 0o755)?;
     }
     loop {
-        // Before the look that finds nothing: a name that is taken after that look must not be gathered.
+        // Take the moment before the lookup that finds nothing: a name taken after that lookup must not be gathered.
         let since = tree.gathered.moment();
         let found = tree.directory(dir)?;
         let parent = &found.node;
-        // Where others make files as well, a look is a message: whoever made a new file last most likely makes one again.
-        // In a `commit` directory it would not be noticed at once if there is one.
+        // Where others create files as well, a lookup is a message, so try to create first if the last file opened for creation was new. Not
+        // in a `commit` directory, which would not notice an existing file at once.
         let is_likely_new = parent.consistency == Consistency::Strict && tree.makes_new.load(Ordering::Relaxed);
         let is_looked_for = !flags.create || !(flags.exclusive || is_likely_new);
         if is_looked_for {
@@ -116,7 +116,7 @@ pub fn open_at(
     }
 }
 
-/// Makes a file and registers it as open, so that no other thread takes it away in between. It may be gathered if its name was seen to be free
+/// Creates a file and registers it as open, so that no other thread deletes it in between. It may be gathered if its name was seen to be free
 /// after `free_since`.
 fn made(
     tree: &Arc<Tree>,
@@ -131,7 +131,7 @@ fn made(
             return Ok((Live::of(tree, &found), found));
         }
     }
-    let _apart = tree.apart(); // before the gate, which whoever publishes may need
+    let _apart = tree.apart(); // before the gate, which a publisher may need
     let _gate = tree.claim_and_keep(dir)?;
     let found = make_alone(tree, caller, dir, name, what)?;
     Ok((Live::of(tree, &found), found))

@@ -1,4 +1,4 @@
-//! Taking names away.
+//! Removal of names.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,21 +11,21 @@ use crate::{Caller, Consistency, FsResult, Kind, fail};
 
 use super::make::of_names;
 
-/// What processes gather they publish by then, though the machine is busy.
+/// Time in which processes publish what they gather, even on a busy machine.
 const PUBLISHED_WITHIN: Duration = ROUND.saturating_mul(4);
 
-/// What became of a file that lost a name.
+/// State of a file after it lost a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loss {
     /// It has other names.
     Lives,
-    /// It has none, and somebody may have it open.
+    /// It has no name, and somebody may have it open.
     Orphaned,
-    /// It is gone.
+    /// It is deleted.
     Gone,
 }
 
-/// What a name in `dir` leads to, with its entry, if `caller` may take it away.
+/// Returns what a name in `dir` leads to, with its entry, if `caller` may remove it.
 fn to_remove(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<(Found, Vec<u8>)> {
     let parent = tree.directory(dir)?;
     rights::need(caller, &parent.node, SEARCH)?;
@@ -63,19 +63,19 @@ pub fn unlink(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<(
     Ok(())
 }
 
-/// Takes a name in a `commit` directory away, which others learn of later. False: that is better done otherwise.
+/// Removes a name in a `commit` directory; others learn of it later. False: remove it another way.
 fn gather(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<bool> {
     let since = tree.gathered.moment();
-    // Who finds the directory not empty asks those who claim it.
+    // A process that finds the directory not empty asks those who claim it.
     tree.claim(dir)?;
-    // No thread opens it between the look and the removal.
+    // Keeps threads from opening the file between lookup and removal.
     let _gate = tree.gates.of_dir(dir).write();
     if !tree.is_claimed(dir) {
-        return Ok(false); // it was given up just now
+        return Ok(false); // the claim was given up just now
     }
     let (found, _) = to_remove(tree, caller, dir, name)?;
     let is_simple = found.node.kind == Kind::File && matches!(found.place, Place::Entry { .. });
-    // What was lent is looked at when it is published.
+    // Files lent to a forked child are considered at publishing.
     let is_gathered = is_simple && tree.live(found.ino).is_none() && tree.gather_gone(since, &found, dir, name);
     if is_gathered {
         tree.reserved.forget(found.ino);
@@ -83,7 +83,7 @@ fn gather(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<bool>
     Ok(is_gathered)
 }
 
-/// A file loses one of its names, whose entry is taken away or replaced by the same change.
+/// Removes one of a file's names; the same change removes or replaces the entry.
 pub fn lose(change: &mut Change<'_>, found: &Found) -> FsResult<Loss> {
     let tree = change.tree;
     let mut node = found.node.clone();
@@ -108,7 +108,7 @@ pub fn lose(change: &mut Change<'_>, found: &Found) -> FsResult<Loss> {
     Ok(Loss::Gone)
 }
 
-/// What a file without a name had goes, too.
+/// Deletes the bytes and attributes of a file without a name.
 pub fn bury(change: &mut Change<'_>, ino: u64, node: &crate::records::Node) -> FsResult<()> {
     if node.stream.is_some() {
         crate::streams::bury(change, ino, node)?;
@@ -140,8 +140,8 @@ pub fn rmdir(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<()
     once_published(tree, || tree.find_in(dir, name).map(Arc::new), remove).map_err(of_names)
 }
 
-/// Takes away, or replaces, the directory that `find` finds; where others may have taken names in it away that they did not publish yet, not
-/// before it is empty or they had the time to do so.
+/// Removes or replaces the directory that `find` finds. If others may have removed names in it that they have not published, retries until
+/// it is empty or they have had the time to publish.
 pub fn once_published(
     tree: &Tree,
     find: impl Fn() -> FsResult<Arc<Found>>,
@@ -156,7 +156,7 @@ pub fn once_published(
             break;
         }
         let (entries, until) = (tree.dir(found.ino), *until.get_or_insert_with(|| Instant::now() + PUBLISHED_WITHIN));
-        // Who is gone by now has published everything, maybe since it was tried; what is published from here on is noticed.
+        // A claimant that is gone by now has published everything, maybe after the last try; later publications change the version.
         let is_last = !tree.is_claimed_by_others(found.ino)? || Instant::now() >= until;
         let seen = entries.version()?;
         done = take();
@@ -170,7 +170,7 @@ pub fn once_published(
     done
 }
 
-/// A directory loses its name in `dir`; `ENOTEMPTY`.
+/// Removes a directory's name in `dir`; `ENOTEMPTY`.
 pub fn lose_directory(change: &mut Change<'_>, found: &Found, dir: u64) -> FsResult<()> {
     let tree = change.tree;
     change.stays_empty(found.ino)?;

@@ -15,7 +15,7 @@ use super::remove::{lose, lose_directory, once_published};
 /// A name in a directory.
 type Name<'a> = (u64, &'a [u8]);
 
-/// Directories above one another, at most: a path of 4096 bytes has fewer, but directories are moved.
+/// Maximum depth of directories: a path of 4096 bytes has fewer, but moves of directories can exceed that.
 const DEPTH_MAX: usize = 1 << 16;
 
 /// `renameat2`.
@@ -35,7 +35,7 @@ pub fn rename(tree: &Tree, caller: &Caller, from: Name<'_>, to: Name<'_>, how: R
     once_published(tree, || tree.find_in(to.0, to.1).map(Arc::new), rename).map_err(of_names)
 }
 
-/// What a name leads to, with its directory and its entry.
+/// A looked-up name with its directory and entry.
 struct Named {
     parent: Arc<Found>,
     slot: Slot,
@@ -54,7 +54,7 @@ fn named(change: &Change<'_>, (dir, name): Name<'_>) -> FsResult<Option<Named>> 
     fail(libc::ESTALE)
 }
 
-/// An error unless `caller` may search both directories.
+/// Checks that `caller` may search both directories.
 fn check_search(change: &Change<'_>, caller: &Caller, dirs: [u64; 2]) -> FsResult<()> {
     for dir in dirs {
         rights::need(caller, &change.tree.directory(dir)?.node, SEARCH)?;
@@ -62,7 +62,7 @@ fn check_search(change: &Change<'_>, caller: &Caller, dirs: [u64; 2]) -> FsResul
     Ok(())
 }
 
-/// An error unless `caller` may change the directory, and take this name out of it if it leads to something.
+/// Checks that `caller` may change the directory, and remove this name from it if the name exists.
 fn check_change(change: &Change<'_>, caller: &Caller, parent: &Found, node: Option<&Node>) -> FsResult<()> {
     change.tree.check_changes(parent)?;
     rights::need(caller, &parent.node, WRITE)?;
@@ -84,7 +84,7 @@ fn one(change: &mut Change<'_>, caller: &Caller, from: Name<'_>, to: Name<'_>, k
     if is_dir {
         check_not_below(change, source.found.ino, to.0)?;
         if from.0 != to.0 {
-            // Its `..` changes.
+            // The move changes its `..`.
             rights::need(caller, &source.found.node, WRITE)?;
         }
     }
@@ -96,7 +96,7 @@ fn one(change: &mut Change<'_>, caller: &Caller, from: Name<'_>, to: Name<'_>, k
         match (is_dir, target_is_dir) {
             (true, false) => return fail(libc::ENOTDIR),
             (false, true) => {
-                // A directory that the source is in: Linux says so first.
+                // The target is an ancestor of the source: Linux reports that first.
                 let is_above = check_not_below(change, target.found.ino, from.0);
                 return fail(if is_above.is_err() { libc::ENOTEMPTY } else { libc::EISDIR });
             }
@@ -118,7 +118,7 @@ fn one(change: &mut Change<'_>, caller: &Caller, from: Name<'_>, to: Name<'_>, k
     Ok(())
 }
 
-/// Puts what was found under another name, over what is there.
+/// Puts what was found under another name, and replaces what is there.
 fn place(change: &mut Change<'_>, found: &Found, (dir, name): Name<'_>, over: Option<&Slot>) -> FsResult<()> {
     let now = change.now;
     let kind = found.node.kind;
@@ -169,7 +169,7 @@ fn exchange(change: &mut Change<'_>, caller: &Caller, from: Name<'_>, to: Name<'
     Ok(())
 }
 
-/// `EINVAL` if `dir` is `ino` or lies below it, now or when this is committed.
+/// Returns `EINVAL` if `dir` is `ino` or lies below it, now or at the commit.
 fn check_not_below(change: &mut Change<'_>, ino: u64, dir: u64) -> FsResult<()> {
     let mut at = dir;
     for _ in 0..DEPTH_MAX {
@@ -180,7 +180,7 @@ fn check_not_below(change: &mut Change<'_>, ino: u64, dir: u64) -> FsResult<()> 
         if found.node.parent == at {
             return Ok(());
         }
-        // A directory moves only by a change of its node.
+        // Moving a directory always changes its node.
         change.rely_on(&found)?;
         at = found.node.parent;
     }

@@ -1,4 +1,4 @@
-//! The bytes of records: whose they are, for errors; numbers of trees and times in them. The rest is `cenote_codec`'s.
+//! Encoding of records: their names in errors, inode numbers and times. `cenote_codec` does the rest.
 
 use cenote::ErrorKind;
 use cenote_codec::{Decoder, Encode, Subject};
@@ -6,10 +6,10 @@ use cenote_codec::{Decoder, Encode, Subject};
 use super::{INO_BITS, VERSION};
 use crate::{FsError, FsResult, Time};
 
-/// Bytes of a number of a tree.
+/// Bytes of an inode number in a record.
 const INO_BYTES: usize = INO_BITS as usize / 8;
 
-/// A record by what errors call it.
+/// A record, by its name in errors.
 #[derive(Clone, Copy, Debug)]
 pub struct Record(&'static str);
 
@@ -20,10 +20,10 @@ impl Subject for Record {
     }
 }
 
-/// Takes a record apart; every step checks its bounds.
+/// Decoder of a record; every step checks its bounds.
 pub type Reader<'a> = Decoder<'a, Record>;
 
-/// Reads `record`, called `what` in errors; its version is checked.
+/// Creates a reader of `record`, named `what` in errors; checks the version.
 pub fn reader<'a>(what: &'static str, record: &'a [u8]) -> FsResult<Reader<'a>> {
     let mut reader: Reader<'_> = Decoder::of(Record(what), record);
     match reader.u8()? {
@@ -35,11 +35,11 @@ pub fn reader<'a>(what: &'static str, record: &'a [u8]) -> FsResult<Reader<'a>> 
     }
 }
 
-/// What records of trees have besides.
+/// Fields that only records of trees have.
 pub trait PutFields {
-    /// A number of a tree: five bytes.
+    /// Appends an inode number: five bytes.
     fn put_ino(&mut self, ino: u64);
-    /// A time: 12 bytes.
+    /// Appends a time: 12 bytes.
     fn put_time(&mut self, time: Time);
 }
 
@@ -55,9 +55,9 @@ impl PutFields for Vec<u8> {
 
 /// The counterpart of [`PutFields`].
 pub trait TakeFields {
-    /// A number of a tree.
+    /// Reads an inode number.
     fn ino(&mut self) -> FsResult<u64>;
-    /// A time.
+    /// Reads a time.
     fn time(&mut self) -> FsResult<Time>;
 }
 

@@ -1,4 +1,4 @@
-//! Who may have something open: processes by what names them for good.
+//! Processes that may have something open, by a name that is never reused.
 
 use crate::FsResult;
 use cenote_codec::Encode as _;
@@ -8,15 +8,15 @@ use super::{VERSION, reader};
 /// A file system in a process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Claimant {
-    /// Its process.
+    /// Process id.
     pub pid: u32,
-    /// When that was started, in ticks since boot: pids are used again.
+    /// Start time of the process, in ticks since boot: pids are reused.
     pub started: u64,
-    /// Tells file systems of one process apart.
+    /// Distinguishes file systems of one process.
     pub nonce: u64,
 }
 
-/// As a record.
+/// Encodes a record.
 pub fn encode(all: &[Claimant]) -> Vec<u8> {
     let mut w = Vec::with_capacity(1 + all.len() * 20);
     w.put_u8(VERSION);
@@ -28,7 +28,7 @@ pub fn encode(all: &[Claimant]) -> Vec<u8> {
     w
 }
 
-/// From a record; none: an empty list.
+/// Decodes a record; `None`: an empty list.
 pub fn decode(record: Option<&[u8]>) -> FsResult<Vec<Claimant>> {
     let Some(record) = record else { return Ok(Vec::new()) };
     let mut r = reader("list of who has something open", record)?;

@@ -1,27 +1,27 @@
-//! An entry of a directory.
+//! Directory entry.
 
 use crate::{FsResult, Kind};
 use cenote_codec::Encode as _;
 
 use super::{Node, PutFields as _, TakeFields as _, VERSION, node, reader};
 
-/// What a name leads to. A file with this name only, which was never renamed, has its node here.
+/// Target of a name. A file that has only this name and was never renamed has its node here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Its kind.
+    /// File type.
     pub kind: Kind,
-    /// Its number in the tree.
+    /// Inode number in the tree.
     pub ino: u64,
-    /// All of it, or none if it is a record of its own.
+    /// The node, or none if it is a record of its own.
     pub node: Option<Node>,
 }
 
 impl Entry {
-    /// One whose node is elsewhere.
+    /// Creates an entry whose node is elsewhere.
     pub fn to(kind: Kind, ino: u64) -> Self {
         Self { kind, ino, node: None }
     }
-    /// As a record.
+    /// Encodes a record.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Vec::with_capacity(48);
         w.put_u8(VERSION);
@@ -32,7 +32,7 @@ impl Entry {
         }
         w
     }
-    /// From a record.
+    /// Decodes a record.
     pub fn decode(record: &[u8]) -> FsResult<Self> {
         let mut r = reader("entry of a directory", record)?;
         let kind = node::kind(r.u8()?).ok_or_else(|| r.malformed("a kind that there is none of"))?;

@@ -1,10 +1,10 @@
-//! Names of a tree's indices and objects, and keys of its records.
+//! Ids of a tree's indices and objects, and keys of its records.
 
 use cenote::{IndexId, ObjectId};
 
-/// Above the number in the ids of everything that belongs to a tree.
+/// Upper bits of the ids of everything that belongs to a tree.
 const TREE: u128 = u128::from_be_bytes(*b"cenotetree\0\0\0\0\0\0");
-/// Indices that are not a directory's.
+/// Indices other than directories.
 const SPECIAL: u128 = 1 << super::INO_BITS;
 
 const TAG_SUPER: u8 = 0;
@@ -16,36 +16,36 @@ const TAG_ORPHAN: u8 = 5;
 const TAG_STREAM: u8 = 6;
 const TAG_UNNAMED: u8 = 7;
 
-/// The index of nodes: directories, files with several names or none, extended attributes.
+/// Index of nodes: directories, files with several names or none, extended attributes.
 pub fn nodes_index() -> IndexId {
     IndexId(TREE | SPECIAL)
 }
-/// The index that numbers are drawn from.
+/// Index of the counter of inode numbers.
 pub fn numbers_index() -> IndexId {
     IndexId(TREE | SPECIAL | 1)
 }
-/// The index of who may have what open.
+/// Index of the processes that may have files open.
 pub fn opens_index() -> IndexId {
     IndexId(TREE | SPECIAL | 2)
 }
-/// The index of files that have a window. Made with the first one.
+/// Index of files that have a window. Created with the first window.
 pub fn windows_index() -> IndexId {
     IndexId(TREE | SPECIAL | 3)
 }
-/// The index of a directory's entries.
+/// Index of a directory's entries.
 pub fn dir_index(dir: u64) -> IndexId {
     IndexId(TREE | u128::from(dir))
 }
-/// The object of a file's bytes.
+/// Object of a file's bytes.
 pub fn object(ino: u64) -> ObjectId {
     ObjectId(TREE | u128::from(ino))
 }
-/// The number of the file whose bytes an object has, if it is a tree's.
+/// Returns the inode number of the file whose bytes an object has, if it belongs to a tree.
 pub fn ino_of_object(id: ObjectId) -> Option<u64> {
     (id.0 >> super::INO_BITS == TREE >> super::INO_BITS).then_some(id.0 as u64 & ((1 << super::INO_BITS) - 1))
 }
 
-/// The directory whose entries an index has.
+/// Returns the directory whose entries an index has.
 pub fn dir_of_index(id: IndexId) -> Option<u64> {
     ino_of_object(ObjectId(id.0))
 }
@@ -55,84 +55,84 @@ fn ino(tag: u8, ino: u64) -> [u8; 6] {
     [tag, b[3], b[4], b[5], b[6], b[7]]
 }
 
-/// What a key of the index of nodes ends in.
+/// Returns the inode number at the end of a key of the index of nodes.
 pub fn ino_in(key: &[u8]) -> Option<u64> {
     let b = key.get(1..6)?;
     Some(u64::from_be_bytes([0, 0, 0, b[0], b[1], b[2], b[3], b[4]]))
 }
 
-/// The superblock (index of nodes), and the counter (index of numbers).
+/// Key of the superblock (index of nodes) and of the counter (index of numbers).
 pub fn superblock() -> [u8; 1] {
     [TAG_SUPER]
 }
-/// A node.
+/// Key of a node.
 pub fn node(number: u64) -> [u8; 6] {
     ino(TAG_NODE, number)
 }
-/// A node without a name, in the index of opens.
+/// Key of a node without a name, in the index of opens.
 pub fn orphan(number: u64) -> [u8; 6] {
     ino(TAG_UNNAMED, number)
 }
-/// Before all nodes without a name.
+/// Prefix of all nodes without a name.
 pub fn orphans() -> [u8; 1] {
     [TAG_UNNAMED]
 }
-/// A node without a name where earlier versions put it, in the index of nodes.
+/// Key that earlier versions used for a node without a name, in the index of nodes.
 pub fn old_orphan(number: u64) -> [u8; 6] {
     ino(TAG_ORPHAN, number)
 }
-/// An extended attribute.
+/// Key of an extended attribute.
 pub fn xattr(number: u64, name: &[u8]) -> Vec<u8> {
     [&ino(TAG_XATTR, number), name].concat()
 }
-/// Before all extended attributes of a node.
+/// Prefix of a node's extended attributes.
 pub fn xattrs(number: u64) -> [u8; 6] {
     ino(TAG_XATTR, number)
 }
-/// What the stream that a file shows was made of.
+/// Key of the record of what a file's stream was made of.
 pub fn stream(number: u64) -> [u8; 6] {
     ino(TAG_STREAM, number)
 }
-/// The name in the key of an extended attribute.
+/// Returns the name in the key of an extended attribute.
 pub fn xattr_name(key: &[u8]) -> &[u8] {
     key.get(6..).unwrap_or_default()
 }
-/// An entry, in its directory's index.
+/// Key of an entry, in its directory's index.
 pub fn entry(name: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(name.len() + 1);
     key.push(TAG_ENTRY);
     key.extend_from_slice(name);
     key
 }
-/// Before all entries.
+/// Prefix of all entries.
 pub fn entries() -> [u8; 1] {
     [TAG_ENTRY]
 }
-/// The name in the key of an entry.
+/// Returns the name in the key of an entry.
 pub fn entry_name(key: &[u8]) -> &[u8] {
     key.get(1..).unwrap_or_default()
 }
-/// Times of a directory, in its own index.
+/// Key of a directory's times, in its own index.
 pub fn times() -> [u8; 1] {
     [TAG_TIMES]
 }
-/// Who may have files of a directory open (0: of any directory), in the index of opens.
+/// Key of the processes that may have files of a directory open (0: of any directory), in the index of opens.
 pub fn claims(dir: u64) -> [u8; 6] {
     ino(TAG_NODE, dir)
 }
-/// Who may still have a file open that has no name, in the index of opens.
+/// Key of the processes that may still have a file without a name open, in the index of opens.
 pub fn holders(number: u64) -> [u8; 6] {
     ino(TAG_ORPHAN, number)
 }
-/// That a file has a window, in the index of those.
+/// Key of the record that a file has a window, in the index of windows.
 pub fn window(number: u64) -> [u8; 6] {
     ino(TAG_NODE, number)
 }
-/// Before all of these.
+/// Prefix of all window records.
 pub fn windows() -> [u8; 1] {
     [TAG_NODE]
 }
-/// Before all of these.
+/// Prefix of all holders of files without a name.
 pub fn all_holders() -> [u8; 1] {
     [TAG_ORPHAN]
 }

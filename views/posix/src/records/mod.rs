@@ -1,4 +1,4 @@
-//! Records of a tree: their keys and their bytes. `docs/files.md` has them for people. This room must not know who reads or
+//! Records of a tree: keys and encoding. `docs/files.md` describes them for people. This module must not know who reads or
 //! writes them, nor what they are for.
 
 mod bytes;
@@ -16,15 +16,15 @@ pub use node::Node;
 pub use source::Source;
 pub use times::Times;
 
-/// Version of every record here; the first byte of each.
+/// Version of every record here: its first byte.
 pub const VERSION: u8 = 1;
-/// Bits of a number within its tree.
+/// Bits of an inode number within its tree.
 pub const INO_BITS: u32 = 40;
 /// The root directory of a tree.
 pub const ROOT: u64 = 1;
-/// The directory beside the root, for what views keep for themselves.
+/// The directory beside the root, for the views' own data.
 pub const BACKSTAGE: u64 = 2;
-/// The first number that is drawn.
+/// The first inode number that is assigned.
 pub const FIRST: u64 = 16;
 
 #[cfg(test)]

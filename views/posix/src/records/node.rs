@@ -1,4 +1,4 @@
-//! A node: what there is to know of a file or directory, but for its size, which its object has.
+//! Node (inode): everything known of a file or directory except its size, which its object has.
 
 use cenote::{ContainerId, ObjectId, ObjectKey};
 use cenote_codec::Encode as _;
@@ -7,14 +7,14 @@ use crate::{Consistency, FsResult, Kind, Time};
 
 use super::{PutFields as _, TakeFields as _, VERSION, reader};
 
-/// What is known of a file or directory.
+/// Attributes of a file or directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// What it is.
+    /// File type.
     pub kind: Kind,
-    /// Permissions: `0o7777` at most.
+    /// Permissions: at most `0o7777`.
     pub mode: u32,
-    /// Names that lead to it.
+    /// Number of hard links.
     pub links: u32,
     /// Owner.
     pub uid: u32,
@@ -24,37 +24,37 @@ pub struct Node {
     pub rdev: u64,
     /// Last access.
     pub accessed: Time,
-    /// Last change of its bytes; of a directory only until [`super::Times`] are there.
+    /// Last change of bytes; of a directory only until [`super::Times`] exist.
     pub modified: Time,
-    /// Last change of anything.
+    /// Last change of bytes or attributes.
     pub changed: Time,
-    /// When it was made.
+    /// Creation.
     pub born: Time,
-    /// Of a directory.
+    /// Consistency of a directory.
     pub consistency: Consistency,
-    /// Its object was made.
+    /// The object exists.
     pub has_object: bool,
-    /// There are extended attributes.
+    /// Extended attributes exist.
     pub has_xattrs: bool,
-    /// The directory that a directory is in; its own number if none.
+    /// Parent of a directory; its own number if none.
     pub parent: u64,
-    /// Of a symbolic link.
+    /// Target of a symbolic link.
     pub target: Vec<u8>,
-    /// Its bytes are an object that is not the tree's: those of an HDF5 file as a stream (see [`crate::streams`]). In a
-    /// box, since nearly all nodes have none, and all are copied often.
+    /// The bytes are an object outside the tree: those of an HDF5 file as a stream (see [`crate::streams`]). Boxed,
+    /// since nearly all nodes have none, and nodes are copied often.
     pub stream: Option<Box<ObjectKey>>,
 }
 
 const HAS_OBJECT: u8 = 1;
 const HAS_XATTRS: u8 = 2;
-/// The time is not the same as that of birth, and follows.
+/// The access time differs from that of birth, and follows.
 const ACCESSED: u8 = 4;
 const MODIFIED: u8 = 8;
 const CHANGED: u8 = 16;
-/// The object of its bytes follows.
+/// The key of the object with the bytes follows.
 const STREAM: u8 = 32;
 
-/// The kind of that number.
+/// Returns the type with that number.
 pub fn kind(number: u8) -> Option<Kind> {
     use Kind as K;
     [K::File, K::Directory, K::Symlink, K::Fifo, K::Socket, K::CharDevice, K::BlockDevice]
@@ -62,14 +62,14 @@ pub fn kind(number: u8) -> Option<Kind> {
         .find(|kind| *kind as u8 == number)
 }
 
-/// The consistency of that number.
+/// Returns the consistency with that number.
 pub fn consistency(number: u8) -> Option<Consistency> {
     use Consistency as C;
     [C::Strict, C::Commit, C::Laminated].into_iter().find(|one| *one as u8 == number)
 }
 
 impl Node {
-    /// A new one.
+    /// Creates a new node.
     pub fn new(kind: Kind, mode: u32, (uid, gid): (u32, u32), now: Time) -> Self {
         Self {
             kind,
@@ -90,7 +90,7 @@ impl Node {
             stream: None,
         }
     }
-    /// As a record of its own.
+    /// Encodes a record of its own.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Vec::with_capacity(48);
         self.write(&mut w);
@@ -133,7 +133,7 @@ impl Node {
             w.put_u64((key.object.0 >> 64) as u64);
         }
     }
-    /// From a record.
+    /// Decodes a record.
     pub fn decode(record: &[u8]) -> FsResult<Self> {
         let mut r = reader("node of a file", record)?;
         let kind = kind(r.u8()?).ok_or_else(|| r.malformed("a kind that there is none of"))?;

@@ -1,4 +1,4 @@
-//! What the stream that a file shows was made of, to tell whether it still is what it shows.
+//! Sources of the stream that a file shows, to tell whether the stream is up to date.
 
 use cenote::{Changes, ContainerId, IndexId, ObjectId};
 use cenote_codec::Encode as _;
@@ -6,23 +6,23 @@ use cenote_codec::Encode as _;
 use super::{PutFields as _, TakeFields as _, VERSION, reader};
 use crate::{FsResult, Time};
 
-/// See the module.
+/// Sources of a stream; see the module.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Source {
     /// The container of the HDF5 file.
     pub container: ContainerId,
-    /// When the stream was made.
+    /// Time when the stream was made.
     pub made: Time,
-    /// How often what follows had been changed by then.
+    /// How often its sources had changed by then.
     pub changes: Changes,
-    /// Indices that the stream depends on.
+    /// Indices that it depends on.
     pub indices: Vec<IndexId>,
     /// Objects that it depends on.
     pub objects: Vec<ObjectId>,
 }
 
 impl Source {
-    /// As a record.
+    /// Encodes a record.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Vec::with_capacity(64 + 16 * (self.indices.len() + self.objects.len()));
         w.put_u8(VERSION);
@@ -35,7 +35,7 @@ impl Source {
         ids.for_each(|id| w.put_u128(id));
         w
     }
-    /// From a record.
+    /// Decodes a record.
     pub fn decode(record: &[u8]) -> FsResult<Self> {
         let mut r = reader("source of a stream", record)?;
         let (container, made) = (ContainerId(r.u64()?), r.time()?);

@@ -1,4 +1,4 @@
-//! Records come back as they were written, and damaged ones are refused.
+//! Records decode to what was encoded, and damaged ones are refused.
 
 use std::fmt::Write as _;
 
@@ -67,7 +67,7 @@ fn what_is_cut_short_or_of_another_version_is_an_error_and_no_panic() {
     for node in nodes() {
         let whole = Entry { kind: node.kind, ino: 9, node: Some(node.clone()) }.encode();
         for len in 0..whole.len() {
-            // What is left may be whole: an entry without its node, a link with a shorter target.
+            // The rest may be a whole record: an entry without its node, a link with a shorter target.
             let is_whole = len == 7 || (node.kind == Kind::Symlink && whole.len() - len <= node.target.len());
             assert_eq!(Entry::decode(&whole[..len]).is_ok(), is_whole, "{node:?} {len}");
         }
@@ -98,7 +98,7 @@ fn keys_lead_back() {
     assert!(keys::node(255) < keys::node(256), "in the order of numbers");
 }
 
-/// Version 1 as it lies in stores, byte for byte.
+/// Version 1 as existing stores have it, byte for byte.
 #[test]
 fn bytes_in_stores_stay_as_they_are() {
     let hex = |bytes: Vec<u8>| {

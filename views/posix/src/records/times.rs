@@ -1,25 +1,26 @@
-//! Times of a directory: set by whoever changes its entries, without reading.
+//! Times of a directory: every change of its entries sets them, without
+//! reading.
 
 use crate::{FsResult, Time};
 use cenote_codec::Encode as _;
 
 use super::{PutFields as _, TakeFields as _, VERSION, reader};
 
-/// The record that each change of a directory's entries sets.
+/// The record that each change of a directory's entries writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Times {
-    /// Last change of its entries, or what `utimes` said.
+    /// Last change of its entries, or the time set by `utimes`.
     pub modified: Time,
-    /// When that was done. The later of this and the node's counts.
+    /// When that was set. The later of this and the node's time counts.
     pub changed: Time,
 }
 
 impl Times {
-    /// Both the same.
+    /// Sets both to the same time.
     pub fn at(now: Time) -> Self {
         Self { modified: now, changed: now }
     }
-    /// As a record.
+    /// Encodes a record.
     pub fn encode(self) -> Vec<u8> {
         let mut w = Vec::with_capacity(25);
         w.put_u8(VERSION);
@@ -27,7 +28,7 @@ impl Times {
         w.put_time(self.changed);
         w
     }
-    /// From a record.
+    /// Decodes a record.
     pub fn decode(record: &[u8]) -> FsResult<Self> {
         let mut r = reader("times of a directory", record)?;
         let times = Self { modified: r.time()?, changed: r.time()? };

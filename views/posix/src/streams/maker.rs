@@ -1,4 +1,4 @@
-//! The program that makes streams: started when it is first needed, asked in lines of text, one at a time, and gone when this process is.
+//! The helper program that makes streams: started when first needed, asked in lines of text, one at a time, and ended with this process.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -9,34 +9,34 @@ use cenote::{ErrorKind, Helper};
 
 use crate::{FsError, FsResult};
 
-/// How long an answer may take: a file with very many chunks takes some seconds. The program itself gives up a little later.
+/// Time limit of an answer; a file with very many chunks takes some seconds. The helper itself gives up slightly later.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// What it is asked.
+/// Request to the helper.
 pub enum Ask {
-    /// That names are those of the HDF5 files there are.
+    /// Bring the names up to date with the existing HDF5 files.
     Names,
-    /// That the stream at this path is what its file is.
+    /// Bring the stream at this path up to date with its file.
     Stream(Vec<u8>),
 }
 
-/// The program, if it was started.
+/// The helper, if it was started.
 #[derive(Debug, Default)]
 pub struct Maker(Mutex<Option<Helper>>);
 
 impl Maker {
-    /// Asks, and waits for the answer. `lowest`: see [`crate::Options::descriptors_from`].
+    /// Sends a request, and waits for the answer. `lowest`: see [`crate::Options::descriptors_from`].
     pub fn ask(&self, store: &Path, what: &Ask, lowest: i32) -> FsResult<()> {
         let line = match what {
             Ask::Names => "names".to_owned(),
             Ask::Stream(path) => path.iter().fold("stream ".to_owned(), |line, byte| line + &format!("{byte:02x}")),
         };
         let mut running = self.0.lock();
-        // A forked child has one of its own.
+        // A forked child starts its own helper.
         let was_running = running.take_if(|helper| !helper.is_own()).is_none() && running.is_some();
         let mut answer = told(&mut running, store, &line, lowest);
         if was_running && answer.is_err() {
-            answer = told(&mut running, store, &line, lowest); // one that was stopped since is started again, once
+            answer = told(&mut running, store, &line, lowest); // restarts a helper that was stopped since, once
         }
         drop(running);
         let answer = answer?;
@@ -54,7 +54,7 @@ fn told(running: &mut Option<Helper>, store: &Path, line: &str, lowest: i32) -> 
     let mut helper = if let Some(helper) = running.take() {
         helper
     } else {
-        // It leaves this process's directory.
+        // The helper leaves this process's working directory, so the path must be absolute.
         let store = std::path::absolute(store).unwrap_or_else(|_| store.to_path_buf());
         let arguments = [OsStr::new("--store"), store.as_os_str(), OsStr::new("streams"), OsStr::new("--serve")];
         Helper::start(&arguments, lowest).map_err(|error| failed(libc::EIO, &error.to_string()))?

@@ -1,8 +1,8 @@
 //! HDF5 files of the store as ordinary byte streams: files of one tree whose bytes are objects of other containers.
 //!
-//! What a stream shows, and how it is made of the file's records, is not known here: the `cenote` program makes streams
-//! (`cenote streams`), since that takes libhdf5, which no view links. It is started when a stream is looked at that is not what its file is
-//! by now, told what to make, and kept. Whether a stream still is what its file is, a look at shared memory tells.
+//! This module does not know what a stream contains, nor how it is made from the file's records: the `cenote` program makes streams
+//! (`cenote streams`), since that takes libhdf5, which no view links. The view starts it when somebody looks at a stream that is out of
+//! date, tells it what to make, and keeps it running. Version words in shared memory tell whether a stream is up to date.
 
 mod maker;
 
@@ -21,50 +21,50 @@ use crate::{Caller, FsError, FsResult, Ino, Kind, Make, Time, fail};
 
 use maker::{Ask, Maker};
 
-/// The label of the container that HDF5 files are shown in.
+/// Label of the container that shows HDF5 files.
 pub const STREAMS_CONTAINER: &str = "hdf5";
-/// What the labels of HDF5 files begin with; the file's path comes behind.
+/// Prefix of the labels of HDF5 files; the file's path follows.
 pub const STREAMS_LABELS: &str = "hdf5:";
-/// How long names of files are taken to be what they were, where a name that is looked for is there.
+/// How long the list of names is trusted, if the requested name exists.
 const NAMES_HOLD: Duration = Duration::from_secs(1);
-/// How long a stream that was just made is taken as it is by who opens it by number, or whose file cannot tell of changes.
+/// How long a new stream is trusted by an open by number, or if its file cannot report changes.
 const STREAM_HOLDS_S: i64 = 1;
 
-/// A stream, to be shown.
+/// A stream to be shown.
 #[derive(Clone, Debug, Default)]
 pub struct StreamFile {
-    /// The bytes: an object that nothing else has. None: it is made when it is looked at.
+    /// The object with the bytes, used by nothing else. `None`: it is made at the first look.
     pub object: Option<ObjectKey>,
     /// The container of the HDF5 file.
     pub container: ContainerId,
-    /// What it was made of.
+    /// How often its sources had changed when it was made.
     pub changes: cenote::Changes,
-    /// Indices of that container that it depends on.
+    /// Indices of that container that the stream depends on.
     pub indices: Vec<cenote::IndexId>,
-    /// Objects that it depends on.
+    /// Objects that the stream depends on.
     pub objects: Vec<cenote::ObjectId>,
-    /// Permissions; nobody can write it.
+    /// Permissions; nobody can write a stream.
     pub mode: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// The ordinary file that it takes the place of: that, as it was, has become the HDF5 file.
+    /// The ordinary file that it replaces: that file's content has become the HDF5 file.
     pub in_place_of: Option<Ino>,
 }
 
-/// What a file system keeps for this.
+/// A file system's state for streams.
 #[derive(Debug, Default)]
 pub struct Streams {
     /// Number of the container; 0: not met yet.
     number: AtomicU64,
-    /// When names were compared last.
+    /// Time of the last comparison of names.
     compared: Mutex<Option<Instant>>,
     maker: Maker,
 }
 
 impl Streams {
-    /// A container was met.
+    /// Records that a container was met.
     pub fn found(&self, label: &str, tree: Option<&Arc<Tree>>) {
         if label == STREAMS_CONTAINER
             && let Some(tree) = tree
@@ -77,12 +77,12 @@ impl Streams {
     }
 }
 
-/// True if the tree shows HDF5 files, and they are to be what they are now.
+/// Returns true if the tree shows HDF5 files and keeps them up to date.
 pub fn shows(fs: &Inner, tree: &Tree) -> bool {
     fs.streams.is(tree) && !fs.common.options.keeps_streams
 }
 
-/// The container to show HDF5 files in, made now if there are any.
+/// Returns the container that shows HDF5 files, created now if there are any.
 pub fn begun(fs: &Inner, label: &str) -> FsResult<Option<Container>> {
     let wanted = label == STREAMS_CONTAINER && !fs.common.options.is_read_only;
     if !wanted || fs.store.containers(STREAMS_LABELS)?.is_empty() {
@@ -91,7 +91,7 @@ pub fn begun(fs: &Inner, label: &str) -> FsResult<Option<Container>> {
     Ok(Some(fs.store.open_container(STREAMS_CONTAINER, &ContainerSpec { ..fs.common.options.new_containers.clone() })?))
 }
 
-/// Makes that container if there are HDF5 files among these; true: it was made.
+/// Creates that container if there are HDF5 files among these; returns true if it did.
 pub fn begin_where(fs: &Inner, all: &[ContainerInfo]) -> FsResult<bool> {
     let is_there = all.iter().any(|info| info.label == STREAMS_CONTAINER);
     if is_there || !all.iter().any(|info| info.label.starts_with(STREAMS_LABELS)) {
@@ -100,7 +100,7 @@ pub fn begin_where(fs: &Inner, all: &[ContainerInfo]) -> FsResult<bool> {
     Ok(begun(fs, STREAMS_CONTAINER)?.is_some())
 }
 
-/// What a name leads to; an HDF5 file is shown as it is now.
+/// Looks up a name, and brings an HDF5 file's stream up to date.
 pub fn find_in(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<Found> {
     if !shows(fs, tree) {
         return tree.find_in(dir, name);
@@ -109,7 +109,7 @@ pub fn find_in(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<Found
     tree.find_in(dir, name)
 }
 
-/// Before a name is opened: the same.
+/// Brings an HDF5 file's stream up to date before an open by name.
 pub fn look_at(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<()> {
     if shows(fs, tree) { look_at_shown(fs, tree, dir, name) } else { Ok(()) }
 }
@@ -126,18 +126,18 @@ fn look_at_shown(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<()>
         _ => Ok(()),
     }?;
     match tree.find_in(dir, name) {
-        // Nothing is not what the file is.
+        // A stream without bytes does not show the file.
         Ok(found) if is_unmade(&found) => fail(libc::EIO),
         _ => Ok(()),
     }
 }
 
-/// True of a stream of which nobody has made more than its name.
+/// Returns true for a stream of which only the name exists.
 fn is_unmade(found: &Found) -> bool {
     found.node.stream.is_some() && !found.node.has_object
 }
 
-/// Before a file is opened by its number: `ESTALE` has the caller look at the name again.
+/// Checks a stream before an open by number: `ESTALE` makes the caller look up the name again.
 pub fn check_open(fs: &Inner, tree: &Tree, ino: u64) -> FsResult<()> {
     if !shows(fs, tree) {
         return Ok(());
@@ -152,12 +152,12 @@ pub fn check_open(fs: &Inner, tree: &Tree, ino: u64) -> FsResult<()> {
     fail(libc::ESTALE)
 }
 
-/// Before a directory is read: the names are those of now.
+/// Brings names up to date before a directory is read.
 pub fn sync(fs: &Inner, tree: &Tree) -> FsResult<()> {
     if shows(fs, tree) { compare(fs) } else { Ok(()) }
 }
 
-/// An entry of a list as it is now; none: it cannot be shown.
+/// Brings a listed entry up to date; `None`: it cannot be shown.
 pub fn of_list(fs: &Inner, tree: &Tree, dir: u64, name: &[u8], found: Found) -> FsResult<Option<Found>> {
     if !shows(fs, tree) || found.node.stream.is_none() || is_fresh(tree, &found)? {
         return Ok(Some(found));
@@ -175,7 +175,7 @@ fn age_s(tree: &Tree, time: Time) -> i64 {
     tree.common.clock.now().s - time.s
 }
 
-/// True if the stream is what its file is.
+/// Returns true if the stream is up to date with its file.
 fn is_fresh(tree: &Tree, found: &Found) -> FsResult<bool> {
     if !found.node.has_object {
         return Ok(false); // only its name is known so far
@@ -191,7 +191,7 @@ fn is_fresh(tree: &Tree, found: &Found) -> FsResult<bool> {
 
 fn compare(fs: &Inner) -> FsResult<()> {
     if fs.store.containers(STREAMS_LABELS)?.is_empty() && all(fs)?.is_empty() {
-        return Ok(()); // nobody keeps HDF5 files here
+        return Ok(()); // this store has no HDF5 files
     }
     ask(fs, &Ask::Names)?;
     *fs.streams.compared.lock() = Some(Instant::now());
@@ -213,7 +213,7 @@ fn ask(fs: &Inner, what: &Ask) -> FsResult<()> {
     fs.streams.maker.ask(fs.store.dir(), what, fs.common.options.descriptors_from)
 }
 
-/// The directory above a directory, and its name there.
+/// Returns a directory's parent, and its name there.
 fn above(tree: &Tree, dir: u64) -> FsResult<(u64, Vec<u8>)> {
     let parent = tree.directory(dir)?.node.parent;
     for record in tree.dir(parent).iter(&keys::entries()) {
@@ -225,17 +225,17 @@ fn above(tree: &Tree, dir: u64) -> FsResult<(u64, Vec<u8>)> {
     fail(libc::ESTALE)
 }
 
-/// The tree, for who makes streams.
+/// Returns the tree for the maker of streams.
 fn shown(fs: &Inner) -> FsResult<Arc<Tree>> {
     fs.tree_in_label(STREAMS_CONTAINER)
 }
 
-/// Nothing is checked of who makes streams; what comes with one is its owner's.
+/// Credentials of the maker of streams: no rights are checked; a new stream belongs to the given owner.
 fn maker(uid: u32, gid: u32) -> Caller {
     Caller { uid, gid, groups: Arc::default(), is_checked: true }
 }
 
-/// See [`crate::FileSystem::streams`].
+/// Implements [`crate::FileSystem::streams`].
 pub fn all(fs: &Inner) -> FsResult<Vec<(Vec<u8>, Option<ObjectKey>)>> {
     let tree = match shown(fs) {
         Err(error) if error.errno == libc::ENOENT => return Ok(Vec::new()),
@@ -260,7 +260,7 @@ pub fn all(fs: &Inner) -> FsResult<Vec<(Vec<u8>, Option<ObjectKey>)>> {
     Ok(found)
 }
 
-/// See [`crate::FileSystem::put_stream`].
+/// Implements [`crate::FileSystem::put_stream`].
 pub fn put(fs: &Inner, path: &[u8], file: &StreamFile) -> FsResult<()> {
     begun(fs, STREAMS_CONTAINER)?;
     let tree = shown(fs)?;
@@ -303,7 +303,7 @@ pub fn put(fs: &Inner, path: &[u8], file: &StreamFile) -> FsResult<()> {
     })
 }
 
-/// See [`crate::FileSystem::put_file`].
+/// Implements [`crate::FileSystem::put_file`].
 pub fn put_file(fs: &Inner, path: &[u8]) -> FsResult<Option<(Ino, Object)>> {
     let tree = match shown(fs) {
         Err(error) if error.errno == libc::ENOENT => return Ok(None),
@@ -320,7 +320,7 @@ pub fn put_file(fs: &Inner, path: &[u8]) -> FsResult<Option<(Ino, Object)>> {
     }
 }
 
-/// See [`crate::FileSystem::drop_stream`].
+/// Implements [`crate::FileSystem::drop_stream`].
 pub fn drop_at(fs: &Inner, path: &[u8]) -> FsResult<()> {
     let tree = shown(fs)?;
     let Some((mut dir, name)) = there(directory_of(&tree, path, None))? else { return Ok(()) };
@@ -333,19 +333,19 @@ pub fn drop_at(fs: &Inner, path: &[u8]) -> FsResult<()> {
         lose(change, &found).map(drop)
     });
     if there(dropped)?.is_none() {
-        return Ok(()); // somebody else was faster
+        return Ok(()); // another process removed it first
     }
     while dir != ROOT {
         let (parent, name) = above(&tree, dir)?;
         match names::rmdir(&tree, &maker(0, 0), parent, &name) {
             Ok(()) => dir = parent,
-            Err(_) => break, // something else is in it
+            Err(_) => break, // the directory holds something else
         }
     }
     Ok(())
 }
 
-/// None where nothing is.
+/// Maps a missing name to `None`.
 fn there<T>(found: FsResult<T>) -> FsResult<Option<T>> {
     match found {
         Err(error) if matches!(error.errno, libc::ENOENT | libc::ENOTDIR) => Ok(None),
@@ -353,7 +353,7 @@ fn there<T>(found: FsResult<T>) -> FsResult<Option<T>> {
     }
 }
 
-/// The directory that a path's last component is in, and that component.
+/// Returns the parent directory of a path, and the last component.
 fn directory_of<'a>(tree: &Tree, path: &'a [u8], makes: Option<&Caller>) -> FsResult<(u64, &'a [u8])> {
     let mut dir = ROOT;
     let mut parts = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
@@ -376,14 +376,14 @@ fn directory_of<'a>(tree: &Tree, path: &'a [u8], makes: Option<&Caller>) -> FsRe
     fail(libc::EINVAL)
 }
 
-/// What a stream without a name had goes, too.
+/// Deletes the data of a stream without a name.
 pub fn bury(change: &mut Change<'_>, ino: u64, node: &Node) -> FsResult<()> {
     let tree = change.tree;
     if node.has_object && node.stream.is_some() {
         let object = tree.object_of(ino, node);
         match object.stat() {
             Ok(_) => change.txn.delete_object(&object)?,
-            Err(error) if error.kind() == ErrorKind::NotFound => {} // it went with its HDF5 file
+            Err(error) if error.kind() == ErrorKind::NotFound => {} // deleted with its HDF5 file
             Err(error) => return Err(error.into()),
         }
     }

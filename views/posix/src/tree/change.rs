@@ -1,4 +1,4 @@
-//! A change of a tree: one transaction, tried again when others changed what it relies on.
+//! Change of a tree: one transaction, retried when others changed what it relies on.
 
 use std::time::{Duration, Instant};
 
@@ -10,38 +10,38 @@ use crate::{FsResult, Time, xattr};
 
 use super::{Found, Place, Tree};
 
-/// How long a change is tried again before it is given up as `EBUSY`.
+/// How long a change is retried before it fails with `EBUSY`.
 const TRIED_FOR: Duration = Duration::from_secs(30);
 
-/// A change in the making.
+/// A change in progress.
 pub struct Change<'a> {
-    /// Of this tree.
+    /// The tree to change.
     pub tree: &'a Tree,
-    /// Its transaction.
+    /// The transaction.
     pub txn: Transaction,
-    /// The time that it happens at.
+    /// Time stamp of the change.
     pub now: Time,
-    /// Directories whose nodes it changes, with what they were and what they become.
+    /// Directories whose nodes it changes, with old and new node.
     dirs: Vec<(Arc<Found>, Node)>,
     touched: Vec<u64>,
     /// Directories whose claims it relies on.
     claims: Vec<u64>,
-    /// Held until the end, so that no thread opens what loses its last name.
+    /// Held until the end, so that no thread opens a file that loses its last name.
     gate: Option<RwLockWriteGuard<'a, ()>>,
 }
 
 impl Tree {
-    /// Makes a change of names, apart from what is gathered, and commits it; `make` is called again when others came between.
+    /// Makes a change of names, in order after what is gathered, and commits it; calls `make` again after a conflict.
     pub fn change<T>(&self, make: impl FnMut(&mut Change<'_>) -> FsResult<T>) -> FsResult<T> {
         let _apart = self.apart();
         self.change_alone(make)
     }
-    /// The same for what changes no names, behind what was gathered until now.
+    /// Makes a change of no names, after publishing what was gathered until now.
     pub fn change_file<T>(&self, make: impl FnMut(&mut Change<'_>) -> FsResult<T>) -> FsResult<T> {
         self.publish();
         self.change_alone(make)
     }
-    /// The same, whatever is gathered.
+    /// Makes a change without publishing gathered names first.
     pub fn change_alone<T>(&self, mut make: impl FnMut(&mut Change<'_>) -> FsResult<T>) -> FsResult<T> {
         let mut begun = None;
         loop {
@@ -64,12 +64,12 @@ impl Tree {
 }
 
 impl<'a> Change<'a> {
-    /// One of nothing so far.
+    /// Creates an empty change.
     pub fn new(tree: &'a Tree, txn: Transaction) -> Self {
         let now = tree.common.clock.now();
         Self { tree, txn, now, dirs: Vec::new(), touched: Vec::new(), claims: Vec::new(), gate: None }
     }
-    /// Applies it, or nothing of it.
+    /// Applies all of it, or nothing.
     pub fn commit(mut self) -> FsResult<()> {
         for (found, node) in std::mem::take(&mut self.dirs) {
             if found.node != node {
@@ -77,13 +77,13 @@ impl<'a> Change<'a> {
             }
         }
         if self.txn.is_empty() {
-            return Ok(()); // nothing to do, nothing relied on that was not true a moment ago
+            return Ok(()); // nothing to do, and the conditions held a moment ago
         }
         self.txn.commit()?;
         drop(self.gate);
         Ok(())
     }
-    /// A directory's node, to be changed.
+    /// Returns a directory's node to be changed.
     pub fn dir_mut(&mut self, ino: u64) -> FsResult<&mut Node> {
         let at = if let Some(at) = self.dirs.iter().position(|(found, _)| found.ino == ino) {
             at
@@ -95,7 +95,7 @@ impl<'a> Change<'a> {
         };
         Ok(&mut self.dirs[at].1)
     }
-    /// The directory must be as it was found when this is committed.
+    /// Requires the directory to be unchanged at the commit.
     pub fn rely_on(&mut self, found: &Found) -> FsResult<()> {
         match &found.place {
             Place::Entry { dir, name } => {
@@ -106,7 +106,7 @@ impl<'a> Change<'a> {
         }
         Ok(())
     }
-    /// Sets a node where it was found, if it is still as it was found.
+    /// Writes a node back to where it was found, on the condition that it is unchanged.
     pub fn put_node(&mut self, found: &Found, node: &Node) -> FsResult<()> {
         self.rely_on(found)?;
         match &found.place {
@@ -119,39 +119,39 @@ impl<'a> Change<'a> {
         }
         Ok(())
     }
-    /// Makes an entry; `EEXIST` at the commit if there is one of that name.
+    /// Creates an entry; `EEXIST` at the commit if the name exists.
     pub fn add(&mut self, dir: u64, name: &[u8], entry: &Entry) -> FsResult<()> {
         self.txn.put_new(&self.tree.dir(dir), &keys::entry(name), &entry.encode())?;
         self.touch(dir)
     }
-    /// Makes an entry that is put over what has the name, where nothing has it: whoever gets it in between has this change
-    /// tried again, over him.
+    /// Creates an entry that may replace one, at a name that is free now: if another process takes the name first, this
+    /// change is retried and replaces that.
     pub fn add_over(&mut self, dir: u64, name: &[u8], entry: &Entry) -> FsResult<()> {
         let index = self.tree.dir(dir);
         self.txn.expect(&index, &keys::entry(name), None)?;
         self.txn.put(&index, &keys::entry(name), &entry.encode())?;
         self.touch(dir)
     }
-    /// Sets an entry that was `raw`.
+    /// Replaces an entry whose record was `raw`.
     pub fn set(&mut self, dir: u64, name: &[u8], raw: &[u8], entry: &Entry) -> FsResult<()> {
         self.set_quietly(dir, name, raw, entry)?;
         self.touch(dir)
     }
-    /// Sets how an entry is kept, which leads where it led.
+    /// Changes how an entry is recorded, but not what it leads to.
     pub fn set_quietly(&mut self, dir: u64, name: &[u8], raw: &[u8], entry: &Entry) -> FsResult<()> {
         let index = self.tree.dir(dir);
         self.txn.expect(&index, &keys::entry(name), Some(raw))?;
         self.txn.put(&index, &keys::entry(name), &entry.encode())?;
         Ok(())
     }
-    /// Takes an entry away that was `raw`.
+    /// Removes an entry whose record was `raw`.
     pub fn remove(&mut self, dir: u64, name: &[u8], raw: &[u8]) -> FsResult<()> {
         let index = self.tree.dir(dir);
         self.txn.expect(&index, &keys::entry(name), Some(raw))?;
         self.txn.del_expected(&index, &keys::entry(name))?;
         self.touch(dir)
     }
-    /// A directory's entries change now.
+    /// Updates the times of a directory whose entries change.
     pub fn touch(&mut self, dir: u64) -> FsResult<()> {
         if !self.touched.contains(&dir) {
             self.touched.push(dir);
@@ -159,13 +159,13 @@ impl<'a> Change<'a> {
         }
         Ok(())
     }
-    /// The directory `dir` has no entries when this is committed.
+    /// Requires the directory `dir` to have no entries at the commit.
     pub fn stays_empty(&mut self, dir: u64) -> FsResult<()> {
         self.tree.check_empty(dir)?;
         self.txn.expect_none(&self.tree.dir(dir), &keys::entries())?;
         Ok(())
     }
-    /// From now on it relies on the claims of a directory. False: it did already.
+    /// Makes the change rely on the claims of a directory. Returns false if it did already.
     pub fn relies_on_claims(&mut self, dir: u64) -> bool {
         let is_new = !self.claims.contains(&dir);
         if is_new {
@@ -173,13 +173,14 @@ impl<'a> Change<'a> {
         }
         is_new
     }
-    /// Nobody in this process opens files found in such a place until this is over. A change takes away one file at most.
+    /// Keeps threads of this process from opening files found in this place until the change is over. A change removes at
+    /// most one file.
     pub fn close_gate(&mut self, place: &Place) {
         debug_assert!(self.gate.is_none(), "one file at most");
         self.gate = None;
         self.gate = Some(self.tree.gates.of(place).write());
     }
-    /// Takes capabilities away that a file has. True if it had some.
+    /// Removes a file's capabilities. Returns true if it had some.
     pub fn drop_capabilities(&mut self, found: &Found) -> FsResult<bool> {
         let has_some = xattr::has_capabilities(self.tree, found)?;
         if has_some {
@@ -187,7 +188,7 @@ impl<'a> Change<'a> {
         }
         Ok(has_some)
     }
-    /// Takes all extended attributes of a number away.
+    /// Removes all extended attributes of a number.
     pub fn drop_xattrs(&mut self, ino: u64) -> FsResult<()> {
         for record in self.tree.nodes().iter(&keys::xattrs(ino)) {
             self.txn.del(self.tree.nodes(), &record?.0)?;

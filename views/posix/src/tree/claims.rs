@@ -1,15 +1,15 @@
-//! Who may have what open, so that a file whose last name goes stays for those who have it open, in whatever process.
+//! Claims: which processes may have files open, so that a file that loses its last name stays for them.
 //!
-//! To say so at each `open` would be a message, and a record in the journal, for each. A process *claims* a directory instead
-//! when it opens the first file in it, and keeps the claim. Who takes the last name of a file away looks at the claims (which
-//! change seldom, so this is no message) and relies on them in the same transaction: if nobody else claims the directory and
-//! this process has the file not open, the file goes at once. Else it becomes an *orphan* with a list of those who may hold it;
-//! each takes itself off when it closes the file or finds that it has it not open (a look at a version word each
-//! [`crate::keeper`] round); who takes the last one off, or finds that the last one died, buries it. Who finds itself held
-//! responsible for files that it has not open gives the claim of their directory up if it has not used that for a round.
+//! Recording each `open` would cost a message and a journal record each. Instead a process *claims* a directory when it opens the first file
+//! in it, and keeps the claim. A process that removes a file's last name reads the claims (which seldom change, so this costs no message) and
+//! relies on them in the same transaction. If nobody else claims the directory and this process does not have the file open, the file is
+//! deleted at once. Otherwise it becomes an *orphan* with a list of possible holders. A holder takes itself off the list when it closes the
+//! file or finds that it does not have it open (one look at a version word per [`crate::keeper`] round). Whoever takes the last holder off, or
+//! finds that the last one died, deletes the file. A process listed for files that it does not have open gives up its claim of their directory
+//! if it has not used the claim for a round.
 //!
-//! A file that has its node apart (it was renamed, or has several names) may have been opened by another name: for it all
-//! claims in the tree count, those of number 0. A file system that is read-only claims nothing: what it has open can go.
+//! A file whose node is a record of its own (it was renamed, or has several names) may have been opened by another name: for it all claims in
+//! the tree count, recorded under number 0. A read-only file system claims nothing: its open files can be deleted.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, RwLockReadGuard};
@@ -24,38 +24,38 @@ use crate::sync::RwLock;
 
 use super::{Change, Found, NumberMap, Place, Tree};
 
-/// Directories whose opens and removals wait for each other.
+/// Number of locks that serialise opens and removals, by directory.
 const GATES: usize = 64;
 
-/// Orphans that go in one transaction.
+/// Maximum number of orphans handled in one transaction.
 const GO_TOGETHER: usize = 256;
-/// Directories whose claims are known.
+/// Maximum number of directories whose claims are cached.
 const KNOWN_MAX: usize = 4096;
 
-/// How long a child has to say that it has open what its parent had.
+/// How long a child has to claim what its parent had open.
 const LENT_FOR: Duration = Duration::from_secs(5);
 
-/// What this process claims of a tree.
+/// Claims of this process in a tree.
 #[derive(Debug, Default)]
 pub struct Claimed {
     /// Directories, and whether files of each were opened since the last round.
     dirs: NumberMap<bool>,
-    /// Fork generation that claimed.
+    /// Fork generation of the claims.
     generation: u64,
-    /// Version of the index of opens when it was looked at last, and whether there were orphans.
+    /// Version of the index of opens at the last look, and whether there were orphans.
     seen: Option<(cenote::IndexVersion, bool)>,
-    /// What was open when this process forked last, and when that was.
+    /// Files open at the last fork of this process, with its time.
     lent: NumberMap<Instant>,
 }
 
-/// Who claims a directory, as it was when that was looked at.
+/// Claimants of a directory, as last read.
 #[derive(Clone, Default, Debug)]
 pub struct Claims {
     raw: Option<Arc<[u8]>>,
     all: Arc<[Claimant]>,
 }
 
-/// Locks that keep threads of this process from taking a file away while another opens it.
+/// Locks that keep threads of this process from deleting a file while another opens it.
 #[derive(Debug)]
 pub struct Gates([RwLock<()>; GATES]);
 
@@ -66,30 +66,30 @@ impl Default for Gates {
 }
 
 impl Gates {
-    /// The lock for files that are found in that place.
+    /// Returns the lock for files found in that place.
     pub fn of(&self, place: &Place) -> &RwLock<()> {
         match place {
             Place::Entry { dir, .. } => self.of_dir(*dir),
             Place::Own | Place::Orphan => &self.0[0],
         }
     }
-    /// The lock for files whose nodes are in a directory's entries.
+    /// Returns the lock for files whose nodes are in a directory's entries.
     pub fn of_dir(&self, dir: u64) -> &RwLock<()> {
         &self.0[1 + dir as usize % (GATES - 1)]
     }
 }
 
-/// A file without a name, as it was found.
+/// A file without a name, as found.
 struct Orphan {
     ino: u64,
-    /// Who may have it open.
+    /// Processes that may have it open.
     holders: Vec<u8>,
     /// Its node, if it is where it belongs.
     node: Option<Vec<u8>>,
 }
 
 impl Tree {
-    /// This process may have files of a directory open from now on (0: files whose nodes are apart).
+    /// Claims a directory: from now on this process may have its files open (0: files whose nodes are records of their own).
     pub fn claim(&self, dir: u64) -> FsResult<()> {
         let generation = fork_generation();
         if self.is_claimed(dir) {
@@ -103,7 +103,7 @@ impl Tree {
             if dir == 0 { Ok(()) } else { self.add_claim(change, 0) }
         });
         match done {
-            // This user may only read: what it has open can go.
+            // This user may only read: its open files can be deleted.
             Err(error) if error.kind() == Some(ErrorKind::PermissionDenied) => {}
             other => other?,
         }
@@ -115,7 +115,7 @@ impl Tree {
         claimed.dirs.insert(0, true);
         Ok(())
     }
-    /// True if this process claims a directory, or never will.
+    /// Returns true if this process claims the directory, or never claims anything.
     pub fn is_claimed(&self, dir: u64) -> bool {
         if self.common.options.is_read_only {
             return true;
@@ -130,7 +130,7 @@ impl Tree {
             _ => false,
         }
     }
-    /// Claims a directory, and keeps the claim and all files that are found in its entries until the guard is dropped.
+    /// Claims a directory, and keeps the claim and all files found in its entries until the guard is dropped.
     pub fn claim_and_keep(&self, dir: u64) -> FsResult<RwLockReadGuard<'_, ()>> {
         loop {
             let gate = self.gates.of_dir(dir).read();
@@ -154,11 +154,11 @@ impl Tree {
         change.txn.put(&self.opens, &key, &claimant::encode(&all))?;
         Ok(())
     }
-    /// The same for where a file was seen.
+    /// Claims the directory in which a file was last seen.
     fn claim_of(&self, ino: u64) -> FsResult<()> {
         self.claim(self.places.get(ino).map_or(0, |(dir, _)| dir))
     }
-    /// Who may have a file open that loses its last name; the change relies on it.
+    /// Returns the possible holders of a file that loses its last name; the change relies on the claims.
     pub fn holders(&self, change: &mut Change<'_>, found: &Found) -> FsResult<Vec<Claimant>> {
         let dir = match &found.place {
             Place::Entry { dir, .. } => *dir,
@@ -177,8 +177,8 @@ impl Tree {
         }
         Ok(all)
     }
-    /// Who claims a directory, as it was known last: a change that relies on it finds out whether it is so. To ask whenever the index of opens
-    /// changed would be a message for each file that others take away.
+    /// Returns the claimants of a directory as last known: a change that relies on them fails if they changed. Reading them after every change
+    /// of the index of opens would cost a message for each file that others remove.
     fn claims(&self, dir: u64) -> FsResult<Claims> {
         if let Some(known) = self.claims_known.lock().get(&dir) {
             return Ok(known.clone());
@@ -192,11 +192,11 @@ impl Tree {
         known.insert(dir, claims.clone());
         Ok(claims)
     }
-    /// What was known of claims is not so any more.
+    /// Forgets cached claims, which are out of date.
     pub fn forget_claims(&self) {
         self.claims_known.lock().clear();
     }
-    /// True if another process that lives claims a directory.
+    /// Returns true if another living process claims the directory.
     pub fn is_claimed_by_others(&self, dir: u64) -> FsResult<bool> {
         self.claims_known.lock().remove(&dir);
         Ok(!self.living_others(&self.claims(dir)?).is_empty())
@@ -205,17 +205,17 @@ impl Tree {
         let me = self.common.who.me();
         claims.all.iter().filter(|other| **other != me && self.common.who.lives(other)).copied().collect()
     }
-    /// These may have a file without a name open.
+    /// Records the possible holders of a file without a name.
     pub fn hold(&self, change: &mut Change<'_>, ino: u64, holders: &[Claimant]) -> FsResult<()> {
         change.txn.put(&self.opens, &keys::holders(ino), &claimant::encode(holders))?;
         Ok(())
     }
-    /// A file without a name has one again.
+    /// Removes that record: the file has a name again.
     pub fn hold_no_more(&self, change: &mut Change<'_>, ino: u64) -> FsResult<()> {
         change.txn.del(&self.opens, &keys::holders(ino))?;
         Ok(())
     }
-    /// This process opens a file that has no name.
+    /// Adds this process to the holders: it opens a file that has no name.
     pub fn hold_too(&self, ino: u64) -> FsResult<()> {
         self.change_file(|change| {
             let found = self.find(ino)?; // each time: others may have changed its times
@@ -234,7 +234,7 @@ impl Tree {
             self.hold(change, ino, &all)
         })
     }
-    /// This process has a file without a name open no longer; those that died have not, either.
+    /// Removes this process, and those that died, from the holders of a file without a name.
     pub fn let_go(&self, ino: u64) -> FsResult<()> {
         self.change_alone(|change| {
             let Some(holders) = self.opens.get_one(&keys::holders(ino))? else { return Ok(()) };
@@ -242,7 +242,7 @@ impl Tree {
             self.let_go_of(change, &Orphan { ino, holders, node })
         })
     }
-    /// The same of one of several, as it was found.
+    /// Removes this process and dead ones from an orphan's holders; deletes the orphan if none is left. Fails if the record changed.
     fn let_go_of(&self, change: &mut Change<'_>, orphan: &Orphan) -> FsResult<()> {
         let (ino, key) = (orphan.ino, keys::holders(orphan.ino));
         let before = claimant::decode(Some(&orphan.holders))?;
@@ -266,14 +266,14 @@ impl Tree {
         change.txn.del_expected(self.nodes(), &key)?;
         bury(change, ino, &Node::decode(&raw)?)
     }
-    /// Those of the holders of a file without a name that may have it open still.
+    /// Returns the holders of a file without a name that may still have it open.
     fn without_gone(&self, ino: u64, holders: &[Claimant]) -> Vec<Claimant> {
         let (me, is_open) = (self.common.who.me(), self.is_held(ino));
         let stays = |other: &&Claimant| if **other == me { is_open } else { self.common.who.lives(other) };
         holders.iter().filter(stays).copied().collect()
     }
-    /// Lets go of orphans that this process has not open, and buries those whose holders died. `thoroughly`: also if nothing
-    /// changed since the last time, as the death of a process changes nothing.
+    /// Releases orphans that this process does not have open, and deletes those whose holders died. `thoroughly`: even if nothing changed
+    /// since the last time, as a process's death changes nothing.
     pub fn sweep(&self, thoroughly: bool) -> FsResult<()> {
         if self.common.options.is_read_only || !self.is_there()? {
             return Ok(());
@@ -303,7 +303,7 @@ impl Tree {
         self.let_go_all(&mut go)?;
         idle.into_iter().try_for_each(|dir| self.unclaim_idle(dir))
     }
-    /// Lets go of many, in few transactions.
+    /// Releases many, in few transactions.
     fn let_go_all(&self, all: &mut [Orphan]) -> FsResult<()> {
         if all.len() == 1 {
             return self.let_go(all[0].ino);
@@ -325,7 +325,7 @@ impl Tree {
         }
         Ok(())
     }
-    /// Gives up the claim of a directory that was not used for a round and that nothing is open, or gathered, of.
+    /// Gives up the claim of a directory that was unused for a round and has nothing open or gathered.
     fn unclaim_idle(&self, dir: u64) -> FsResult<()> {
         let _gate = self.gates.of_dir(dir).write();
         let lives: Vec<_> = self.live.lock().values().filter_map(std::sync::Weak::upgrade).collect();
@@ -346,7 +346,7 @@ impl Tree {
             }
             claimed.dirs.remove(&dir);
         }
-        // If this fails others go on taking the directory for claimed, which costs them messages, and nothing else.
+        // If this fails, others still take the directory for claimed, which only costs them messages.
         self.change_alone(|change| self.drop_claim(change, dir))
     }
     fn drop_claim(&self, change: &mut Change<'_>, dir: u64) -> FsResult<()> {
@@ -362,21 +362,21 @@ impl Tree {
         }
         Ok(())
     }
-    /// Files that have no name and are kept because somebody may have them open.
+    /// Counts files that have no name and are kept because somebody may have them open.
     pub fn orphans(&self) -> FsResult<usize> {
         if !self.is_there()? {
             return Ok(0);
         }
         Ok(self.opens.next_with_prefix(&keys::orphans(), cenote::NextFrom::Start, u32::MAX)?.len())
     }
-    /// This process forks: what it has open its child has open as well, which says so when it first comes to it.
+    /// Lends this process's open files to a child before a fork; the child claims them at its first use.
     pub fn lend(&self) {
         let (now, open) = (Instant::now(), self.live.lock().keys().copied().collect::<Vec<_>>());
         let mut claimed = self.claimed.lock();
         claimed.lent.retain(|_, since| since.elapsed() < LENT_FOR);
         claimed.lent.extend(open.into_iter().map(|ino| (ino, now)));
     }
-    /// True if this process has the file open, or had when it forked a moment ago.
+    /// Returns true if this process has the file open, or had it open when it forked a moment ago.
     fn is_held(&self, ino: u64) -> bool {
         if self.live(ino).is_some() {
             return true;
@@ -385,13 +385,13 @@ impl Tree {
         claimed.generation == fork_generation()
             && claimed.lent.get(&ino).is_some_and(|since| since.elapsed() < LENT_FOR)
     }
-    /// True if nobody else may have a file without a name open.
+    /// Returns true if nobody else may have a file without a name open.
     pub fn is_held_by_me_alone(&self, ino: u64) -> bool {
         let me = self.common.who.me();
         let all = self.opens.get_one(&keys::holders(ino)).ok().and_then(|raw| claimant::decode(raw.as_deref()).ok());
         all.is_some_and(|all| all.iter().all(|other| *other == me || !self.common.who.lives(other)))
     }
-    /// In a forked child: what it inherited open is its own as well.
+    /// Claims what a forked child inherited open.
     pub fn inherit(&self) -> FsResult<()> {
         let lives: Vec<_> = self.live.lock().values().filter_map(std::sync::Weak::upgrade).collect();
         for live in lives {
@@ -404,7 +404,7 @@ impl Tree {
         }
         Ok(())
     }
-    /// Takes all claims back.
+    /// Gives up all claims.
     fn unclaim(&self) -> FsResult<()> {
         let claimed = std::mem::take(&mut *self.claimed.lock());
         if claimed.dirs.is_empty() || claimed.generation != fork_generation() {

@@ -1,4 +1,4 @@
-//! Finding nodes: by name, by number.
+//! Lookup of nodes: by name, by number.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::{Consistency, FsResult, Kind, fail};
 
 use super::{DIRS_MAX, Fate, Tree};
 
-/// Looks at a name whose node is not there by the time it is looked for.
+/// Retries of a lookup whose node disappears between reading the entry and the node.
 const LOOKS_MAX: usize = 100;
 
-/// Where a node's record is.
+/// Location of a node's record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
     /// In the entry of its only name.
@@ -31,15 +31,15 @@ pub enum Place {
 /// A node that was found.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Its number in the tree.
+    /// Inode number in the tree.
     pub ino: u64,
-    /// What is known of it.
+    /// The node.
     pub node: Node,
-    /// Where.
+    /// Location of its record.
     pub place: Place,
-    /// The directory that it was seen in last; 0: none.
+    /// The directory in which it was last seen; 0: none.
     pub dir: u64,
-    /// The record as it was: what a change relies on.
+    /// The record as read: a change relies on it.
     pub raw: Vec<u8>,
 }
 
@@ -48,18 +48,18 @@ pub struct Found {
 pub struct Slot {
     /// The entry.
     pub entry: Entry,
-    /// The record as it was.
+    /// The record as read.
     pub raw: Vec<u8>,
 }
 
 impl Found {
-    /// An error if it is no directory.
+    /// Returns an error unless it is a directory.
     pub fn directory(self) -> FsResult<Self> {
         if self.node.kind == Kind::Directory { Ok(self) } else { fail(libc::ENOTDIR) }
     }
 }
 
-/// The value of a key; none also if the index is not there.
+/// Returns the value of a key; `None` also if the index does not exist.
 fn get(index: &Index, key: &[u8]) -> FsResult<Option<Vec<u8>>> {
     match index.get_one(key) {
         Ok(value) => Ok(value),
@@ -69,9 +69,9 @@ fn get(index: &Index, key: &[u8]) -> FsResult<Option<Vec<u8>>> {
 }
 
 impl Tree {
-    /// A directory by its number; `ENOTDIR` if it is something else, `ESTALE` if it is not there.
+    /// Returns a directory by number; `ENOTDIR` if it is something else, `ESTALE` if it does not exist.
     pub fn directory(&self, ino: u64) -> FsResult<Arc<Found>> {
-        // Looked at by every call: what holds as long as the index does not change is not looked up each time.
+        // Every call needs it, so it is read again only when the index changed.
         let now = self.nodes().version()?;
         if let Some((seen, found)) = self.dirs_seen.read().get(&ino)
             && *seen == now
@@ -96,14 +96,14 @@ impl Tree {
                 let node = self.unmade_root(None, 0o755)?;
                 return Ok(Arc::new(Found { ino, node, place: Place::Own, dir: 0, raw: Vec::new() }));
             }
-            // It was made between the two looks, most likely.
+            // Most likely created between the two lookups.
         }
         match self.places.get(ino) {
             Some(_) => fail(libc::ENOTDIR),
             None => fail(libc::ESTALE),
         }
     }
-    /// An entry of a directory, as this process sees it.
+    /// Returns an entry of a directory, as this process sees it.
     pub fn slot(&self, dir: u64, name: &[u8]) -> FsResult<Option<Slot>> {
         match self.gathered.fate(dir, name) {
             Some(Fate::Made(slot)) => Ok(Some(slot)),
@@ -111,23 +111,24 @@ impl Tree {
             None => self.slot_there(dir, name),
         }
     }
-    /// An entry of a directory, as all see it.
+    /// Returns an entry of a directory, as all see it.
     pub fn slot_there(&self, dir: u64, name: &[u8]) -> FsResult<Option<Slot>> {
         let Some(raw) = get(&self.dir(dir), &keys::entry(name))? else { return Ok(None) };
         Ok(Some(Slot { entry: Entry::decode(&raw)?, raw }))
     }
-    /// What a name leads to; `ENOENT`.
+    /// Looks up a name; `ENOENT`.
     pub fn find_in(&self, dir: u64, name: &[u8]) -> FsResult<Found> {
         for _ in 0..LOOKS_MAX {
             let Some(slot) = self.slot(dir, name)? else { return fail(libc::ENOENT) };
             if let Some(found) = self.found_at(dir, name, slot)? {
                 return Ok(found);
             }
-            // Its name or its node went between the two looks.
+            // Its name or its node disappeared between the two lookups.
         }
         fail(libc::ESTALE)
     }
-    /// The same, and the record of the entry that led there: both of one look, for who takes the name away.
+    /// Looks up a name, and returns also the record of the entry, both from one lookup: for a caller that
+    /// removes the name.
     pub fn find_with_entry(&self, dir: u64, name: &[u8]) -> FsResult<(Found, Vec<u8>)> {
         for _ in 0..LOOKS_MAX {
             let Some(slot) = self.slot(dir, name)? else { return fail(libc::ENOENT) };
@@ -138,7 +139,7 @@ impl Tree {
         }
         fail(libc::ESTALE)
     }
-    /// What an entry leads to; none if its node is not there.
+    /// Returns what an entry leads to; `None` if its node does not exist.
     pub fn found_at(&self, dir: u64, name: &[u8], slot: Slot) -> FsResult<Option<Found>> {
         let Slot { entry, raw } = slot;
         if entry.kind != Kind::Directory {
@@ -156,7 +157,7 @@ impl Tree {
         let Some(raw) = get(self.nodes(), &keys::node(entry.ino))? else { return Ok(None) };
         Ok(Some(Found { ino: entry.ino, node: Node::decode(&raw)?, place: Place::Own, dir, raw }))
     }
-    /// A node by its number; `ESTALE` if it is not there.
+    /// Looks up a number; `ESTALE` if it does not exist.
     pub fn find(&self, ino: u64) -> FsResult<Found> {
         let hint = self.places.get(ino);
         if let Some((dir, name)) = &hint
@@ -177,18 +178,18 @@ impl Tree {
         }
         if ino == ROOT { Ok(Found::clone(&*self.directory(ino)?)) } else { fail(libc::ESTALE) }
     }
-    /// True if others do not know of what was found, or of its end.
+    /// Returns true if the file's creation or removal is gathered and not yet visible to others.
     pub fn is_gathered(&self, found: &Found) -> bool {
         match &found.place {
             Place::Entry { dir, name } => self.gathered.fate(*dir, name).is_some(),
             Place::Own | Place::Orphan => false,
         }
     }
-    /// This process saw a file there.
+    /// Records where this process saw a file.
     pub fn seen(&self, ino: u64, dir: u64, name: &[u8]) {
         self.places.set(ino, dir, name);
     }
-    /// Times of a directory.
+    /// Returns the times of a directory.
     pub fn times(&self, found: &Found) -> FsResult<Times> {
         let own = Times { modified: found.node.modified, changed: found.node.changed };
         if let Some(now) = self.gathered.changed(found.ino) {
@@ -198,7 +199,7 @@ impl Tree {
         let times = Times::decode(&raw)?;
         Ok(Times { changed: times.changed.max(own.changed), ..times })
     }
-    /// The consistency that counts for what was found: a directory's own, else that of the directory it is in.
+    /// Returns the consistency that applies: a directory's own, otherwise that of the directory it is in.
     pub fn consistency(&self, found: &Found) -> Consistency {
         if found.node.kind == Kind::Directory {
             return found.node.consistency;
@@ -208,7 +209,7 @@ impl Tree {
             dir => self.directory(dir).map_or(Consistency::Strict, |dir| dir.node.consistency),
         }
     }
-    /// `EROFS` if what was found must not be changed.
+    /// Returns `EROFS` if what was found must not change.
     pub fn check_changes(&self, found: &Found) -> FsResult<()> {
         let is_fixed = found.node.stream.is_some() || self.consistency(found) == Consistency::Laminated;
         if self.common.options.is_read_only || is_fixed {
@@ -216,11 +217,11 @@ impl Tree {
         }
         Ok(())
     }
-    /// The same of a file by its number.
+    /// Returns `EROFS` if the file with this number must not be changed.
     pub fn check_changes_of(&self, ino: u64) -> FsResult<()> {
         match self.find(ino) {
             Ok(found) => self.check_changes(&found),
-            // Its name may not have become known to others before nothing could be changed any more.
+            // Its directory may have been laminated before its name was published.
             Err(error) if error.errno == libc::ESTALE => match self.places.get(ino) {
                 Some((dir, _)) if self.is_laminated(dir) => fail(libc::EROFS),
                 _ => Err(error),
@@ -228,11 +229,11 @@ impl Tree {
             Err(error) => Err(error),
         }
     }
-    /// True of a directory where nothing changes any more.
+    /// Returns true for a directory where nothing changes any more.
     pub fn is_laminated(&self, dir: u64) -> bool {
         self.directory(dir).is_ok_and(|dir| dir.node.consistency == Consistency::Laminated)
     }
-    /// `ENOTEMPTY` if a directory has entries.
+    /// Returns `ENOTEMPTY` if a directory has entries.
     pub fn check_empty(&self, dir: u64) -> FsResult<()> {
         match self.dir(dir).next_with_prefix(&keys::entries(), cenote::NextFrom::Start, 1) {
             Ok(records) if records.is_empty() => Ok(()),

@@ -1,9 +1,9 @@
-//! Names made and taken away in `commit` directories: known to this process at once, to others when they are published, many in
-//! one transaction.
+//! Gathering (batching): names created and removed in `commit` directories are visible to this process at once, and to others when they are
+//! published, many in one transaction.
 //!
-//! Gathered are new empty files and removals of files, since these come in thousands; everything else that changes names is
-//! done as in a `strict` directory, behind what was gathered. Bytes of a file are written only when its name was published,
-//! so that two processes that made one file at the same time find out while it is empty: the later one takes the other's.
+//! Only creations of empty files and removals of files are gathered, since these come in thousands. Every other change of names is done as in
+//! a `strict` directory, after publishing what was gathered. Bytes of a file are written only after its name was published. So two processes
+//! that created one file at the same time find that out while it is empty: the later one takes the other's file.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,24 +18,24 @@ use crate::{FsError, FsResult, Time, fail};
 
 use super::{Change, Found, NumberMap, Slot, Tree};
 
-/// So many names are worth a transaction…
+/// Number of names worth a transaction…
 const TOGETHER: usize = 1024;
-/// …and with so many whoever gathers publishes by itself, since the keeper is behind.
+/// …and number at which the gathering thread publishes itself, since the keeper is behind.
 const TOGETHER_MAX: usize = 2 * TOGETHER;
 
-/// What becomes of a name.
+/// Gathered change of a name.
 #[derive(Clone, Debug)]
 pub enum Fate {
-    /// It leads there.
+    /// Created; leads to this entry.
     Made(Slot),
-    /// It is taken away; this is what it led to.
+    /// Removed; it led to this node.
     Gone(Box<Found>),
 }
 
 /// Names of a directory, in order.
 type Names = BTreeMap<Vec<u8>, Fate>;
 
-/// What is gathered of all directories, and when each was changed last.
+/// Gathered changes of all directories, and the time of each directory's last one.
 #[derive(Clone, Default, Debug)]
 struct Items {
     names: NumberMap<Names>,
@@ -49,32 +49,32 @@ impl Items {
     }
 }
 
-/// What a process gathers.
+/// Gathered changes of a process.
 #[derive(Debug, Default)]
 pub struct Gathered {
-    /// There is something; looked at without the lock.
+    /// Something is gathered; read without the lock.
     is_any: AtomicBool,
     state: Mutex<State>,
     /// Held while something is published.
     publishing: Mutex<()>,
-    /// Changes of names that were made apart from what is gathered.
+    /// Count of changes of names outside of what is gathered.
     changes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     now: Items,
-    /// What is being published.
+    /// Changes being published.
     underway: Option<Arc<Items>>,
     /// Fork generation of the process that gathers.
     generation: u64,
-    /// What nobody was told yet of what could not be published.
+    /// Publication error that nobody was told yet.
     lost: Option<FsError>,
-    /// Threads that change names now ([`Apart`]).
+    /// Number of threads that change names now ([`Apart`]).
     apart: usize,
 }
 
-/// While it lives no thread gathers anything: what a change of names finds is not changed behind its back by a name that becomes known later.
+/// Keeps all threads from gathering while it lives, so that no name published later invalidates what a change of names found.
 #[derive(Debug)]
 pub struct Apart<'a>(&'a Gathered);
 
@@ -86,12 +86,12 @@ impl Drop for Apart<'_> {
     }
 }
 
-/// A moment: what is gathered later relies on that no names were changed apart since.
+/// A point in time: a later gathered change relies on no change of names outside of gathering since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moment(u64);
 
 impl State {
-    /// In a forked child: what was gathered is the parent's, which publishes it, and says what of it was lost.
+    /// Drops what a forked child inherited: the parent publishes it, and reports its errors.
     fn drop_inherited(&mut self) {
         if std::mem::replace(&mut self.generation, fork_generation()) != fork_generation() {
             (self.now, self.underway, self.lost) = (Items::default(), None, None);
@@ -104,27 +104,27 @@ impl State {
 }
 
 impl Gathered {
-    /// The state, without what a forked child has of its parent.
+    /// Locks the state, without what a forked child inherited.
     fn own_state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         state.drop_inherited();
         state
     }
-    /// Before a look at what a name may be gathered for.
+    /// Returns the current moment, to be taken before looking up a name that may be gathered.
     pub fn moment(&self) -> Moment {
         Moment(self.changes.load(Ordering::Acquire))
     }
     fn holds(&self, state: &State, since: Moment) -> bool {
         state.apart == 0 && self.moment() == since
     }
-    /// What becomes of a name, if that is gathered.
+    /// Returns the gathered change of a name, if any.
     pub fn fate(&self, dir: u64, name: &[u8]) -> Option<Fate> {
         if !self.is_any.load(Ordering::Acquire) {
             return None;
         }
         self.state.lock().fate(dir, name).cloned()
     }
-    /// What becomes of the names of a directory behind `after`.
+    /// Returns the gathered changes of a directory's names after `after`.
     pub fn names(&self, dir: u64, after: Option<&[u8]>) -> Names {
         let mut all = Names::new();
         if !self.is_any.load(Ordering::Acquire) {
@@ -138,13 +138,13 @@ impl Gathered {
         }
         all
     }
-    /// True if something of a directory is gathered.
+    /// Returns true if a change in the directory is gathered.
     pub fn is_any_in(&self, dir: u64) -> bool {
         let state = self.state.lock();
         let underway = state.underway.as_deref();
         [Some(&state.now), underway].into_iter().flatten().any(|items| items.names.contains_key(&dir))
     }
-    /// When a directory was changed last by what is gathered.
+    /// Returns the time of the last gathered change of a directory.
     pub fn changed(&self, dir: u64) -> Option<Time> {
         if !self.is_any.load(Ordering::Acquire) {
             return None;
@@ -156,19 +156,18 @@ impl Gathered {
 }
 
 impl Tree {
-    /// A change of names begins, behind all that was gathered.
+    /// Begins a change of names, after publishing all that was gathered.
     pub fn apart(&self) -> Apart<'_> {
         self.gathered.state.lock().apart += 1;
         let apart = Apart(&self.gathered);
         self.publish();
         apart
     }
-    /// A name in a `commit` directory leads to a new file from now on; the looks for that began at `since`. False: it does already, or it is
-    /// best not gathered.
-    /// [`Tree::publish_if_full`] is to be called behind this, without locks.
+    /// Gathers the creation of a file in a `commit` directory; the lookups for it began at `since`. Returns false if the name is gathered
+    /// already or must not be gathered. Call [`Tree::publish_if_full`] afterwards, without locks.
     pub fn gather_made(&self, since: Moment, dir: u64, name: &[u8], entry: Entry) -> bool {
         let mut state = self.gathered.state.lock();
-        // Gone and made again is two changes, in this order: the first is published first.
+        // Removal and new creation are two changes in this order: publish the first one first.
         if !self.gathered.holds(&state, since) || state.fate(dir, name).is_some() {
             return false;
         }
@@ -177,7 +176,7 @@ impl Tree {
         self.note(&mut state, dir, name, Fate::Made(Slot { entry, raw }));
         true
     }
-    /// A file's only name is taken away. False: it is best not gathered. [`Tree::publish_if_full`] is to be called behind this.
+    /// Gathers the removal of a file's only name. Returns false if it must not be gathered. Call [`Tree::publish_if_full`] afterwards.
     pub fn gather_gone(&self, since: Moment, found: &Found, dir: u64, name: &[u8]) -> bool {
         let mut state = self.gathered.state.lock();
         let is_underway = state.underway.as_ref().is_some_and(|items| items.has(dir, name));
@@ -185,7 +184,7 @@ impl Tree {
             return false;
         }
         match state.now.names.get(&dir).and_then(|names| names.get(name)) {
-            // Nobody else ever saw it.
+            // Nobody else ever saw the file.
             Some(Fate::Made(slot)) if slot.entry.ino == found.ino => {
                 state.now.names.get_mut(&dir).and_then(|names| names.remove(name));
                 state.now.changed.insert(dir, self.common.clock.now());
@@ -202,7 +201,7 @@ impl Tree {
         state.now.count += 1;
         self.gathered.is_any.store(true, Ordering::Release);
     }
-    /// Has what was gathered published if that is worth a transaction.
+    /// Publishes what was gathered if it is worth a transaction.
     pub fn publish_if_full(&self) {
         if !self.gathered.is_any.load(Ordering::Acquire) {
             return;
@@ -215,7 +214,7 @@ impl Tree {
             self.publish_gathered();
         }
     }
-    /// What was gathered becomes known to all. What cannot be is lost, and [`Tree::take_lost`] says why.
+    /// Publishes what was gathered. What cannot be published is lost; [`Tree::take_lost`] returns the reason.
     pub fn publish(&self) {
         if self.gathered.is_any.load(Ordering::Acquire) {
             self.publish_gathered();
@@ -240,11 +239,11 @@ impl Tree {
             state.lost.get_or_insert(error);
         }
     }
-    /// Something that was to become known to all could not: [`Tree::take_lost`] says so.
+    /// Records a publication error for [`Tree::take_lost`].
     pub fn note_lost(&self, error: FsError) {
         self.gathered.own_state().lost.get_or_insert(error);
     }
-    /// What could not be published since this was asked last.
+    /// Returns the publication error since the last call, if any.
     pub fn take_lost(&self) -> FsResult<()> {
         match self.gathered.own_state().lost.take() {
             Some(error) => Err(error),
@@ -257,13 +256,13 @@ impl Tree {
         for _ in 0..2 {
             match self.publish_together(items) {
                 Ok(()) => return failed,
-                // Who claims a directory changed, most likely.
+                // Most likely the claimants of a directory changed.
                 Err(error) if error.kind() == Some(ErrorKind::Conflict) => self.forget_claims(),
                 Err(error) if is_settled_singly(&error) => break,
                 Err(error) => return Err(error),
             }
         }
-        // Something was not as it was: one by one, with a look at what is there now.
+        // Some condition failed: publish names one by one, each with a fresh lookup.
         for (dir, names) in items.names.iter().filter(|(dir, _)| !self.is_laminated(**dir)) {
             for (name, fate) in names {
                 match self.publish_one(*dir, name, fate) {
@@ -302,7 +301,7 @@ impl Tree {
             Err(error) if error.errno == libc::EEXIST => {}
             other => return other,
         }
-        // Another made it first: it is that file.
+        // Another process created it first: use that file.
         let Some(there) = self.slot_there(dir, name)? else { return Ok(()) };
         let (Some(live), Some(found)) = (self.live(slot.entry.ino), self.found_at(dir, name, there)?) else {
             return Ok(());

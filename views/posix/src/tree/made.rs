@@ -1,4 +1,4 @@
-//! Making a tree in a container that has none.
+//! Creation of a tree in a container that has none.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use crate::{FsResult, Kind, fail};
 use super::{Tree, numbers};
 
 impl Tree {
-    /// The root of a tree that was not made yet.
+    /// Returns the root of a tree that was not created yet.
     pub fn unmade_root(&self, owner: Option<(u32, u32)>, mode: u32) -> FsResult<Node> {
         let owner = if let Some(owner) = owner {
             owner
@@ -23,7 +23,7 @@ impl Tree {
         node.parent = ROOT;
         Ok(node)
     }
-    /// True if its indices are there.
+    /// Returns true if the tree's indices exist.
     pub fn is_there(&self) -> FsResult<bool> {
         if self.is_made.load(Ordering::Acquire) {
             return Ok(true);
@@ -34,13 +34,13 @@ impl Tree {
                 Ok(found.is_some())
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                self.container.info()?; // or it is the container that is not there
+                self.container.info()?; // or the container itself does not exist
                 Ok(false)
             }
             Err(error) => Err(error.into()),
         }
     }
-    /// Makes it if it is not there.
+    /// Creates the tree if it does not exist.
     pub fn make(&self, owner: Option<(u32, u32)>, mode: u32) -> FsResult<()> {
         if self.is_there()? {
             return Ok(());
@@ -64,13 +64,13 @@ impl Tree {
         txn.put(&numbers, &keys::superblock(), &numbers::first())?;
         match txn.commit() {
             Err(error) if error.kind() != ErrorKind::Exists => return Err(error.into()),
-            _ => {} // another was faster
+            _ => {} // another process created it first
         }
         self.is_made.store(true, Ordering::Release);
         Ok(())
     }
-    /// Modes of files are kept by views alone. So where nobody chose who may look into a container, it is its owner's
-    /// from its first file on; what is chosen after that stays.
+    /// Makes the container private: only views enforce modes of files. From its first file on, a container whose mode
+    /// nobody chose is accessible to its owner only; a mode chosen later stays.
     fn shut(&self) -> FsResult<()> {
         let spec = self.container.info()?.spec;
         if spec.mode != CONTAINER_MODE {
@@ -78,10 +78,10 @@ impl Tree {
         }
         match self.container.set(&ContainerSpec { mode: CONTAINER_MODE_PRIVATE, ..spec }) {
             Err(error) if error.kind() != ErrorKind::PermissionDenied => Err(error.into()),
-            _ => Ok(()), // who may write in another's container does not decide that
+            _ => Ok(()), // a writer in another user's container does not decide its mode
         }
     }
-    /// A number for something new.
+    /// Returns a new inode number.
     pub fn draw(&self) -> FsResult<u64> {
         self.numbers.draw()
     }

@@ -1,8 +1,8 @@
-//! The tree of one container: its indices, what is found in them, and changes as transactions.
+//! The tree of one container: its indices, lookups in them, and changes as transactions.
 //!
-//! Each directory has an index of its own, so that its version word tells of its entries alone: what a process knows of a
-//! directory holds, without asking, until somebody changes that very directory. What is looked up by number (directories,
-//! files with several names or none) is in the index of nodes.
+//! Each directory has its own index, so that its version word covers its entries alone: what a process knows of a
+//! directory stays valid, without asking, until somebody changes that directory. Nodes looked up by number (directories,
+//! files with several names or none) are in the index of nodes.
 
 mod change;
 mod claims;
@@ -35,65 +35,65 @@ use numbers::Numbers;
 use places::Places;
 pub use who::Who;
 
-/// Handles of directories that are kept, with what is known of their entries.
+/// Maximum number of cached directory handles, with what is known of their entries.
 const DIRS_MAX: usize = 4096;
 
-/// A hash map of numbers.
+/// Hash map with inode numbers as keys.
 pub type NumberMap<T> = HashMap<u64, T, foldhash::fast::RandomState>;
 
-/// What all trees of a file system share.
+/// State shared by all trees of a file system.
 #[derive(Debug)]
 pub struct Common {
-    /// How it was opened.
+    /// Options of the file system.
     pub options: Options,
     /// Wakes the keeper.
     pub bell: Bell,
-    /// Where times come from.
+    /// Source of times.
     pub clock: Arc<dyn Clock>,
-    /// Who this is to other processes.
+    /// This process's identity to others.
     pub who: Who,
 }
 
 /// The tree of one container.
 #[derive(Debug)]
 pub struct Tree {
-    /// The container's number.
+    /// Container number.
     pub number: u64,
-    /// Where it is.
+    /// The container.
     pub container: Container,
-    /// What all trees share.
+    /// Shared state.
     pub common: Arc<Common>,
     nodes: Index,
-    /// Who may have what open.
+    /// Index of the processes that may have files open.
     pub opens: Index,
-    /// Which files have a window.
+    /// Index of files that have a window.
     pub windows: Index,
-    /// The version of that when it was not there.
+    /// The index's version when it did not exist.
     pub no_windows: Mutex<Option<IndexVersion>>,
     dirs: Mutex<NumberMap<Index>>,
-    /// Directories' nodes, and the version of the index of nodes when each was looked up.
+    /// Nodes of directories, with the version of the index of nodes at each lookup.
     dirs_seen: RwLock<NumberMap<(IndexVersion, Arc<Found>)>>,
     numbers: Numbers,
     places: Places,
-    /// Its indices were seen.
+    /// The tree's indices exist.
     is_made: AtomicBool,
-    /// The last `open` that could make a file made one.
+    /// The last `open` with creation created a file.
     pub makes_new: AtomicBool,
     claimed: Mutex<Claimed>,
-    /// Who claims directories, as it was known last.
+    /// Cached claimants of directories.
     claims_known: Mutex<NumberMap<Claims>>,
-    /// Names that others do not know yet.
+    /// Names that others do not see yet.
     pub gathered: Gathered,
     /// Held for reading while a file is opened, for writing while one loses its last name.
     pub gates: Gates,
-    /// What this process has open.
+    /// Files that this process has open.
     pub live: Mutex<NumberMap<Weak<Live>>>,
-    /// Space that this process keeps for files.
+    /// Space that this process reserves for files.
     pub reserved: ReservedFiles,
 }
 
 impl Tree {
-    /// The tree of `container`, which need not have been made yet.
+    /// Creates the tree of `container`, whose records need not exist yet.
     pub fn new(container: Container, common: &Arc<Common>) -> FsResult<Arc<Self>> {
         let number = container.id().0;
         if number == 0 || number >> (64 - INO_BITS) != 0 {
@@ -121,11 +121,11 @@ impl Tree {
             common: common.clone(),
         }))
     }
-    /// A number of this tree, as programs see it.
+    /// Returns a number of this tree as programs see it.
     pub fn whole(&self, ino: u64) -> Ino {
         Ino(self.number << INO_BITS | ino)
     }
-    /// The entries of a directory.
+    /// Returns the index of a directory's entries.
     pub fn dir(&self, ino: u64) -> Index {
         let mut dirs = self.dirs.lock();
         if let Some(index) = dirs.get(&ino) {
@@ -142,26 +142,26 @@ impl Tree {
         dirs.insert(ino, index.clone());
         index
     }
-    /// The bytes of a file.
+    /// Returns the object of a file's bytes.
     pub fn object(&self, ino: u64) -> Object {
         self.container.object(keys::object(ino))
     }
-    /// The bytes of what was found: its own, or those that it shows.
+    /// Returns the object of a node's bytes: its own, or the stream that it shows.
     pub fn object_of(&self, ino: u64, node: &Node) -> Object {
         match &node.stream {
             Some(key) => self.container.store().container_numbered(key.container).object(key.object),
             None => self.object(ino),
         }
     }
-    /// The index of nodes.
+    /// Returns the index of nodes.
     pub fn nodes(&self) -> &Index {
         &self.nodes
     }
-    /// What this process has open of that number.
+    /// Returns this process's open state of a number.
     pub fn live(&self, ino: u64) -> Option<Arc<Live>> {
         self.live.lock().get(&ino).and_then(Weak::upgrade)
     }
-    /// Nobody will ask for this number any more.
+    /// Forgets a number that nobody will use again.
     pub fn forget(&self, ino: u64) {
         self.places.forget(ino);
     }

@@ -1,5 +1,5 @@
-//! Numbers of new files, which no two files of a tree ever share: a counter in an index of its own, from which a process
-//! takes some at a time (twice as many each time, so that short programs waste few and long ones ask seldom).
+//! Inode numbers of new files, never reused in a tree: a counter in an index of its own, from which a process takes a
+//! range at a time (twice as many each time, so that short programs waste few and long ones ask seldom).
 
 use cenote_codec::Encode as _;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use cenote::{Container, ErrorKind, Index, fork_generation};
 use crate::records::{FIRST, INO_BITS, PutFields as _, TakeFields as _, VERSION, keys, reader};
 use crate::{FsError, FsResult};
 
-/// Numbers of the first draw, and of the largest.
+/// Size of the first range, and of the largest.
 const DRAW: Range<u64> = 64..1 << 16;
 
 #[derive(Debug)]
@@ -23,13 +23,13 @@ pub struct Numbers {
 #[derive(Debug, Default)]
 struct Drawn {
     rest: Range<u64>,
-    /// How many were drawn last.
+    /// Size of the last range.
     size: u64,
-    /// Fork generation that drew: a child must not use its parent's.
+    /// Fork generation of the range: a child must not use its parent's.
     generation: u64,
 }
 
-/// The counter's first value.
+/// Initial value of the counter.
 pub fn first() -> Vec<u8> {
     encode(FIRST)
 }
@@ -46,7 +46,7 @@ impl Numbers {
         let counter = container.index(keys::numbers_index());
         Self { container: container.clone(), counter, drawn: Mutex::default() }
     }
-    /// A number that nothing else has or had.
+    /// Returns a number that nothing else has or had.
     pub fn draw(&self) -> FsResult<u64> {
         let mut drawn = self.drawn.lock();
         if drawn.generation != fork_generation() {

@@ -1,5 +1,5 @@
-//! Where this process saw files last: the name that leads to a number. A hint, checked at every use; a file that has
-//! several names, or was renamed, is found by its number, so a hint that is wrong is one that others made wrong.
+//! Hints to where this process last saw a file: the name that leads to a number. Each use checks the hint. A file
+//! that has several names, or was renamed, is found by its number, so only changes by others make a hint wrong.
 
 use std::mem;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::sync::Mutex;
 
 use super::NumberMap;
 
-/// Hints of one generation. Two are kept.
+/// Hints per generation. Two generations are kept.
 const GENERATION: usize = 1 << 18;
 
 /// A directory, and a name in it.
@@ -17,7 +17,7 @@ pub type Hint = (u64, Arc<[u8]>);
 #[derive(Debug)]
 pub struct Places {
     state: Mutex<State>,
-    /// Nothing is dropped but what is forgotten by name.
+    /// Hints are dropped only by an explicit `forget`.
     keeps_all: bool,
 }
 
@@ -31,7 +31,7 @@ impl Places {
     pub fn new(keeps_all: bool) -> Self {
         Self { state: Mutex::default(), keeps_all }
     }
-    /// Where it was seen last.
+    /// Returns where a file was last seen.
     pub fn get(&self, ino: u64) -> Option<Hint> {
         let mut state = self.state.lock();
         if let Some(hint) = state.young.get(&ino) {
@@ -41,7 +41,7 @@ impl Places {
         state.young.insert(ino, hint.clone());
         Some(hint)
     }
-    /// It was seen there.
+    /// Records where a file was seen.
     pub fn set(&self, ino: u64, dir: u64, name: &[u8]) {
         let mut state = self.state.lock();
         if state.young.get(&ino).is_some_and(|(d, n)| *d == dir && **n == *name) {
@@ -52,7 +52,7 @@ impl Places {
         }
         state.young.insert(ino, (dir, name.into()));
     }
-    /// Nobody will ask for it any more.
+    /// Forgets a number that nobody will use again.
     pub fn forget(&self, ino: u64) {
         let mut state = self.state.lock();
         state.young.remove(&ino);

@@ -1,4 +1,4 @@
-//! Who this process is to others, and which others live.
+//! Identity of this process to others, and liveness of others.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,10 +10,10 @@ use cenote::{fork_generation, process_started};
 
 use crate::records::Claimant;
 
-/// A process that was seen alive is taken to be so for this long.
+/// How long a process seen alive is assumed to live.
 const LIVES_FOR: Duration = Duration::from_millis(500);
 
-/// See [`crate::tree::Common`].
+/// Identity and liveness; see [`crate::tree::Common`].
 #[derive(Debug)]
 pub struct Who {
     nonce: u64,
@@ -24,11 +24,12 @@ pub struct Who {
 impl Who {
     pub fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        // The hasher's keys are random: nonces of processes that were given one pid and one tick differ as well.
+        // The hasher's keys are random, so nonces differ even between processes with the same pid and start
+        // tick.
         let nonce = RandomState::new().hash_one(COUNT.fetch_add(1, Ordering::Relaxed));
         Self { nonce, me: Mutex::default(), seen: Mutex::default() }
     }
-    /// This file system in this process; another one in a forked child.
+    /// Returns the identity of this file system in this process; a forked child has another one.
     pub fn me(&self) -> Claimant {
         let generation = fork_generation();
         let mut me = self.me.lock();
@@ -42,7 +43,7 @@ impl Who {
             }
         }
     }
-    /// True if its process lives.
+    /// Returns true if the process of a claimant lives.
     pub fn lives(&self, other: &Claimant) -> bool {
         let mut seen = self.seen.lock();
         let key = (other.pid, other.started);

@@ -1,4 +1,4 @@
-//! Each call once, in one process.
+//! Basic calls in one process.
 
 use cenote::{ErrorKind, Mode};
 use cenote_posix::{
@@ -103,7 +103,7 @@ pub fn errors() {
     assert_eq!(errno(read_only.make(&me, root, b"x", &what(Kind::File, 0))), libc::EROFS);
     assert_eq!(errno(read_only.open(&me, file, READ_WRITE)), libc::EROFS);
     assert_eq!(read_only.lookup(&me, root, b"f").unwrap().ino, file);
-    // A laminated directory changes no more.
+    // Nothing changes any more in a laminated directory.
     let inside = fs.make(&me, dir, b"inside", &what(Kind::File, 0o666)).unwrap().ino;
     fs.set_xattr(&me, dir, b"user.cenote.consistency", b"laminated", SetXattr::Any).unwrap();
     assert_eq!(fs.attr(inside).unwrap().consistency, Consistency::Laminated);
@@ -165,7 +165,7 @@ pub fn unlinked_while_open() {
         file.close().unwrap();
         assert_eq!(store.container("tree").unwrap().info().unwrap().objects, 0);
     }
-    // The same for what is replaced.
+    // The same for a replaced file.
     let (file, _, _) = fs.open_at(&me, root, b"a", CREATE, 0o600).unwrap();
     file.write_at(b"old", 0).unwrap();
     fs.make(&me, root, b"b", &what(Kind::File, 0o600)).unwrap();
@@ -190,8 +190,8 @@ pub fn cursors() {
         seen.push(entry.name);
         if seen.len() % 100 == 0 && seen.len() < 1400 {
             let n = seen.len() as u32;
-            fs.make(&me, root, &name(n * 2 + 1), &what(Kind::File, 0o600)).unwrap(); // ahead
-            fs.make(&me, root, &[&name(n - 99), &b"b"[..]].concat(), &what(Kind::File, 0o600)).unwrap(); // behind
+            fs.make(&me, root, &name(n * 2 + 1), &what(Kind::File, 0o600)).unwrap(); // after the cursor
+            fs.make(&me, root, &[&name(n - 99), &b"b"[..]].concat(), &what(Kind::File, 0o600)).unwrap(); // before the cursor
             fs.unlink(&me, root, &name(2 * (n - 10))).unwrap();
         }
     }
@@ -200,7 +200,7 @@ pub fn cursors() {
     let mut sorted = seen[2..].to_vec();
     sorted.dedup();
     assert!(sorted.is_sorted() && sorted.len() == seen.len() - 2, "each once");
-    // Going back to any position goes on with what comes behind it, if that is still there.
+    // After a seek back to any position, reading continues with what follows it, if that still exists.
     for at in [0, 1, 2, 3, 700, seen.len() - 1] {
         cursor.seek(positions[at]);
         let next = cursor.next().unwrap().unwrap();
@@ -243,7 +243,7 @@ pub fn unnamed() {
     assert_eq!(names(&fs, root), ["n"]);
 }
 
-/// Bytes, name and attributes at once: as placing, and nothing of it if it may not be.
+/// Puts bytes, name and attributes at once: like placing, and without any effect if it is refused.
 pub fn put_at_once() {
     let place = Place::new();
     let (store, fs, _) = place.tree();
@@ -268,7 +268,7 @@ pub fn put_at_once() {
     assert_eq!(fs.lookup(&me, root, b"n").unwrap().ino, third.ino);
 }
 
-/// Many threads write files that have no name yet, and give them names: each finds its own, whatever the others do.
+/// Threads write files that have no name yet, and name them: each finds its own, whatever the others do.
 pub fn unnamed_in_threads() {
     let place = Place::new();
     let (_store, fs, _) = place.tree();
@@ -319,7 +319,7 @@ pub fn times() {
     clock.set(700);
     fs.unlink(&me, root, b"a").unwrap();
     assert_eq!((fs.attr(root).unwrap().modified.s, fs.attr(root).unwrap().changed.s), (700, 700));
-    // Times of access as `relatime` has them: the first read after a change, and then once a day.
+    // Access times by the rules of `relatime`: the first read after a change, then once a day.
     let keeps = Options { keeps_access_times: true, ..one_tree() };
     let fs = FileSystem::with_clock(&store, keeps, clock.clone()).unwrap();
     let (file, _, _) = fs.open_at(&me, root, b"b", CREATE, 0o600).unwrap();

@@ -1,4 +1,4 @@
-//! How many messages each call costs: the table in `docs/files.md`, held to.
+//! Messages per call, compared with the table in `docs/files.md`.
 
 use cenote::{Mode, Store};
 use cenote_posix::{FileSystem, Kind, OpenFlags, Rename, SetAttr, SetXattr};
@@ -17,13 +17,13 @@ impl Budget {
     fn requests(&self) -> u64 {
         self.store.telemetry(0).unwrap().counts.requests
     }
-    /// Messages for each of [`CALLS`] calls.
+    /// Counts messages for [`CALLS`] calls.
     fn each(&mut self, name: &str, most: f64, mut call: impl FnMut(u64)) {
         let before = self.requests();
         for n in 0..CALLS {
             call(n);
         }
-        // The question itself is one.
+        // Asking for the count is a request itself.
         let each = (self.requests() - before - 1) as f64 / CALLS as f64;
         self.table.push((name.into(), each, most));
     }

@@ -1,5 +1,5 @@
-//! Several processes change one tree at random at the same time, and some of them are killed in the middle. Then the records
-//! are walked: no entry leads nowhere, every count of names is right, and nothing is kept that nobody can reach.
+//! Several processes change one tree at random at the same time, and some are killed meanwhile. Then the test walks the records: every entry leads
+//! somewhere, every link count is right, and nothing unreachable is kept.
 
 use std::process::{Child, Command};
 use std::sync::Barrier;
@@ -12,7 +12,7 @@ use cenote_posix::{File, FileSystem, FsError, Ino, Kind, Make, Rename, SetAttr, 
 use crate::place::{CREATE, Place, client, root_user, what};
 use crate::rng::{Rng, seed};
 
-/// What may well happen when others come between; anything else is a failure.
+/// Errors expected when others interfere; any other is a failure.
 const EXPECTED: &[i32] = &[
     libc::ENOENT,
     libc::EEXIST,
@@ -26,7 +26,7 @@ const EXPECTED: &[i32] = &[
 ];
 const NAMES: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 
-/// The part of a child: `DIR SEED`.
+/// Entry point of a child: `DIR SEED`.
 pub fn child(args: &[String]) {
     let fs = client(args[0].as_ref()).1;
     let mut rng = Rng::new(args[1].parse().unwrap());
@@ -42,7 +42,7 @@ pub fn child(args: &[String]) {
     }
 }
 
-/// A directory that a random way leads to.
+/// Returns a random directory.
 fn walk(fs: &FileSystem, rng: &mut Rng) -> Ino {
     let mut at = fs.root();
     for _ in 0..rng.below(4) {
@@ -142,7 +142,7 @@ fn run(consistency: &str, rounds: usize) {
     }
 }
 
-/// Threads of one process, half of them in another session: nothing waits for ever, and the records agree.
+/// Threads of one process, half of them in another session: none waits for ever, and the records agree.
 pub fn threads() {
     let seed = seed("threads");
     for consistency in ["strict", "commit"] {
@@ -179,8 +179,8 @@ pub fn threads() {
     }
 }
 
-/// A file and a directory of one name are made at the same time by two threads, in a `commit` directory where nobody had anything open: one of them
-/// is told that the name is taken, and no file that was made is lost.
+/// Two threads create a file and a directory of one name at the same time, in a `commit` directory where nobody had anything open: one of them gets
+/// `EEXIST`, and no created file is lost.
 pub fn directories_beside() {
     let place = Place::new();
     drop(place.make(Mode::InProcess));
@@ -197,7 +197,7 @@ pub fn directories_beside() {
                 fs.make(&root_user(), above, b"name", &what(Kind::Directory, 0o755))
             });
             both.wait();
-            // The first file that is opened has the directory claimed: by a message, between a look at the name and its making.
+            // Opening the first file claims the directory: a message between lookup and creation of a name.
             let opened = fs.open_at(&me, above, b"name", CREATE, 0o600);
             (other.join().unwrap(), opened)
         });
@@ -214,20 +214,20 @@ pub fn directories_beside() {
             }
         }
     }
-    println!("  {files} files, {directories} directories"); // how many of which is the scheduler's choice
+    println!("  {files} files, {directories} directories"); // the scheduler decides how many of each
     settles(&fs);
 }
 
-/// Forks as a view does. 0: this is the child, which is killed if it waits for ever, and has to [`leave`].
+/// Forks as a view does. Returns 0 in the child, which is killed if it waits for ever, and must end by [`leave`].
 #[allow(unsafe_code, reason = "fork")]
 fn fork(fs: &FileSystem) -> libc::pid_t {
     let forking = fs.before_fork();
-    // SAFETY: the child uses what works in children (the store's sessions are made anew there) and leaves by `_exit`.
+    // SAFETY: the child uses only what works in children (the store makes its sessions anew there) and leaves by `_exit`.
     let pid = unsafe { libc::fork() };
     drop(forking);
     assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
     if pid == 0 {
-        // SAFETY: concerns this process alone.
+        // SAFETY: affects this process alone.
         unsafe { libc::alarm(90) };
     }
     pid
@@ -240,16 +240,16 @@ fn leave(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// How a child ended.
+/// Waits for a child and returns its status.
 #[allow(unsafe_code, reason = "waitpid")]
 fn wait(pid: libc::pid_t) -> i32 {
     let mut status = 0;
-    // SAFETY: waits for a child made by `fork`, and writes to a variable of its own.
+    // SAFETY: waits for a child made by `fork`, and writes to a local variable.
     unsafe { libc::waitpid(pid, &raw mut status, 0) };
     status
 }
 
-/// A forked child has open what its parent had, also when the parent has it open no longer and its name is gone.
+/// A forked child keeps its parent's open file, even after the parent closed it and its name is gone.
 pub fn forked() {
     let place = Place::new();
     drop(place.make(Mode::InProcess));
@@ -283,7 +283,7 @@ pub fn forked() {
     settles(&fs);
 }
 
-/// A name that could not be published when its process forked: the process is told, its child, which made nothing, is not.
+/// After a failed publication in a process that forked, the process gets the error, and its child, which created nothing, does not.
 pub fn lost_before_a_fork() {
     let place = Place::new();
     drop(place.make(Mode::InProcess));
@@ -304,7 +304,7 @@ pub fn lost_before_a_fork() {
     kept.close().unwrap();
 }
 
-/// Tells other threads that it is over, also when a test fails.
+/// Stops other threads, also when a test fails.
 struct Sets<'a>(&'a AtomicBool);
 
 impl Drop for Sets<'_> {
@@ -313,8 +313,8 @@ impl Drop for Sets<'_> {
     }
 }
 
-/// A process forks while its other threads are in the middle of calls: no child waits for what its parent's threads had locked, and what was open
-/// and lost its name a moment after the fork is there for the child.
+/// A process forks while its other threads are in calls: no child waits for locks of its parent's threads, and a file that was open and lost its
+/// name just after the fork exists for the child.
 pub fn forked_amid_threads() {
     let seed = seed("forks");
     let place = Place::new();
@@ -364,14 +364,14 @@ pub fn forked_amid_threads() {
     settles(&fs);
 }
 
-/// The records agree, and what nobody has open is gone, within some seconds.
+/// Checks that within some seconds the records agree, and files that nobody has open are deleted.
 pub fn settles(fs: &FileSystem) {
     fs.sync_dir(fs.root()).unwrap();
     let _keeper = fs.open_unnamed(&root_user(), fs.root(), CREATE, 0o600).unwrap();
     let begun = Instant::now();
     loop {
         let wrong = fs.check(fs.root()).unwrap();
-        let orphans = fs.orphans(fs.root()).unwrap() - 1; // but for the one that is open here
+        let orphans = fs.orphans(fs.root()).unwrap() - 1; // except the one open here
         if wrong.is_empty() && orphans == 0 {
             return;
         }

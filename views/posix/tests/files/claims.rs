@@ -1,4 +1,4 @@
-//! Files that others may have open when their last names go.
+//! Files that others may have open when they lose their last names.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use cenote_posix::{FileSystem, New, Over, Rename};
 
 use crate::place::{CREATE, Place, READ, READ_WRITE, client, root_user};
 
-/// More than go in one transaction.
+/// More than one transaction deletes.
 const FILES: usize = 600;
 
 fn two(place: &Place) -> [FileSystem; 2] {
@@ -25,7 +25,7 @@ fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// Another has opened all of them once, and has one open still.
+/// Another process has opened all of them once, and has one still open.
 pub fn many_go_at_once() {
     let place = Place::new();
     let [a, b] = two(&place);
@@ -53,7 +53,7 @@ pub fn many_go_at_once() {
     assert_eq!(a.check(root).unwrap(), [""; 0]);
 }
 
-/// Who uses a directory no longer stops being asked about its files, and is asked again when it comes back.
+/// A process that no longer uses a directory stops being asked about its files, and is asked again when it comes back.
 pub fn claims_are_given_up() {
     let place = Place::new();
     let [a, b] = two(&place);
@@ -74,14 +74,14 @@ pub fn claims_are_given_up() {
         let file = b.open_at(&me, root, b"f", READ_WRITE, 0).unwrap().0;
         a.unlink(&me, root, b"f").unwrap();
         file.write_at(b"x", 0).unwrap();
-        std::thread::sleep(Duration::from_millis(120)); // rounds in which it must not go
+        std::thread::sleep(Duration::from_millis(120)); // rounds during which the file must stay
         assert_eq!((file.attr().unwrap().links, file.read_at(&mut [0; 2], 0).unwrap()), (0, 1));
     }
     until("nothing stays", || a.orphans(root).unwrap() == 0);
     assert_eq!(a.check(root).unwrap(), [""; 0]);
 }
 
-/// A file that gets a name while it is open is as one that was opened by it.
+/// A file that gets a name while it is open behaves as if it had been opened by that name.
 pub fn placed_while_open() {
     let place = Place::new();
     let [a, b] = two(&place);
@@ -97,7 +97,7 @@ pub fn placed_while_open() {
     assert_eq!(a.check(root).unwrap(), [""; 0]);
 }
 
-/// Two that put a file, rename one or give one a name, over whatever is there, do not fail because the other came in between.
+/// Two processes that put a file, rename one, or name one over an existing one, do not fail because of each other.
 pub fn put_over_one_another() {
     const ROUNDS: usize = 300;
     let place = Place::new();
@@ -112,7 +112,7 @@ pub fn put_over_one_another() {
             1 => fs.open_at(&me, root, &own, CREATE, 0o600).and_then(|(file, ..)| file.close()).map(|()| None),
             _ => Ok(None),
         };
-        start.wait(); // whatever happens: the other waits
+        start.wait(); // whatever happens, since the other waits
         match (file?, (n + who) % 3) {
             (Some(file), _) => {
                 fs.place(&me, &file, (root, &name), &[], Over::Any, None)?;
@@ -131,7 +131,7 @@ pub fn put_over_one_another() {
             move || {
                 let mut failed = Vec::new();
                 for n in 0..ROUNDS {
-                    // Whatever happens the other goes on: he waits for this one in each round.
+                    // Go on whatever happens: the other waits for this one in each round.
                     if let Err(error) = round(fs, who, n) {
                         failed.push(format!("{who} in round {n}: {error}"));
                     }
@@ -152,7 +152,7 @@ pub fn put_over_one_another() {
     assert_eq!(both[0].check(root).unwrap(), [""; 0]);
 }
 
-/// Who looks at the attributes of a file that goes meanwhile sees all of them, or that it is gone.
+/// A reader of the attributes of a file that is being deleted sees all of them, or that the file is gone.
 pub fn attributes_go_with_their_file() {
     const ROUNDS: usize = 3000;
     let place = Place::new();

@@ -29,7 +29,7 @@ pub fn seen_when_published() {
     assert_eq!(errno(a.lookup(&me, root, b"g")), libc::ENOENT);
     a.sync_dir(root).unwrap();
     assert_eq!(names(&b, root), ["f"]);
-    // Nobody says anything: some rounds of the keeper later it is known all the same.
+    // Without any further call, the name is visible after some rounds of the keeper.
     a.open_at(&me, root, b"h", CREATE, 0o600).unwrap();
     let begun = std::time::Instant::now();
     while b.lookup(&me, root, b"h").is_err() {
@@ -62,7 +62,7 @@ pub fn one_file_made_twice() {
     assert_eq!(a.check(root).unwrap(), [""; 0]);
 }
 
-/// What another process took away, and did not publish yet, is not in the way.
+/// Entries that another process removed and has not published do not block.
 pub fn emptied_by_another() {
     let place = Place::new();
     let [a, b] = two(&place);
@@ -88,20 +88,20 @@ pub fn emptied_by_another() {
     }
     let full = dir(b"full");
     a.open_at(&me, full, b"mine", CREATE, 0o600).unwrap().0.close().unwrap();
-    // Nobody else has anything to do with it: it is said at once.
+    // Nobody else has claims there: the answer comes at once.
     let quickest = (0..10).map(|_| {
         let begun = std::time::Instant::now();
         assert_eq!(errno(a.rmdir(&me, root, b"full")), libc::ENOTEMPTY);
         begun.elapsed()
     });
     assert!(quickest.min().unwrap().as_millis() < 100);
-    // A process that names nothing there any more is waited for, but not for ever.
+    // Waiting for a process that no longer uses the directory has a limit.
     b.open_at(&me, full, b"mine", CREATE, 0o600).unwrap().0.close().unwrap();
     assert_eq!(errno(a.rmdir(&me, root, b"full")), libc::ENOTEMPTY);
     assert_eq!(a.check(root).unwrap(), [""; 0]);
 }
 
-/// Names are made and taken away while those before them are on their way to the others.
+/// Names are created and removed while earlier ones are being published.
 pub fn gathered_while_published() {
     let place = Place::new();
     let [a, b] = two(&place);
@@ -111,7 +111,7 @@ pub fn gathered_while_published() {
     for n in 0..6000 {
         a.open_at(&me, root, name(n).as_bytes(), CREATE, 0o600).unwrap().0.close().unwrap();
         there.insert(name(n));
-        // One that was published, one that may be on its way, and one that nobody else knows.
+        // One that was published, one that may be in progress, and one that nobody else knows.
         for before in [3000, 900, 1] {
             if n % 7 == 0 && n >= before && there.remove(&name(n - before)) {
                 a.unlink(&me, root, name(n - before).as_bytes()).unwrap();

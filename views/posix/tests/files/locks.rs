@@ -1,4 +1,4 @@
-//! Advisory locks: among sessions, among processes, and of processes that are killed.
+//! Advisory locks: among sessions, among processes, and of killed processes.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -19,7 +19,7 @@ fn range(start: u64, len: u64) -> LockRange {
     LockRange { start, len }
 }
 
-/// Names of files that processes meet at.
+/// Counts the meeting files.
 fn left(store: &Store) -> usize {
     std::fs::read_dir(store.meeting_dir("locks").unwrap()).unwrap().count()
 }
@@ -39,7 +39,7 @@ pub fn owners() {
     try_lock(&other, mine, shared, range(20, 0)).unwrap();
     let held = one.lock_in_the_way(mine, exclusive, ALL).unwrap().unwrap();
     assert_eq!((held.kind, held.range, held.pid), (shared, range(20, 0), None));
-    // Numbered owners of one file are strangers to each other; what they have goes when they close it.
+    // Numbered owners of one file conflict; their locks end when they close it.
     let numbers = [LockOwner::Number(7), LockOwner::Number(8)];
     try_lock(&one, numbers[0], exclusive, range(0, 5)).unwrap();
     assert_eq!(try_lock(&one, numbers[1], exclusive, range(4, 1)), Err(libc::EAGAIN));
@@ -47,14 +47,14 @@ pub fn owners() {
     assert_eq!(try_lock(&one, numbers[1], exclusive, range(4, 1)), Err(libc::EAGAIN));
     one.closed_by(numbers[0]);
     try_lock(&one, numbers[1], exclusive, range(4, 1)).unwrap();
-    // Locks of whole files and those of ranges know nothing of each other.
+    // Whole-file locks and range locks ignore each other.
     other.flock(mine, Some(exclusive), LockWait::No).unwrap();
     assert_eq!(errno(one.flock(mine, Some(shared), LockWait::No)), libc::EAGAIN);
     assert_eq!(errno(one.flock(numbers[0], Some(shared), LockWait::While(&|| false))), libc::EINTR);
-    // Who may not write has no exclusive lock.
+    // An exclusive lock needs a file open for writing.
     let reader = file(&a, OpenFlags { write: false, ..READ_WRITE });
     assert_eq!(try_lock(&reader, mine, exclusive, ALL), Err(libc::EBADF));
-    // A thread waits until the other lets go.
+    // A thread waits until the other owner unlocks.
     let waits = std::thread::spawn(move || one.flock(mine, Some(exclusive), LockWait::Yes).map(|()| one));
     std::thread::sleep(Duration::from_millis(50));
     assert!(!waits.is_finished());
@@ -66,7 +66,7 @@ pub fn owners() {
     assert_eq!(left(&store), 0);
 }
 
-/// The part of a child: `DIR KIND`: locks, says so, and waits for its end.
+/// Entry point of a child (`DIR KIND`): locks, reports, and waits to be ended.
 pub fn child(args: &[String]) {
     let dir: &Path = args[0].as_ref();
     let (_store, fs) = client(dir);
@@ -116,7 +116,7 @@ pub fn killed() {
         one.flock(LockOwner::File, None, LockWait::No).unwrap();
         one.lock(LockOwner::Process, None, ALL, LockWait::No).unwrap();
     }
-    // Closing any descriptor takes a process's locks away, as POSIX has it.
+    // Closing any descriptor releases a process's locks, as POSIX requires.
     let other = file(&fs, READ_WRITE);
     try_lock(&one, LockOwner::Process, LockKind::Exclusive, ALL).unwrap();
     assert_eq!(try_lock(&other, LockOwner::File, LockKind::Shared, ALL), Err(libc::EAGAIN));

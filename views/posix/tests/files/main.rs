@@ -1,7 +1,7 @@
 //! Directories and files as programs see them, in one process and in several, with processes that die.
 //!
-//! This program plays all the parts: run with `serve DIR` it is a daemon, with `child ROLE …` another client, and
-//! otherwise the tests, one after the other. `CENOTE_SEED` replays a run, a name as argument runs the tests that have it.
+//! This program plays all parts: with `serve DIR` it is a daemon, with `child ROLE …` another client, and otherwise it
+//! runs the tests one by one. `CENOTE_SEED` replays a run; an argument selects the tests whose names contain it.
 
 mod basics;
 mod budget;
@@ -113,7 +113,7 @@ fn serve(args: &[String]) -> ExitCode {
     }
 }
 
-/// Runs this program again with directories of its own, and clears up after it.
+/// Runs this program again with its own directories, and cleans up afterwards.
 fn with_a_place(args: &[String]) -> ExitCode {
     if args.iter().any(|arg| arg == "--list") {
         for (name, _) in TESTS {

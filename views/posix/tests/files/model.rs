@@ -1,5 +1,5 @@
-//! Two sessions change one tree at random, one call after the other; every answer is compared with that of a model in memory,
-//! and in the end all of the tree and its records.
+//! Two sessions change one tree at random, one call after the other; the test compares every answer with that of a model in
+//! memory, and in the end the whole tree and its records.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ struct Node {
     parent: usize,
 }
 
-/// What should be there.
+/// Expected state.
 struct Model {
     nodes: Vec<Node>,
 }
@@ -166,7 +166,7 @@ impl Model {
     }
 }
 
-/// An open file, and what it should have.
+/// An open file, and its expected content.
 struct Open {
     file: File,
     id: usize,
@@ -177,17 +177,17 @@ struct World {
     _place: Place,
     fs: [FileSystem; 2],
     model: Model,
-    /// Numbers of the model's nodes.
+    /// Inode numbers of the model's nodes.
     inos: Vec<Ino>,
     open: Vec<Open>,
     me: Caller,
     rng: Rng,
     consistency: Consistency,
-    /// Whose turn it is.
+    /// The session to use next.
     session: usize,
 }
 
-/// What went wrong instead of what should have.
+/// Compares a result with the expected one.
 fn same<T: std::fmt::Debug, U>(real: &FsResult<T>, wanted: &Result<U, i32>, what: &str) {
     match (real, wanted) {
         (Ok(_), Ok(_)) => {}
@@ -213,7 +213,7 @@ impl World {
         Self { _place: place, fs, model: Model::new(), inos, open: Vec::new(), me, rng, consistency, session: 0 }
     }
     fn dir(&mut self) -> usize {
-        // Also files, and directories that are gone, now and then.
+        // Sometimes also files, and deleted directories.
         let live: Vec<usize> = (0..self.model.nodes.len()).filter(|id| self.model.nodes[*id].links > 0).collect();
         let dirs: Vec<usize> = live.iter().copied().filter(|id| self.model.is_dir(*id)).collect();
         if self.rng.below(50) == 0 { live[self.rng.below(live.len())] } else { dirs[self.rng.below(dirs.len())] }
@@ -225,7 +225,7 @@ impl World {
         if self.consistency != Consistency::Commit || self.rng.below(5) == 0 {
             let next = self.rng.below(2);
             if next != self.session && self.consistency == Consistency::Commit {
-                self.fs[self.session].sync_dir(self.inos[ROOT]).unwrap(); // from here on the other sees it
+                self.fs[self.session].sync_dir(self.inos[ROOT]).unwrap(); // from here on the other session sees it
             }
             self.session = next;
         }
@@ -322,7 +322,7 @@ impl World {
             assert_eq!(attr.size_bytes, node.bytes.len() as u64, "size of {id}");
         }
     }
-    /// Bytes of a file that one of the sessions has open, whether it has a name or not.
+    /// Uses a file that one of the sessions has open, with or without a name.
     fn use_open(&mut self) -> String {
         if self.open.is_empty() {
             return String::new();
@@ -363,7 +363,7 @@ impl World {
         }
         format!("session {session}: bytes of {id}")
     }
-    /// All that is there is what should be there, as each session sees it.
+    /// Compares everything with the model, as each session sees it.
     fn check(&mut self) {
         for open in self.open.drain(..) {
             open.file.close().unwrap();
@@ -397,7 +397,7 @@ impl World {
             if wrong.is_empty() && orphans == 0 {
                 return;
             }
-            // Files without a name go when each session has noticed.
+            // Files without a name are deleted when each session has noticed.
             assert!(begun.elapsed() < Duration::from_secs(10), "{orphans} files without a name; {wrong:?}");
             std::thread::sleep(Duration::from_millis(20));
         }

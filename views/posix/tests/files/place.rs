@@ -1,4 +1,4 @@
-//! Stores for tests, and short words for calls.
+//! Stores for tests, and short forms of calls.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use cenote::{DeviceKind, DeviceSpec, Mode, OpenOptions, Store, StoreConfig};
 use cenote_posix::{Caller, Clock, File, FileSystem, FsResult, Ino, Kind, Make, OpenFlags, Options, Time};
 
-/// A store in a directory of its own; stopped and removed when dropped.
+/// A store in its own directory; stopped and removed on drop.
 pub struct Place(PathBuf);
 
 impl Place {
@@ -28,12 +28,12 @@ impl Place {
     pub fn disk(&self, capacity_bytes: u64) -> DeviceSpec {
         Self::tier("disk", DeviceKind::Directory, self.0.join("disk"), capacity_bytes)
     }
-    /// A store of these tiers.
+    /// Creates a store with these tiers.
     pub fn make_of(&self, mode: Mode, devices: Vec<DeviceSpec>) -> Store {
         let config = StoreConfig { devices, ..StoreConfig::default() };
         Store::open_with(self.dir(), &OpenOptions { mode, create: true, config, ..OpenOptions::default() }).unwrap()
     }
-    /// Memory for a store.
+    /// A memory tier for a store.
     pub fn memory() -> DeviceSpec {
         Self::tier("memory", DeviceKind::SharedMemory, PathBuf::new(), 64 << 20)
     }
@@ -48,7 +48,7 @@ impl Place {
             options: cenote::TierOptions::default(),
         }
     }
-    /// A store with an engine in this process, and the one tree in it.
+    /// Creates a store with an engine in this process, and one tree in it.
     pub fn tree(&self) -> (Store, FileSystem, Arc<TestClock>) {
         let store = self.make(Mode::InProcess);
         let clock = Arc::new(TestClock::default());
@@ -57,14 +57,14 @@ impl Place {
     }
 }
 
-/// One more client of a store that a daemon serves, and the one tree in it.
+/// Opens another client of a store served by a daemon, and the one tree in it.
 pub fn client(dir: &Path) -> (Store, FileSystem) {
     let store = Store::open_with(dir, &OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() }).unwrap();
     let fs = FileSystem::new(&store, one_tree()).unwrap();
     (store, fs)
 }
 
-/// A new file at the top of a tree.
+/// Creates a file at the top of a tree.
 pub fn made(fs: &FileSystem, name: &[u8]) -> File {
     fs.open_at(&root_user(), fs.root(), name, CREATE, 0o600).unwrap().0
 }
@@ -76,12 +76,12 @@ impl Drop for Place {
     }
 }
 
-/// The root is that of one container.
+/// Options whose root is that of one container.
 pub fn one_tree() -> Options {
     Options { container: Some("tree".into()), ..Options::default() }
 }
 
-/// A clock that goes on by a microsecond with each look.
+/// A clock that advances by a microsecond with each reading.
 #[derive(Debug, Default)]
 pub struct TestClock(AtomicU64);
 
@@ -116,13 +116,13 @@ pub const READ_WRITE: OpenFlags =
 pub const READ: OpenFlags = OpenFlags { write: false, ..READ_WRITE };
 pub const CREATE: OpenFlags = OpenFlags { create: true, ..READ_WRITE };
 
-/// The number of a failure.
+/// Returns the number of an error.
 #[track_caller]
 pub fn errno<T: std::fmt::Debug>(result: FsResult<T>) -> i32 {
     result.unwrap_err().errno
 }
 
-/// Names in a directory, without the dots.
+/// Lists the names in a directory, without the dots.
 pub fn names(fs: &FileSystem, dir: Ino) -> Vec<String> {
     let mut cursor = fs.read_dir(&root_user(), dir).unwrap();
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! What `fallocate` keeps: writes to it find space though somebody fills the store meanwhile; and it comes back.
+//! Reservations of `fallocate`: writes to them find space although somebody fills the store meanwhile; and they are returned.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::place::{Place, READ_WRITE, client, errno, made, root_user};
 
 const BYTES: u64 = 8 << 20;
 
-/// Appends until there is no room, not even for little; how many bytes that were.
+/// Appends until there is no space, not even for a few bytes; returns how many bytes.
 fn fill(file: &File) -> u64 {
     let mut written = 0;
     for bytes in [1_usize << 20, 64 << 10, 4096] {
@@ -35,14 +35,14 @@ pub fn written() {
             kept.allocate(what, 0, BYTES).unwrap();
             assert!(kept.attr().unwrap().blocks * 512 >= BYTES, "{what:?}");
             fill(&filler);
-            // What is kept outlives the daemon.
+            // The reservation outlives the daemon.
             Store::stop_daemon(place.dir()).unwrap();
             // In no order, and each byte once.
             for at in (0..BYTES >> 17).rev().map(|number| number << 17) {
                 kept.write_at(&vec![7; 64 << 10], at).unwrap();
                 kept.write_at(&vec![8; 64 << 10], at + (64 << 10)).unwrap();
             }
-            // The store was full. Where memory drains slowly, that comes to rest later than the filler has patience.
+            // The store was full. Where memory drains slowly, that settles later than the filler waits.
             let beyond = || kept.write_at(&vec![9; 1 << 20], 2 * BYTES).err().map(|error| error.errno);
             let mut tries = 0;
             while beyond() != Some(libc::ENOSPC) {
@@ -73,14 +73,14 @@ pub fn given_back() {
             fs.set_attr(&root_user(), file.ino(), &size).unwrap();
         },
         |_, file| {
-            file.allocate(Allocate::Extend, 0, BYTES).unwrap(); // again: nothing more is kept
+            file.allocate(Allocate::Extend, 0, BYTES).unwrap(); // again: reserves nothing more
             (0..BYTES).step_by(1 << 20).for_each(|at| file.write_at(&vec![7; 1 << 20], at).unwrap());
             file.allocate(Allocate::Punch, 0, BYTES).unwrap();
         },
     ];
     for (number, give_back) in give_back.into_iter().enumerate() {
         let (kept, filler) = (made(&a, b"kept"), made(&b, b"filler"));
-        // What was deleted is free some time later.
+        // Deleted data become free some time later.
         let begin = Instant::now();
         while let Err(error) = kept.allocate(Allocate::Extend, 0, BYTES) {
             assert!(error.errno == libc::ENOSPC && begin.elapsed().as_secs() < 10, "{number}: {error:?}");
@@ -96,7 +96,7 @@ pub fn given_back() {
     }
 }
 
-/// What does not fit is refused, and leaves nothing kept.
+/// A reservation that does not fit is refused, and reserves nothing.
 pub fn refused() {
     let place = Place::new();
     let [(_a, a), (_b, b)] = two_sessions(&place, vec![Place::memory()]);
@@ -104,7 +104,7 @@ pub fn refused() {
     kept.allocate(Allocate::Extend, 0, 40 << 20).unwrap();
     assert_eq!(errno(other.allocate(Allocate::Extend, 0, 40 << 20)), libc::ENOSPC);
     other.allocate(Allocate::Extend, 0, 8 << 20).unwrap();
-    // What it has already it may ask for again, though nothing is left.
+    // Asking again for what the file has succeeds although nothing is left.
     kept.allocate(Allocate::Extend, 0, 40 << 20).unwrap();
     kept.close().unwrap();
     assert_eq!(errno(other.allocate(Allocate::Extend, 0, 40 << 20)), libc::ENOSPC);
@@ -112,7 +112,7 @@ pub fn refused() {
     other.allocate(Allocate::Extend, 0, 40 << 20).unwrap();
 }
 
-/// What is kept is not free to others, and counts as the file's until it is written; also when the file is closed meanwhile.
+/// Reserved space is not free to others, and counts as the file's until it is written, also when the file is closed meanwhile.
 pub fn counted() {
     let place = Place::new();
     let [(store, a), (_b, b)] = two_sessions(&place, vec![Place::memory()]);
@@ -124,7 +124,7 @@ pub fn counted() {
     assert!(leased >= BYTES, "{leased}");
     kept.close().unwrap();
     assert!(before - free(&b) >= BYTES, "closed: {before} {}", free(&b));
-    // A range that begins and ends within blocks keeps all of each, and writing there takes no more.
+    // A range that begins and ends within blocks reserves whole blocks, and writes there take no more.
     let blocks = |fs: &FileSystem| fs.lookup(&root_user(), fs.root(), b"edge").unwrap().blocks;
     let edge = made(&a, b"edge");
     edge.allocate(Allocate::Extend, 4095, 2).unwrap();
@@ -135,7 +135,7 @@ pub fn counted() {
     edge.write_at(b"xy", 4095).unwrap();
     edge.close().unwrap();
     assert!((1..=allocated).contains(&blocks(&a)), "{} blocks, {allocated} before", blocks(&a));
-    // Taken away by somebody else: given back a moment later.
+    // Removed by somebody else: returned shortly after.
     b.unlink(&root_user(), b.root(), b"kept").unwrap();
     let begin = Instant::now();
     while before - free(&b) >= BYTES {
@@ -144,7 +144,7 @@ pub fn counted() {
     }
 }
 
-/// What `fallocate` keeps is cut anywhere, and more than there is is refused.
+/// Reservations can be cut anywhere, and one larger than the free space is refused.
 pub fn cut() {
     const LEN: u64 = 64 << 20;
     let place = Place::new();
@@ -176,7 +176,8 @@ pub fn cut() {
     }
 }
 
-/// A tier that holds nothing but kept space can be emptied and removed: it is kept on another one, or less of it if none has room.
+/// A tier that holds nothing but reserved space can be drained and removed: the reservation moves to another tier, or shrinks if
+/// none has space.
 pub fn left() {
     for (memory_bytes, kept_bytes, is_lost) in [(64_u64 << 20, BYTES, false), (16 << 20, 40 << 20, true)] {
         let place = Place::new();
@@ -189,7 +190,7 @@ pub fn left() {
             devices.iter().find(|device| device.spec.name == name).map(|device| device.leased_bytes)
         };
         assert!(leased("disk") >= Some(kept_bytes));
-        // Nobody calls anything for the file: its process notices by itself.
+        // No call concerns the file: its process notices by itself.
         let other = Store::open(place.dir()).unwrap();
         other.drain_device("disk").unwrap();
         other.remove_device("disk").unwrap();

@@ -17,7 +17,7 @@ impl Rng {
     }
 }
 
-/// The seed that `CENOTE_SEED` names, or another one each time; printed.
+/// Returns the seed in `CENOTE_SEED`, or a new one each time; prints it.
 pub fn seed(test: &str) -> u64 {
     let drawn = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos().into();
     let seed = std::env::var("CENOTE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(drawn);
@@ -25,7 +25,7 @@ pub fn seed(test: &str) -> u64 {
     seed
 }
 
-/// How many steps a random test takes: `CENOTE_STEPS`, or so many.
+/// Returns the number of steps of a random test: `CENOTE_STEPS`, or the preset.
 pub fn steps(preset: usize) -> usize {
     std::env::var("CENOTE_STEPS").ok().and_then(|text| text.parse().ok()).unwrap_or(preset)
 }

@@ -1,4 +1,4 @@
-//! Directories at the top, which are containers; directories where nothing changes any more; ranges that files share.
+//! Directories at the top (containers), laminated directories, and ranges shared by files.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +18,7 @@ fn two(place: &Place) -> [(Store, FileSystem); 2] {
     })
 }
 
-/// A directory at the top with nothing in it goes, even if a file that had its name there is closed at that moment.
+/// An empty directory at the top can be removed even while a file that had its name there is being closed.
 pub fn goes_while_a_file_is_closed() {
     let place = Place::new();
     let [(_, a), (_, b)] = two(&place);
@@ -49,7 +49,8 @@ pub fn goes_while_a_file_is_closed() {
     }
 }
 
-/// Whoever sees a directory at the top can work in it, with its maker's rights, from the first moment to the last.
+/// A process that sees a directory at the top can work in it, with its creator's rights, from the first moment to the
+/// last.
 pub fn seen_whole() {
     let place = Place::new();
     let [(store, a), (_, b)] = two(&place);
@@ -60,7 +61,7 @@ pub fn seen_whole() {
             for n in 0..60 {
                 let name = format!("d{n}").into_bytes();
                 let dir = a.make(&alice, Ino::TOP, &name, &what(Kind::Directory, 0o700)).unwrap().ino;
-                // The other one makes a file in it at any moment, and takes it away again.
+                // The other one creates a file in it at any moment, and removes it again.
                 loop {
                     match a.rmdir(&alice, Ino::TOP, &name) {
                         Ok(()) => break,
@@ -84,7 +85,7 @@ pub fn seen_whole() {
                         b.unlink(&alice, dir.ino, b"f").unwrap();
                         file.close().unwrap();
                     }
-                    // It went since.
+                    // Removed since.
                     Err(error) => assert!(matches!(error.errno, libc::ENOENT | libc::ESTALE), "{error}"),
                 }
             }
@@ -95,7 +96,7 @@ pub fn seen_whole() {
     store.create_container("made", &ContainerSpec::default()).unwrap();
     assert_eq!(errno(a.make(&alice, Ino::TOP, b"made", &what(Kind::Directory, 0o700))), libc::EEXIST);
     a.rmdir(&root_user(), Ino::TOP, b"made").unwrap();
-    // What a process that died left half made is swept by who makes the next.
+    // The next creator sweeps what a dead process left half made.
     let left = format!("/making/{}-{}-0-0", u32::MAX, 7);
     store.create_container(&left, &ContainerSpec::default()).unwrap();
     assert_eq!(names(&b, Ino::TOP), [""; 0]);
@@ -104,7 +105,7 @@ pub fn seen_whole() {
     assert_eq!(labels, ["last"]);
 }
 
-/// Who has a file open for writing when its directory is laminated is refused as well.
+/// Lamination also refuses writers that already have a file open.
 pub fn laminated() {
     let place = Place::new();
     let [(_, a), (_, b)] = two(&place);
@@ -129,7 +130,7 @@ pub fn laminated() {
             assert_eq!(errno(file.allocate(Allocate::Extend, 0, 100)), libc::EROFS);
         }
         assert_eq!(errno(unknown.write_at(b"after", 0)), libc::EROFS);
-        // In a `commit` directory nobody else had seen it, unless some 50 ms had gone by.
+        // In a `commit` directory nobody else had seen it, unless some 50 ms had passed.
         if names(&a, dir) == ["f", "g"] {
             assert_eq!((before, errno(unknown.sync(false))), ("commit", libc::EROFS));
         }
@@ -142,7 +143,7 @@ pub fn laminated() {
     assert_eq!(a.check(top).unwrap(), [""; 0]);
 }
 
-/// Copies, collapsed and inserted ranges are those of the bytes, holes included, and take no space of their own.
+/// Copied, collapsed and inserted ranges have the right bytes, holes included, and take no space of their own.
 pub fn shared_ranges() {
     const KIB: u64 = 1024;
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Windows: bytes that processes map and share, and what becomes of them.
+//! Windows: bytes that processes map and share, and their write-back.
 #![allow(unsafe_code, reason = "files are mapped")]
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -22,14 +22,14 @@ struct Map(*mut u8, usize);
 impl Map {
     fn of(fd: &OwnedFd, len: usize) -> Self {
         let (read, write) = (libc::PROT_READ, libc::PROT_WRITE);
-        // SAFETY: new addresses of the kernel's choice.
+        // SAFETY: maps new addresses of the kernel's choice.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), len, read | write, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
         assert_ne!(at, libc::MAP_FAILED);
         Self(at.cast(), len)
     }
     fn store(&mut self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.1);
-        // SAFETY: inside of what is mapped; the tests' processes write in turns.
+        // SAFETY: within the mapping; the tests' processes write in turns.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.add(at), bytes.len()) };
     }
     fn load(&self, at: usize, len: usize) -> Vec<u8> {
@@ -46,7 +46,7 @@ impl Drop for Map {
     }
 }
 
-/// All bytes, as a client that knows nothing finds them in the object.
+/// Returns the bytes in the object, as read by a client that does not know the window.
 fn stored(fs: &FileSystem, name: &[u8]) -> Vec<u8> {
     let attr = fs.lookup(&root_user(), fs.root(), name).unwrap();
     let file = fs.open(&root_user(), attr.ino, READ_WRITE).unwrap();
@@ -69,7 +69,7 @@ pub fn shared() {
     let fd = one.window().unwrap();
     let mut map = Map::of(&fd, 10_000);
     assert_eq!(map.load(9_990, 10), [1; 10]);
-    // What is stored others read at once, and what they write is loaded at once.
+    // Others read at once what is stored, and what they write can be loaded at once.
     map.store(5_000, b"mapped");
     assert!(other.has_window().unwrap());
     let mut read = [0; 6];
@@ -79,7 +79,7 @@ pub fn shared() {
     let again = Map::of(&other.window().unwrap(), 10_000);
     map.store(0, b"both");
     assert_eq!(again.load(0, 4), b"both");
-    // Sizes are one as well: by appending, by setting it, and as `stat` tells.
+    // Sizes agree as well: by appending, by setting it, and in `stat`.
     assert_eq!(other.append(b"end").unwrap(), 10_000);
     assert_eq!(one.attr().unwrap().size_bytes, 10_003);
     b.set_attr(&me, other.ino(), &SetAttr { size_bytes: Some(20_000), ..SetAttr::default() }).unwrap();
@@ -95,7 +95,7 @@ pub fn shared() {
     expected[4096..4196].fill(0);
     expected.splice(8192..8192, [0; 4096]);
     assert!(stored(&b, b"f") == expected);
-    // A client that has no part in it sees what was synced.
+    // A client outside the window sees what was synced.
     map.store(100, b"later");
     expected[100..105].copy_from_slice(b"later");
     one.sync(false).unwrap();
@@ -106,7 +106,7 @@ pub fn shared() {
     let mut all = vec![0; expected.len()];
     assert_eq!((object.size().unwrap(), object.read_at(0, &mut all).unwrap()), (24_096, 24_096));
     assert!(all == expected);
-    // Who leaves last writes back.
+    // The last process to leave writes back.
     map.store(200, b"last");
     expected[200..204].copy_from_slice(b"last");
     drop(map);
@@ -116,7 +116,7 @@ pub fn shared() {
     other.close().unwrap();
     assert_eq!(left(&store), 0);
     assert!(stored(&a, b"f") == expected);
-    // And of a file that has no name any more nothing is kept.
+    // Nothing is kept of a file that has no name any more.
     let gone = made(&a, b"g");
     drop(gone.window().unwrap());
     gone.write_at(b"x", 3).unwrap();
@@ -129,7 +129,7 @@ pub fn shared() {
     assert_eq!(a.check(a.root()).unwrap(), [""; 0]);
 }
 
-/// What another left in a window has no room in the store when the last one closes: its `close` says so, and nothing is lost.
+/// If the store has no space for what another process left in a window, the last `close` reports that, and nothing is lost.
 pub fn no_room() {
     const BYTES: usize = 4 << 20;
     let place = Place::new();
@@ -140,7 +140,7 @@ pub fn no_room() {
     let size = SetAttr { size_bytes: Some(BYTES as u64), ..SetAttr::default() };
     a.set_attr(&me, made.ino(), &size).unwrap();
     made.close().unwrap();
-    // A reader's flush writes nothing back. The kernel, which was given the window, writes for somebody who is gone.
+    // A reader's flush writes nothing back. The kernel, which was given the window, writes for a process that is gone.
     let one = a.open_at(&me, a.root(), b"f", crate::place::READ, 0).unwrap().0;
     let kernel = std::fs::File::from(one.window_for_kernel().unwrap());
     std::os::unix::fs::FileExt::write_all_at(&kernel, &vec![7; BYTES], 0).unwrap();
@@ -153,7 +153,7 @@ pub fn no_room() {
     assert!(stored(&b, b"f") == vec![7; BYTES]);
 }
 
-/// A time that is set while the bytes are put back is the file's, and not that of the writes before.
+/// A time set during write-back becomes the file's time, not that of the earlier writes.
 pub fn times() {
     let place = Place::new();
     let (_store, fs, _) = place.tree();
@@ -181,7 +181,7 @@ fn fs_of(store: &Store, is_read_only: bool) -> FileSystem {
     FileSystem::new(store, cenote_posix::Options { is_read_only, ..one_tree() }).unwrap()
 }
 
-/// The part of a child: `DIR`: stores into a mapping, syncs, stores again, says so, and waits for its end.
+/// Entry point of a child (`DIR`): stores into a mapping, syncs, stores again, reports, and waits to be ended.
 pub fn child(args: &[String]) {
     let dir: &Path = args[0].as_ref();
     let (_store, fs) = client(dir);
@@ -194,7 +194,7 @@ pub fn child(args: &[String]) {
     std::thread::sleep(Duration::from_secs(30));
 }
 
-/// What a killed process had stored is there: whether or not anybody else has the file open.
+/// What a killed process had stored survives, whether or not anybody else has the file open.
 pub fn killed() {
     for is_shared in [false, true] {
         let place = Place::new();
@@ -218,7 +218,7 @@ pub fn killed() {
         check(20_000, b"not synced");
         assert!(other.as_ref().is_none_or(|other| other.has_window().unwrap()));
         drop(other.take());
-        // Somebody has anything open: within some seconds the window is gone, and all is in the object.
+        // Somebody has any file open: within some seconds the window is gone, and the object has everything.
         let _keeper = made(&fs, b"g");
         while left(&store) > 0 {
             assert!(begun.elapsed().as_secs() < 20);
@@ -229,7 +229,7 @@ pub fn killed() {
     }
 }
 
-/// Random changes, by mapping and by calls, of two processes' worth of sessions, against plain bytes.
+/// Random changes, by mapping and by calls, in the sessions of two processes, compared with plain bytes.
 pub fn random() {
     let seed = seed("windows");
     let mut rng = Rng::new(seed);
