@@ -1,4 +1,4 @@
-//! Access control lists: the few words S3 has for who may do what, kept with a bucket or an object.
+//! Access control lists (ACLs) of buckets and objects, with S3's few permissions.
 #![allow(clippy::match_same_arms, reason = "each word by itself")]
 
 use s3s::dto::{AccessControlPolicy, Grant, Grantee, Owner, Permission, Type};
@@ -8,32 +8,32 @@ use serde::{Deserialize, Serialize};
 const ALL: &str = "http://acs.amazonaws.com/groups/global/AllUsers";
 const AUTHENTICATED: &str = "http://acs.amazonaws.com/groups/global/AuthenticatedUsers";
 const LOG_DELIVERY: &str = "http://acs.amazonaws.com/groups/s3/LogDelivery";
-/// Grants in a list at most, as S3 has it.
+/// S3's limit of grants in a list.
 const GRANTS_MAX: usize = 100;
 
-/// Whom a grant is for.
+/// Grantee.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 pub enum Who {
-    /// This user.
+    /// A user by name.
     User(String),
-    /// Everybody, without a key too.
+    /// Everybody, also without a key.
     All,
     /// Everybody with a key.
     Authenticated,
 }
 
-/// What a grant allows.
+/// Permission.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Right {
-    /// To read an object, or list a bucket.
+    /// Read an object, or list a bucket.
     Read,
-    /// To put and delete the objects of a bucket.
+    /// Put and delete the objects of a bucket.
     Write,
-    /// To read the list.
+    /// Read the list.
     ReadAcp,
-    /// To change the list.
+    /// Change the list.
     WriteAcp,
-    /// All of it.
+    /// All permissions.
     Full,
 }
 
@@ -52,16 +52,16 @@ impl Right {
     }
 }
 
-/// Who owns something and who else may do what with it.
+/// Owner and grants of a bucket or an object.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 pub struct Acl {
-    /// The user who owns it.
+    /// Name of the owner.
     pub owner: String,
-    /// What is allowed, to whom.
+    /// Grantees and their permissions.
     pub grants: Vec<(Who, Right)>,
 }
 
-/// The headers that grant something, in S3's order.
+/// Headers with grants, in S3's order.
 #[derive(Default)]
 pub struct GrantHeaders<'a> {
     /// `x-amz-grant-read`
@@ -77,18 +77,18 @@ pub struct GrantHeaders<'a> {
 }
 
 impl GrantHeaders<'_> {
-    /// Whether they grant nothing.
+    /// Returns whether there are no grants.
     pub fn is_empty(&self) -> bool {
         [self.read, self.write, self.read_acp, self.write_acp, self.full].iter().all(Option::is_none)
     }
 }
 
 impl Acl {
-    /// Only the owner may do anything.
+    /// Creates a list by which only the owner may do anything.
     pub fn private(owner: &str) -> Self {
         Self { owner: owner.to_owned(), grants: vec![(Who::User(owner.to_owned()), Right::Full)] }
     }
-    /// What a word such as `public-read` means.
+    /// Creates the list for a canned ACL such as `public-read`.
     pub fn canned(word: &str, owner: &str, bucket_owner: &str) -> S3Result<Self> {
         let mut acl = Self::private(owner);
         match word {
@@ -107,7 +107,8 @@ impl Acl {
         }
         Ok(acl)
     }
-    /// The list that a request asks for: by a word, or by grants in headers; none if it asks for none.
+    /// Creates the list that a request asks for, by a canned ACL or by grants in headers; `None` if it
+    /// asks for none.
     pub fn asked(
         word: Option<&str>,
         headers: &GrantHeaders<'_>,
@@ -133,7 +134,7 @@ impl Acl {
             (None, true) => Ok(None),
         }
     }
-    /// The list that a body gives.
+    /// Creates the list that a request's body gives.
     pub fn of_body(body: AccessControlPolicy, owner: &str, is_user: impl Fn(&str) -> bool) -> S3Result<Self> {
         if let Some(named) = body.owner.and_then(|named| named.id).filter(|named| named != owner) {
             return Err(s3_error!(AccessDenied, "`{}` is not the owner", named.escape_default()));
@@ -160,7 +161,7 @@ impl Acl {
         }
         Ok(Self { owner: owner.to_owned(), grants })
     }
-    /// Whether `name` (none: somebody without a key) may do what `right` is about.
+    /// Returns whether `name` (`None`: without a key) has the permission `right`.
     pub fn allows(&self, name: Option<&str>, right: Right, ignores_public: bool) -> bool {
         self.grants.iter().any(|(who, granted)| {
             let is_meant = match who {
@@ -171,13 +172,13 @@ impl Acl {
             is_meant && (*granted == right || *granted == Right::Full)
         })
     }
-    /// Whether others than named users are granted something.
+    /// Returns whether anything is granted to more than named users.
     pub fn is_public(&self) -> bool {
         self.grants.iter().any(|(who, _)| !matches!(who, Who::User(_)))
     }
-    /// The list as S3 tells it.
+    /// Converts the list to S3's types.
     pub fn told(&self) -> (Owner, Vec<Grant>) {
-        // Groups first, as others tell them.
+        // Groups first, as other implementations do.
         let mut ordered: Vec<&(Who, Right)> = self.grants.iter().collect();
         ordered.sort_by_key(|(who, _)| matches!(who, Who::User(_)));
         let grants = ordered.into_iter().map(|(who, right)| {
@@ -198,7 +199,7 @@ impl Acl {
     }
 }
 
-/// A user as S3 tells one.
+/// Converts a user to S3's type.
 pub fn owner(name: &str) -> Owner {
     Owner { display_name: Some(name.to_owned()), id: Some(name.to_owned()) }
 }

@@ -1,8 +1,9 @@
-//! Connections whose threads are in a call of the store: for how long, and whether the client is still there.
+//! Watch over connections whose threads are in a call of the store: how long they take, and whether the client is
+//! still there.
 //!
-//! Each connection is served on a thread of its own, where calls may wait for the store. A thread in the middle of a
-//! call sees nothing of its client, so a task beside looks after both: what nobody waits for any more ends at its next
-//! step, and what takes too long loses its connection and its place.
+//! Each connection is served on its own thread, where calls may wait for the store. A thread in a call cannot notice
+//! its client, so a separate task watches both: work for a client that left ends at its next step, and a call that
+//! takes too long loses its connection and its place.
 
 use std::cell::RefCell;
 use std::io;
@@ -18,28 +19,27 @@ use parking_lot::Mutex;
 use s3s::{S3Result, s3_error};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// How often calls are looked at.
+/// Interval of checks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// One call of the store takes so long at most for whoever waits for it.
+/// Maximum duration of one call of the store for a waiting client.
 pub const CALL_MAX: Duration = Duration::from_mins(2);
-/// Connections whose calls took longer and are still not over, at most, before their places are not given to others
-/// any more.
+/// Maximum number of connections dropped during a call that still runs; beyond it, further calls keep their places.
 pub const ABANDONED_MAX: usize = 256;
 
 /// A connection.
 pub struct Conversation {
     made: Instant,
-    /// Milliseconds from then to the beginning of the step that it is in, plus one; 0 between steps.
+    /// Milliseconds from its creation to the beginning of the current step, plus one; 0 between steps.
     since_ms: AtomicU64,
-    /// Nobody waits for an answer any more.
+    /// The client no longer waits for an answer.
     is_left: AtomicBool,
     socket: TcpStream,
-    /// Its place among all; none: it was given up.
+    /// Its place among all connections; `None`: taken away.
     place: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 impl Conversation {
-    /// How long it has been in the step that it is in.
+    /// Returns how long the current step has taken so far.
     fn busy(&self) -> Option<Duration> {
         let since = self.since_ms.load(Ordering::Relaxed).checked_sub(1)?;
         Some(self.made.elapsed().saturating_sub(Duration::from_millis(since)))
@@ -56,24 +56,24 @@ thread_local! {
     static HERE: RefCell<Option<Arc<Conversation>>> = const { RefCell::new(None) };
 }
 
-/// False if this thread works for a client that has left.
+/// Returns false if this thread works for a client that has left.
 fn is_wanted() -> bool {
     HERE.with_borrow(|here| here.as_ref().is_none_or(|one| !one.is_left.load(Ordering::Relaxed)))
 }
 
-/// What takes many steps asks this between them: an error if nobody waits for its end any more.
+/// Returns an error if the client has left: to be called between the steps of long work.
 pub fn check() -> S3Result<()> {
     if is_wanted() { Ok(()) } else { Err(s3_error!(RequestTimeout, "the client has left")) }
 }
 
-/// A conversation as it goes on, on a thread of its own.
+/// A connection's future, run on its own thread.
 pub struct Steps<F> {
     inner: Pin<Box<F>>,
     of: Arc<Conversation>,
 }
 
 impl<F: Future> Steps<F> {
-    /// Wraps.
+    /// Wraps a future.
     pub fn new(inner: F, of: Arc<Conversation>) -> Self {
         HERE.set(Some(of.clone()));
         Self { inner: Box::pin(inner), of }
@@ -97,12 +97,12 @@ impl<F: Future> Future for Steps<F> {
     }
 }
 
-/// All conversations.
+/// All connections.
 #[derive(Default)]
 pub struct Watch(Mutex<Vec<Weak<Conversation>>>);
 
 impl Watch {
-    /// One more.
+    /// Adds a connection.
     pub fn add(&self, stream: &impl AsFd, place: OwnedSemaphorePermit) -> io::Result<Arc<Conversation>> {
         let socket = TcpStream::from(stream.as_fd().try_clone_to_owned()?);
         let one = Arc::new(Conversation {
@@ -115,7 +115,7 @@ impl Watch {
         self.0.lock().push(Arc::downgrade(&one));
         Ok(one)
     }
-    /// Looks after them for as long as it is polled.
+    /// Watches all connections for as long as it is polled.
     pub async fn look_after(&self) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection in the middle of a call: its client, and the conversation.
+    /// Creates a connection in a call: its client, and the conversation.
     fn busy(watch: &Watch, room: &Arc<Semaphore>) -> (TcpStream, Arc<Conversation>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

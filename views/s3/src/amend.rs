@@ -1,6 +1,7 @@
-//! Where the library does otherwise than S3: requests are completed before it sees them, its answers are put right afterwards.
+//! Corrections where the library differs from S3: requests are completed before the library sees them, and its answers are
+//! corrected afterwards.
 //!
-//! This knows the library's words; what an operation does is not known here.
+//! This module knows the library's words, but not what an operation does.
 
 use http::header::{CONTENT_LENGTH, DATE, HeaderName, HeaderValue, LOCATION};
 use http::{HeaderMap, Method, StatusCode, Uri};
@@ -8,10 +9,10 @@ use s3s::dto::{Timestamp, TimestampFormat};
 use s3s::{Body, HttpResponse};
 
 const AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
-/// How the library says that a form is not what its policy wants. To S3 the policy is fine, and the form may not.
+/// The library's messages for a form that does not match its policy. In S3 the policy is valid, and the form is denied.
 const FORM_FAILS: [&str; 2] = ["Policy condition ", "Bucket in form field "];
 
-/// What of a request its answer depends on.
+/// The parts of a request that its answer depends on.
 #[derive(Clone, Copy)]
 pub struct Request {
     is_form: bool,
@@ -19,7 +20,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Of a request's first lines.
+    /// Takes them from a request's head.
     pub fn of(method: &Method, uri: &Uri, headers: &HeaderMap) -> Self {
         let kind = headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let query = uri.query().unwrap_or_default();
@@ -31,13 +32,13 @@ impl Request {
     }
 }
 
-/// A request that is signed may say when by `Date` alone.
+/// Adds `x-amz-date` from `Date` to a signed request that has only the latter.
 pub fn complete(headers: &mut HeaderMap) {
     if headers.contains_key(&AMZ_DATE) || !headers.contains_key(http::header::AUTHORIZATION) {
         return;
     }
     let date = headers.get(DATE).and_then(|date| date.to_str().ok()).unwrap_or_default();
-    // botocore gives the zone as mail does.
+    // botocore writes the time zone as in mail.
     let date = match date.strip_suffix("-0000").or(date.strip_suffix("+0000")) {
         Some(date) => format!("{date}GMT"),
         None => date.to_owned(),
@@ -59,7 +60,7 @@ pub fn complete(headers: &mut HeaderMap) {
     }
 }
 
-/// Why a request is refused before the library sees it: an address that was signed for less than no time has expired.
+/// Returns the refusal of a request that the library must not see: an address signed for 0 s or less has expired.
 pub fn refusal(uri: &Uri) -> Option<HttpResponse> {
     let mut pairs = uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
     let (_, lives_s) = pairs.find(|(name, _)| *name == "X-Amz-Expires")?;
@@ -72,7 +73,7 @@ pub fn refusal(uri: &Uri) -> Option<HttpResponse> {
     })
 }
 
-/// Puts an answer right, and says in the body of an error which request it was.
+/// Corrects an answer, and adds the request's number to the body of an error.
 pub fn mend(response: &mut HttpResponse, request: Request, number: &str) {
     const END: &str = "</Error>";
     let status = response.status();
@@ -110,14 +111,14 @@ pub fn mend(response: &mut HttpResponse, request: Request, number: &str) {
     *response.body_mut() = Body::from(told);
 }
 
-/// Attributes tell the ETag without its quotes, which the library writes in one of two ways.
+/// Removes the quotes of ETags in attributes, which the library writes in one of two forms.
 fn without_quotes(text: &str) -> String {
     ["\"", "&quot;"].iter().fold(text.to_owned(), |text, quote| {
         text.replace(&format!("<ETag>{quote}"), "<ETag>").replace(&format!("{quote}</ETag>"), "</ETag>")
     })
 }
 
-/// Forms go on to an address that tells the ETag, with its quotes.
+/// Adds quotes to the ETag in the address that a form redirects to.
 fn quote_etag(headers: &mut HeaderMap) {
     let Some(location) = headers.get(LOCATION).and_then(|location| location.to_str().ok()) else { return };
     let Some((before, etag)) = location.rsplit_once("etag=") else { return };

@@ -1,4 +1,4 @@
-//! Bodies: from a socket into a file, and from a file to a socket. Nothing is held but the piece that is on its way.
+//! Bodies: from a socket into a file, and from a file to a socket. Memory holds only the piece in transfer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,30 +14,30 @@ use crate::checksum::{Claims, Summed, Sums};
 use crate::failure::failed;
 use crate::summing::Summing;
 
-/// Bytes of one PUT at most, as S3 has it.
+/// S3's limit of one PUT in bytes.
 pub const PUT_BYTES_MAX: u64 = 5 << 30;
-/// What comes in smaller pieces is gathered up to this, so that a file is not made of crumbs.
+/// Smaller pieces are gathered up to this size, so that a file does not consist of fragments.
 const GATHER_BYTES: usize = 256 << 10;
-/// Once there is a file, pieces from this on go into it as they came.
+/// Once the file exists, pieces of at least this size are written as they arrive.
 const CRUMB_BYTES: usize = 128 << 10;
-/// Bytes that go to the socket at a time.
+/// Bytes sent to the socket at a time.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Bodies up to this go out at once.
+/// Bodies up to this size are sent as one piece.
 const SMALL_BYTES: u64 = 64 << 10;
-/// Bytes by reference that wait for sockets at once; a client of the store can hold 64 such references.
+/// Maximum number of views (bytes by reference) that wait for sockets; a client of the store can hold 64.
 const VIEWS_MAX: usize = 32;
 
-/// What came in.
+/// A received body.
 pub struct Received {
     /// The bytes.
     pub content: Content,
-    /// How many.
+    /// Size in bytes.
     pub size_bytes: u64,
-    /// Their sums.
+    /// Checksums.
     pub sums: Summed,
 }
 
-/// Bytes that came in: few as they are, so that they become a file and its name in one transaction; many in a file without a name.
+/// Received bytes: few in memory, so that file and name are created in one transaction; many in a file without a name.
 pub enum Content {
     /// At most [`GATHER_BYTES`].
     Few(BytesMut),
@@ -46,7 +46,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// To be put.
+    /// Returns the source for putting.
     pub fn source(&self) -> Source<'_> {
         match self {
             Self::Few(bytes) => Source::Bytes(bytes),
@@ -55,21 +55,21 @@ impl Content {
     }
 }
 
-/// What is to get a name.
+/// Bytes to be put under a name.
 #[derive(Clone, Copy)]
 pub enum Source<'a> {
-    /// These bytes.
+    /// In memory.
     Bytes(&'a [u8]),
-    /// This file, which has none yet.
+    /// In a file without a name.
     File(&'a File),
 }
 
-/// How many bytes the client says it sends, without the framing of signed chunks.
+/// Returns the number of bytes that the client announces, without the framing of signed chunks.
 pub fn announced<T>(request: &S3Request<T>) -> S3Result<Option<u64>> {
     let number =
         |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
     let announced = number("x-amz-decoded-content-length").or_else(|| {
-        // A chunked transfer has no length; a framed one has that of its frames.
+        // A chunked transfer has no length; that of a framed one includes the frames.
         let is_framed =
             request.headers.get("x-amz-content-sha256").is_some_and(|sum| sum.as_bytes().starts_with(b"STREAMING-"));
         if is_framed { None } else { number("content-length") }
@@ -80,7 +80,7 @@ pub fn announced<T>(request: &S3Request<T>) -> S3Result<Option<u64>> {
     Ok(announced)
 }
 
-/// Takes a body in, and holds it against what the client claims of it. `make` makes a file for it if it is large.
+/// Receives a body, and compares it with the client's checksums. `make` creates a file for a large one.
 pub async fn receive(
     body: Option<StreamingBlob>,
     make: impl Fn() -> S3Result<File>,
@@ -106,7 +106,7 @@ pub async fn receive(
     Ok(Received { content, size_bytes, sums })
 }
 
-/// A body in memory, of `most` bytes at most, and its ETag; held against what the client claims of it.
+/// Receives a body of at most `most` bytes in memory, compares it with the client's checksums, and returns it with its ETag.
 pub async fn gathered(
     body: Option<StreamingBlob>,
     claims: &Claims,
@@ -133,7 +133,7 @@ pub async fn gathered(
     Ok((bytes, ETag::Strong(sums.etag())))
 }
 
-/// What a body that ends badly is to the client.
+/// Converts the error of a broken body for the client.
 fn broken(error: &(dyn std::error::Error + Send + Sync + 'static)) -> s3s::S3Error {
     tracing::debug!(%error, "a body ended badly");
     let mut text = error.to_string();
@@ -154,11 +154,11 @@ fn broken(error: &(dyn std::error::Error + Send + Sync + 'static)) -> s3s::S3Err
     }
 }
 
-/// Where a body goes: bytes in memory until they are too many, a file from then on.
+/// Destination of a body: memory until it grows too large, then a file.
 struct Writer<'a, F> {
     make: F,
     claims: &'a Claims,
-    /// The file, and the sums of what is in it.
+    /// The file, and the checksums of its bytes.
     begun: Option<(File, Summing)>,
     written: u64,
     gathered: BytesMut,
@@ -179,7 +179,7 @@ impl<F: Fn() -> S3Result<File>> Writer<'_, F> {
         }
         self.put(piece).await
     }
-    /// Sums bytes and writes them, at the same time.
+    /// Sums bytes and writes them, in parallel.
     async fn put(&mut self, bytes: Bytes) -> S3Result<()> {
         let (file, sums) = match &self.begun {
             Some(begun) => begun,
@@ -204,7 +204,7 @@ impl<F: Fn() -> S3Result<File>> Writer<'_, F> {
     }
 }
 
-/// Bytes of a file by reference, while a socket takes them.
+/// A view of a file's bytes, while a socket takes them.
 struct Lent(View);
 
 static LENT: AtomicUsize = AtomicUsize::new(0);
@@ -221,7 +221,7 @@ impl Drop for Lent {
     }
 }
 
-/// Bytes of a file: by reference where they lie in mapped memory, copied where they do not or too many are lent.
+/// Returns bytes of a file: by reference if they lie in mapped memory and not too many views are in use, otherwise copied.
 fn piece(file: &File, offset: u64, len: usize) -> Result<Bytes, FsError> {
     if len as u64 > SMALL_BYTES && LENT.fetch_add(1, Ordering::Relaxed) < VIEWS_MAX {
         match file.view(offset, len) {
@@ -239,7 +239,7 @@ fn piece(file: &File, offset: u64, len: usize) -> Result<Bytes, FsError> {
     Ok(Bytes::from(bytes))
 }
 
-/// `len` bytes of a file from `offset`, as a body.
+/// Returns `len` bytes of a file from `offset` as a body.
 pub fn send(file: File, offset: u64, len: u64) -> S3Result<StreamingBlob> {
     if len <= SMALL_BYTES {
         let bytes = piece(&file, offset, len as usize).map_err(|error| failed(&error, "body"))?;

@@ -1,4 +1,4 @@
-//! Buckets: what is kept about one, and a short memory of it.
+//! Buckets: their stored record, and a short-lived cache of it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,46 +18,46 @@ use crate::meta::encode;
 use crate::name::may_be_bucket;
 use crate::policy::Policy;
 
-/// Where it is kept: an extended attribute of the root.
+/// Where the record is: an extended attribute of the root.
 const BUCKET: &[u8] = b"cenote.s3.bucket";
-/// How old what is remembered may be: what another server or a command changed is seen then.
+/// Maximum age of a cached bucket: changes by another server or a command are seen then.
 const MEMORY: Duration = Duration::from_secs(1);
-/// Buckets remembered at once.
+/// Maximum number of cached buckets.
 const REMEMBERED_MAX: usize = 4096;
 
-/// Whether old versions are kept.
+/// State of versioning.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Versioning {
-    /// They never were.
+    /// Versions were never kept.
     #[default]
     Never,
-    /// They are.
+    /// Versions are kept.
     Enabled,
-    /// They were, and stay; no new ones are made.
+    /// Existing versions stay; no new ones are made.
     Suspended,
 }
 
-/// What is kept about a bucket.
+/// Stored record of a bucket.
 #[derive(Serialize, Deserialize, Clone, Default)]
 #[serde(default)]
 pub struct Record {
-    /// The user who made it through S3; none if another view did.
+    /// The user who created it through S3; `None` if another view created it.
     pub owner: Option<String>,
-    /// Who else may do what.
+    /// ACL.
     pub acl: Option<Acl>,
-    /// Old versions.
+    /// State of versioning.
     pub versioning: Versioning,
-    /// JSON as it was put.
+    /// Policy: the JSON as put.
     pub policy: Option<String>,
-    /// Which pages of other hosts may use it.
+    /// CORS rules: which web pages of other hosts may use it.
     pub cors: Option<Vec<CORSRule>>,
-    /// Names and values.
+    /// Tags: names and values.
     pub tags: Option<Vec<(String, String)>>,
-    /// When uploads are given up.
+    /// Rules by which uploads are aborted.
     pub lifecycle: Option<Vec<LifecycleRule>>,
-    /// The word that was put: here the bucket's owner owns every object anyway.
+    /// Ownership setting as put: the bucket's owner owns every object here in any case.
     pub ownership: Option<String>,
-    /// What of public access does not count.
+    /// Blocks of public access.
     pub block: Option<PublicAccessBlockConfiguration>,
 }
 
@@ -65,35 +65,36 @@ pub struct Record {
 pub struct Bucket {
     /// Its name.
     pub name: String,
-    /// Its root.
+    /// Its root directory.
     pub root: Ino,
-    /// When it was made.
+    /// Creation time.
     pub born: Time,
-    /// What is kept about it.
+    /// Its record.
     pub record: Record,
     /// The policy, parsed.
     pub policy: Option<Policy>,
-    /// The numeric user of the root.
+    /// Numeric user of the root.
     uid: u32,
 }
 
 impl Bucket {
-    /// Whether this user owns it: who made it; of a container that another view made, who has its root's numeric user.
+    /// Returns whether this user owns it: its creator, or, for a container that another view created, the user with
+    /// its root's numeric user.
     pub fn is_owned_by(&self, user: &User) -> bool {
         match &self.record.owner {
             Some(owner) => *owner == user.name,
             None => self.uid == user.uid,
         }
     }
-    /// The owner's name.
+    /// Returns the owner's name.
     pub fn owner(&self) -> String {
         self.record.owner.clone().unwrap_or_else(|| format!("uid-{}", self.uid))
     }
-    /// Its rights.
+    /// Returns its ACL.
     pub fn acl(&self) -> Acl {
         self.record.acl.clone().unwrap_or_else(|| Acl::private(&self.owner()))
     }
-    /// Whether grants to everybody do not count.
+    /// Returns whether grants to everybody are ignored.
     pub fn ignores_public(&self) -> bool {
         self.record.block.as_ref().and_then(|block| block.ignore_public_acls).unwrap_or_default()
     }
@@ -104,7 +105,7 @@ pub struct Buckets {
     fs: FileSystem,
     me: Caller,
     remembered: Mutex<HashMap<String, (Instant, Arc<Bucket>)>>,
-    /// Raised with each change here, so that what was read before is not remembered after it.
+    /// Raised with each change here, so that a record read before it is not cached after it.
     changes: AtomicU64,
     /// Held while a record is changed.
     changing: Mutex<()>,
@@ -114,7 +115,7 @@ impl Buckets {
     pub fn new(fs: FileSystem, me: Caller) -> Self {
         Self { fs, me, remembered: Mutex::default(), changes: AtomicU64::new(0), changing: Mutex::default() }
     }
-    /// A bucket by name.
+    /// Returns a bucket by name.
     pub fn get(&self, name: &str) -> S3Result<Arc<Bucket>> {
         if let Some((since, bucket)) = self.remembered.lock().get(name)
             && since.elapsed() < MEMORY
@@ -134,20 +135,20 @@ impl Buckets {
         remembered.insert(name.to_owned(), (since, bucket.clone()));
         Ok(bucket)
     }
-    /// A bucket of this name if there is one.
+    /// Returns the bucket of this name, if there is one.
     pub fn find(&self, name: &str) -> S3Result<Option<Arc<Bucket>>> {
         match self.get(name) {
             Err(error) if error.code().as_str() == "NoSuchBucket" => Ok(None),
             found => found.map(Some),
         }
     }
-    /// Forgets what is remembered of it.
+    /// Removes a bucket from the cache.
     pub fn forget(&self, name: &str) {
         let mut remembered = self.remembered.lock();
         self.changes.fetch_add(1, Ordering::SeqCst);
         remembered.remove(name);
     }
-    /// Changes what is kept about it.
+    /// Changes a bucket's record.
     pub fn change(&self, name: &str, change: impl FnOnce(&mut Record)) -> S3Result<()> {
         let _one_at_a_time = self.changing.lock();
         let mut bucket = self.read(name)?;

@@ -1,4 +1,4 @@
-//! Sums over a body while it comes in: the MD5 that becomes its ETag, and the checksums that clients give, before it or behind it.
+//! Checksums of a body while it arrives: the MD5 for its ETag, and the checksums that clients send before or after it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use s3s::{S3Result, s3_error};
 
 use crate::meta::hex;
 
-/// A way to sum.
+/// Checksum algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Algorithm {
     /// CRC-32
@@ -26,9 +26,9 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms.
     pub const ALL: [Self; 5] = [Self::Crc32, Self::Crc32c, Self::Crc64Nvme, Self::Sha1, Self::Sha256];
-    /// As S3 writes it.
+    /// Returns S3's name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Crc32 => "CRC32",
@@ -38,11 +38,11 @@ impl Algorithm {
             Self::Sha256 => "SHA256",
         }
     }
-    /// By S3's word.
+    /// Parses S3's name.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.word().eq_ignore_ascii_case(word))
     }
-    /// Its header.
+    /// Returns its header.
     pub fn header(self) -> &'static str {
         match self {
             Self::Crc32 => "x-amz-checksum-crc32",
@@ -52,7 +52,7 @@ impl Algorithm {
             Self::Sha256 => "x-amz-checksum-sha256",
         }
     }
-    /// Bytes of a sum.
+    /// Returns the length of a checksum in bytes.
     fn len(self) -> usize {
         match self {
             Self::Crc32 | Self::Crc32c => 4,
@@ -61,27 +61,27 @@ impl Algorithm {
             Self::Sha256 => 32,
         }
     }
-    /// Whether sums of parts combine to that of the whole.
+    /// Returns whether the checksums of parts combine to that of the whole.
     pub fn combines(self) -> bool {
         matches!(self, Self::Crc32 | Self::Crc32c | Self::Crc64Nvme)
     }
 }
 
-/// What a client says the sums of its body are.
+/// Checksums that a client claims for its body.
 #[derive(Clone, Default, Debug)]
 pub struct Claims {
     /// `Content-MD5`, decoded.
     pub md5: Option<[u8; 16]>,
-    /// Checksums in headers, in base 64.
+    /// Checksums in headers, in base64.
     pub sums: BTreeMap<&'static str, String>,
-    /// The algorithm to sum by whether or not a sum is given.
+    /// Algorithm to compute even if no checksum is given.
     pub algorithm: Option<Algorithm>,
-    /// The sum comes behind the body.
+    /// Algorithm whose checksum follows the body.
     pub trails: Option<Algorithm>,
 }
 
 impl Claims {
-    /// What the headers of a request claim.
+    /// Reads the claims in the headers of a request.
     pub fn of(headers: &HeaderMap) -> S3Result<Self> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let mut claims = Self::default();
@@ -113,23 +113,23 @@ impl Claims {
     }
 }
 
-/// Sums as they grow.
+/// Checksums in computation.
 pub struct Sums {
     md5: Md5,
     others: ChecksumHasher,
     has_others: bool,
 }
 
-/// Sums of a whole body.
+/// Checksums of a whole body.
 pub struct Summed {
     /// MD5.
     pub md5: [u8; 16],
-    /// The others, by S3's word, in base 64.
+    /// The others by S3's name, in base64.
     pub checksums: BTreeMap<String, String>,
 }
 
 impl Sums {
-    /// Those that `claims` are checked by.
+    /// Starts the checksums needed for `claims`.
     pub fn of(claims: &Claims) -> Self {
         let mut sums = Self { md5: Md5::new(), others: ChecksumHasher::default(), has_others: false };
         for algorithm in claims.algorithms() {
@@ -137,7 +137,7 @@ impl Sums {
         }
         sums
     }
-    /// Sums by `algorithm` too.
+    /// Adds an algorithm.
     pub fn add(&mut self, algorithm: Algorithm) {
         self.has_others = true;
         match algorithm {
@@ -148,14 +148,14 @@ impl Sums {
             Algorithm::Sha256 => self.others.sha256 = Some(Sha256::new()),
         }
     }
-    /// More bytes.
+    /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.md5.update(bytes);
         if self.has_others {
             self.others.update(bytes);
         }
     }
-    /// All bytes were there.
+    /// Finishes the computation.
     pub fn finish(self) -> Summed {
         let sums = self.others.finalize();
         let checksums = [
@@ -171,7 +171,7 @@ impl Sums {
 }
 
 impl Summed {
-    /// Refuses what is not what the client said, in headers or behind the body.
+    /// Compares with the client's claims in headers or after the body.
     pub fn check(&self, claims: &Claims, trailers: Option<&HeaderMap>) -> S3Result<()> {
         if claims.md5.is_some_and(|md5| md5 != self.md5) {
             return Err(s3_error!(BadDigest, "The Content-MD5 you specified did not match what we received."));
@@ -192,13 +192,13 @@ impl Summed {
         }
         Ok(())
     }
-    /// The ETag that it makes.
+    /// Returns the ETag.
     pub fn etag(&self) -> String {
         hex(&self.md5)
     }
 }
 
-/// The sum of an upload's parts: their sums, summed.
+/// Returns the composite checksum of an upload: the checksum of its parts' checksums.
 pub fn composite(algorithm: Algorithm, sums: &[String]) -> Option<String> {
     let mut all = Vec::new();
     for sum in sums {
@@ -211,7 +211,7 @@ pub fn composite(algorithm: Algorithm, sums: &[String]) -> Option<String> {
     Some(format!("{sum}-{}", sums.len()))
 }
 
-/// The sum of all bytes, of the sums of parts and their sizes, for algorithms that combine.
+/// Returns the checksum of all bytes from those of the parts and their sizes, for algorithms that combine.
 pub fn combined<'a>(algorithm: Algorithm, parts: impl Iterator<Item = (&'a String, u64)>) -> Option<String> {
     let (way, width) = match algorithm {
         Algorithm::Crc32 => (crc_fast::CrcAlgorithm::Crc32IsoHdlc, 4),
@@ -230,7 +230,7 @@ pub fn combined<'a>(algorithm: Algorithm, parts: impl Iterator<Item = (&'a Strin
     Some(base64_simd::STANDARD.encode_to_string(&whole?.to_be_bytes()[8 - width..]))
 }
 
-/// Bytes of base 64.
+/// Decodes base64.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     base64_simd::STANDARD.decode_to_vec(text).ok()
 }

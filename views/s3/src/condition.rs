@@ -1,9 +1,9 @@
-//! Conditions of requests: on what is there now.
+//! Conditions of requests on the existing object.
 
 use s3s::dto::{ETag, ETagCondition, Timestamp};
 use s3s::{S3Error, S3Result, s3_error};
 
-/// What a request makes depend on what is there.
+/// Conditions in a request's headers.
 #[derive(Default)]
 pub struct Conditions<'a> {
     /// `If-Match`
@@ -27,20 +27,20 @@ fn is_it(condition: &ETagCondition, etag: &ETag) -> bool {
     }
 }
 
-/// HTTP's times are whole seconds.
+/// HTTP times are whole seconds.
 fn seconds(time: &Timestamp) -> i64 {
     time::OffsetDateTime::from(time.clone()).unix_timestamp()
 }
 
 impl Conditions<'_> {
-    /// For reading: an error if something else is there (412), or nothing new (304).
+    /// Checks a read: 412 if the object differs, 304 if nothing is new.
     pub fn check_read(&self, etag: &ETag, modified: &Timestamp) -> S3Result<()> {
         self.check_source(etag, modified).map_err(|error| {
             let is_stale = error.code().as_str() == "NotModified";
             if is_stale { not_modified(etag) } else { error }
         })
     }
-    /// For copying from: all of it is 412.
+    /// Checks the source of a copy: always 412.
     pub fn check_copy(&self, etag: &ETag, modified: &Timestamp) -> S3Result<()> {
         self.check_source(etag, modified).map_err(|error| {
             let is_stale = error.code().as_str() == "NotModified";
@@ -59,7 +59,7 @@ impl Conditions<'_> {
             _ => Ok(()),
         }
     }
-    /// For writing: `there` is the ETag of what is there, if anything is.
+    /// Checks a write: `there` is the ETag of the existing object, if any.
     pub fn check_write(&self, there: Option<&ETag>, key: &str) -> S3Result<()> {
         if let Some(condition) = self.matches {
             match there {
@@ -73,7 +73,7 @@ impl Conditions<'_> {
             _ => Ok(()),
         }
     }
-    /// Whether there are any.
+    /// Returns whether there are no conditions.
     pub fn is_empty(&self) -> bool {
         self.matches.is_none()
             && self.none_matches.is_none()

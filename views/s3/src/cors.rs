@@ -1,15 +1,15 @@
-//! Which pages of other hosts may use a bucket: rules as S3 has them, answers as browsers ask for them.
+//! CORS: which web pages of other hosts may use a bucket; S3's rules, and answers to browsers.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use s3s::dto::CORSRule;
 use s3s::{S3Result, s3_error};
 use wildmatch::WildMatchPattern;
 
-/// Rules of a bucket at most, as S3 has it.
+/// S3's limit of rules of a bucket.
 const RULES_MAX: usize = 100;
 const METHODS: [&str; 5] = ["GET", "PUT", "POST", "DELETE", "HEAD"];
 
-/// Refuses rules that cannot be.
+/// Refuses invalid rules.
 pub fn check(rules: &[CORSRule]) -> S3Result<()> {
     if rules.is_empty() || rules.len() > RULES_MAX {
         return Err(s3_error!(MalformedXML, "a bucket has 1 to {RULES_MAX} CORS rules"));
@@ -33,17 +33,17 @@ pub fn check(rules: &[CORSRule]) -> S3Result<()> {
     Ok(())
 }
 
-/// What a page asks.
+/// A browser's question for a page.
 pub struct Asked<'a> {
-    /// Where it is from.
+    /// Origin of the page.
     pub origin: &'a str,
-    /// What it wants to do.
+    /// Method that it wants to use.
     pub method: &'a str,
     /// Headers that it wants to send, in one text.
     pub headers: Option<&'a str>,
 }
 
-/// The headers that say yes; none if no rule does.
+/// Returns the headers of a positive answer; `None` if no rule matches.
 pub fn answer(rules: &[CORSRule], asked: &Asked<'_>) -> Option<HeaderMap> {
     let wanted: Vec<String> = asked
         .headers
@@ -85,7 +85,7 @@ pub fn answer(rules: &[CORSRule], asked: &Asked<'_>) -> Option<HeaderMap> {
     Some(headers)
 }
 
-/// Whether a text is like a pattern, in which `*` is the only wildcard.
+/// Returns whether a text matches a pattern, in which `*` is the only wildcard.
 fn fits(pattern: &str, text: &str) -> bool {
     WildMatchPattern::<'*', '\0'>::new(pattern).matches(text)
 }

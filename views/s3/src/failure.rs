@@ -1,9 +1,9 @@
-//! Failures of the file system as S3 names them.
+//! Conversion of the file system's errors to S3's.
 
 use cenote_posix::FsError;
 use s3s::{S3Error, S3ErrorCode, s3_error};
 
-/// What went wrong with `subject` (a bucket or a key), in S3's words and ours.
+/// Converts an error about `subject` (a bucket or a key).
 pub fn failed(error: &FsError, subject: &str) -> S3Error {
     let code = match error.errno {
         libc::ENOENT => S3ErrorCode::NoSuchKey,
@@ -25,7 +25,7 @@ pub fn failed(error: &FsError, subject: &str) -> S3Error {
     S3Error::with_message(code, format!("`{subject}`: {error}"))
 }
 
-/// A key that would be a file and a directory at once.
+/// Error for a key that would be a file and a directory at once.
 pub fn collision(key: &str, other: &str) -> S3Error {
     let mut error = custom("KeyCollision", 409);
     error.set_message(format!(
@@ -34,7 +34,7 @@ pub fn collision(key: &str, other: &str) -> S3Error {
     error
 }
 
-/// An error that S3 has no code for.
+/// Creates an error for which S3 has no code.
 pub fn custom(code: &'static str, status: u16) -> S3Error {
     let mut error = S3Error::new(S3ErrorCode::Custom(code.into()));
     if let Ok(status) = http::StatusCode::from_u16(status) {
@@ -43,18 +43,18 @@ pub fn custom(code: &'static str, status: u16) -> S3Error {
     error
 }
 
-/// What a store's own error is to a client.
+/// Converts a store's error.
 pub fn of_store(error: &cenote::Error) -> S3Error {
     tracing::warn!(%error, "the store failed");
     s3_error!(InternalError, "{error}")
 }
 
-/// Whether it only says that what a name led to is not there any more, or never was.
+/// Returns whether the error only says that the target of a name does not exist (any more).
 pub fn is_gone(error: &FsError) -> bool {
     is_missing(error) || error.errno == libc::ESTALE
 }
 
-/// Whether it only says that something is not there.
+/// Returns whether the error only says that something does not exist.
 pub fn is_missing(error: &FsError) -> bool {
     matches!(error.errno, libc::ENOENT | libc::ENOTDIR)
 }

@@ -1,4 +1,4 @@
-//! What all requests share, and the way from a key to a file.
+//! State shared by all requests, and lookup of a key's file.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -14,36 +14,36 @@ use crate::keys::{Keys, User};
 use crate::meta::{IMPLIED, MARKER, META, Meta};
 use crate::name::KeyPath;
 
-/// Locks of keys: requests about one key follow each other, so that what a request saw still holds when it acts.
+/// Number of locks for keys: requests about one key run one after the other, so that what a request saw still holds when it acts.
 const LOCKS: usize = 256;
-/// Attempts to make a key's directories while others delete them.
+/// Attempts to create a key's directories while others delete them.
 const ATTEMPTS: usize = 64;
 
 /// A store as S3 sees it.
 pub struct Gateway {
     /// The trees.
     pub fs: FileSystem,
-    /// Who this server is for the trees: rights are checked here.
+    /// This server's credentials for the trees: rights are checked here.
     pub me: Caller,
-    /// The buckets.
+    /// Buckets.
     pub buckets: Buckets,
-    /// The keys.
+    /// Access keys.
     pub keys: Keys,
-    /// What clients are told the region is.
+    /// The region reported to clients.
     pub region: String,
-    /// Buckets whose keys another room makes up.
+    /// Buckets whose keys another crate provides.
     pub keyed: Option<Arc<dyn Keyed>>,
     locks: Box<[Mutex<()>]>,
     hasher: foldhash::fast::FixedState,
 }
 
-/// What is at a key's path.
+/// Result of looking up a key's path.
 pub enum Found {
-    /// A file.
+    /// File.
     File(Attr),
-    /// A directory.
+    /// Directory.
     Directory(Attr),
-    /// Something else: a symbolic link, a pipe, a device. Not shown.
+    /// Symbolic link, pipe or device: not shown.
     Other,
     /// Nothing.
     Nothing,
@@ -62,21 +62,21 @@ impl Gateway {
             hasher: foldhash::fast::FixedState::default(),
         }
     }
-    /// Held while something is done to a key that depends on what is there.
+    /// Locks a key, for an operation that depends on the existing object.
     pub fn lock(&self, bucket: &Bucket, key: &str) -> MutexGuard<'_, ()> {
         let place = self.hasher.hash_one((bucket.root, key)) as usize % self.locks.len();
         self.locks[place].lock()
     }
-    /// The bucket of a request.
+    /// Returns the bucket of a request.
     pub fn bucket(&self, name: &str) -> S3Result<Arc<Bucket>> {
         self.buckets.get(name)
     }
-    /// For whom files are made.
+    /// Returns the credentials with which files are created.
     pub fn caller(&self, user: Option<&User>) -> Caller {
         user.map_or_else(|| self.me.clone(), |user| Caller { uid: user.uid, gid: user.gid, ..self.me.clone() })
     }
 
-    /// The directory that a key's last name is in; none if a directory on the way is not there.
+    /// Returns the directory of a key's last name; `None` if a directory on the path does not exist.
     pub fn parent(&self, bucket: &Bucket, path: KeyPath<'_>) -> S3Result<Option<Ino>> {
         let mut at = bucket.root;
         for name in path.directories() {
@@ -89,12 +89,12 @@ impl Gateway {
         }
         Ok(Some(at))
     }
-    /// What is at a key's path, and the directory it is in.
+    /// Looks up a key's path; also returns the directory.
     pub fn find(&self, bucket: &Bucket, path: KeyPath<'_>) -> S3Result<(Option<Ino>, Found)> {
         let Some(parent) = self.parent(bucket, path)? else { return Ok((None, Found::Nothing)) };
         self.find_in(parent, path.last()).map(|found| (Some(parent), found))
     }
-    /// What a name in a directory is.
+    /// Looks up a name in a directory.
     pub fn find_in(&self, parent: Ino, name: &str) -> S3Result<Found> {
         match self.fs.lookup(&self.me, parent, name.as_bytes()) {
             Ok(attr) => Ok(match attr.kind {
@@ -106,7 +106,7 @@ impl Gateway {
             Err(error) => Err(failed(&error, name)),
         }
     }
-    /// The directory that a key's last name is to be in, made if it is not there.
+    /// Returns the directory for a key's last name, created if it does not exist.
     pub fn make_parent(&self, caller: &Caller, bucket: &Bucket, path: KeyPath<'_>, key: &str) -> S3Result<Ino> {
         let mut at = bucket.root;
         let mut way = String::new();
@@ -117,7 +117,7 @@ impl Gateway {
         }
         Ok(at)
     }
-    /// Makes a directory that keys below it bring about, if it is not there.
+    /// Creates an implied directory (one that keys below it require) if it does not exist.
     pub fn directory(&self, caller: &Caller, at: Ino, name: &str, (way, key): (&str, &str)) -> S3Result<Ino> {
         for _ in 0..ATTEMPTS {
             match self.find_in(at, name)? {
@@ -141,7 +141,7 @@ impl Gateway {
         }
         Err(vanished(key))
     }
-    /// Takes away the directories above a key that only keys below brought about and that are empty now.
+    /// Removes implied directories above a key that are empty now.
     pub fn prune(&self, bucket: &Bucket, path: KeyPath<'_>) -> S3Result<()> {
         let mut way = vec![bucket.root];
         let mut names = Vec::new();
@@ -155,7 +155,7 @@ impl Gateway {
         self.prune_way(&way, &names);
         Ok(())
     }
-    /// The same for directories that are known: `way[i + 1]` is `names[i]` in `way[i]`.
+    /// Removes empty implied directories whose numbers are known: `way[i + 1]` is `names[i]` in `way[i]`.
     pub fn prune_way(&self, way: &[Ino], names: &[&str]) {
         for place in (0..names.len()).rev() {
             let directory = way[place + 1];
@@ -169,11 +169,11 @@ impl Gateway {
             }
         }
     }
-    /// Whether there is an extended attribute.
+    /// Returns whether an extended attribute exists.
     pub fn has(&self, ino: Ino, name: &[u8]) -> bool {
         self.fs.xattr(&self.me, ino, name).is_ok()
     }
-    /// An extended attribute, if there is one.
+    /// Returns an extended attribute, if it exists.
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> S3Result<Option<Vec<u8>>> {
         match self.fs.xattr(&self.me, ino, name) {
             Ok(value) => Ok(Some(value)),
@@ -181,26 +181,26 @@ impl Gateway {
             Err(error) => Err(failed(&error, "attributes")),
         }
     }
-    /// What was said of an object when it was put.
+    /// Returns the metadata of an object.
     pub fn meta(&self, ino: Ino) -> S3Result<Option<Meta>> {
         Ok(self.xattr(ino, META)?.and_then(|value| Meta::decode(&value)))
     }
-    /// The user of a request.
+    /// Returns the user of a request.
     #[expect(clippy::unused_self, reason = "asked of the gateway, like all that is known of a request")]
     pub fn user<T>(&self, request: &S3Request<T>) -> Option<User> {
         request.extensions.get::<User>().cloned()
     }
-    /// The user of a request that needs one.
+    /// Returns the user of a request that needs one.
     pub fn known<T>(&self, request: &S3Request<T>) -> S3Result<User> {
         self.user(request).ok_or_else(|| s3_error!(AccessDenied, "this needs a key"))
     }
-    /// Whether there is a user of this name.
+    /// Returns whether there is a user of this name.
     pub fn is_user(&self, name: &str) -> bool {
         self.keys.user(name).is_ok_and(|user| user.is_some())
     }
 }
 
-/// Looks by name and does something to what was found; again if that was replaced or deleted in between, as files are by those who put over them.
+/// Looks up a name and acts on the result; retries if the file was replaced or deleted in between, as a put over it does.
 pub fn again<T>(mut attempt: impl FnMut() -> S3Result<T>) -> S3Result<T> {
     for _ in 1..ATTEMPTS {
         match attempt() {
@@ -211,22 +211,22 @@ pub fn again<T>(mut attempt: impl FnMut() -> S3Result<T>) -> S3Result<T> {
     attempt()
 }
 
-/// Whether something was replaced or deleted between two looks at it.
+/// Returns whether something was replaced or deleted between two lookups.
 pub fn is_aborted(error: &s3s::S3Error) -> bool {
     error.code().as_str() == "OperationAborted"
 }
 
-/// Others delete the directories of a key while it is put, again and again.
+/// Error for a put whose directories others delete again and again.
 pub fn vanished(key: &str) -> s3s::S3Error {
     s3_error!(OperationAborted, "the directories of `{}` are being deleted; try again", key.escape_default())
 }
 
-/// No object of this key.
+/// Error for a missing key.
 pub fn no_key(key: &str) -> s3s::S3Error {
     s3_error!(NoSuchKey, "there is no object `{}`", key.escape_default())
 }
 
-/// Whether trying again helps: a directory on the way vanished, or another was there first.
+/// Returns whether a retry helps: a directory on the path vanished, or another request was faster.
 pub fn is_race(error: &FsError) -> bool {
     matches!(error.errno, libc::ENOENT | libc::EBUSY | libc::EEXIST | libc::ESTALE)
 }

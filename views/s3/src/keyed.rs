@@ -1,6 +1,6 @@
-//! Buckets whose keys and values another room makes up: those of Zarr for HDF5 files.
+//! Buckets whose keys and values another crate provides: the Zarr view of HDF5 files.
 //!
-//! Their rights are those of a bucket that is there; they have no versions, metadata or uploads in parts.
+//! They have the rights of an existing bucket, and no versions, metadata or multipart uploads.
 
 use std::fmt::Debug;
 
@@ -10,36 +10,37 @@ use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use crate::gateway::Gateway;
 use crate::listing::{Page, Wanted};
 
-/// Keys and values of such buckets. Keys are as S3 has them.
+/// Provider of such buckets' keys (in S3's form) and values.
 pub trait Keyed: Send + Sync + Debug {
-    /// The bucket whose rights count for a bucket of this name; none if it is not one of these.
+    /// Returns the bucket whose rights apply to a bucket of this name; `None` if it is not one of these.
     fn rights_of(&self, bucket: &str) -> Option<&str>;
-    /// The value of a key.
+    /// Returns the value of a key.
     fn get(&self, bucket: &str, key: &str) -> Result<Option<Vec<u8>>>;
-    /// How many bytes that has.
+    /// Returns the size of a value in bytes.
     fn size(&self, bucket: &str, key: &str) -> Result<Option<u64>>;
     /// Sets a key.
     fn set(&self, bucket: &str, key: &str, value: &[u8]) -> Result<()>;
-    /// Deletes a key, if it is there.
+    /// Deletes a key, if it exists.
     fn delete(&self, bucket: &str, key: &str) -> Result<()>;
-    /// Names right below a directory (empty, or ending in `/`), in order; those of directories end in `/`.
+    /// Returns the names directly in a directory (empty, or ending in `/`), in order; those of directories
+    /// end in `/`.
     fn names(&self, bucket: &str, directory: &str) -> Result<Vec<String>>;
-    /// Keys below a directory, in order.
+    /// Returns the keys below a directory, in order.
     fn keys(&self, bucket: &str, directory: &str) -> Result<Vec<String>>;
 }
 
 impl Gateway {
-    /// Who has the keys of a bucket, if it is one of these.
+    /// Returns the provider of a bucket, if it is one of these.
     pub fn keyed(&self, bucket: &str) -> Option<&dyn Keyed> {
         self.keyed.as_deref().filter(|keyed| keyed.rights_of(bucket).is_some())
     }
-    /// The bucket whose rights count for a bucket of that name.
+    /// Returns the bucket whose rights apply to a bucket of that name.
     pub fn rights_of<'a>(&'a self, bucket: &'a str) -> &'a str {
         self.keyed.as_deref().and_then(|keyed| keyed.rights_of(bucket)).unwrap_or(bucket)
     }
 }
 
-/// A page of keys of such a bucket.
+/// Returns a page of keys of such a bucket.
 pub fn page(keyed: &dyn Keyed, bucket: &str, wanted: &Wanted) -> S3Result<Page<u64>> {
     let directory = wanted.prefix.rfind('/').map_or("", |at| &wanted.prefix[..=at]);
     let all = match wanted.delimiter.as_str() {
@@ -71,7 +72,7 @@ pub fn page(keyed: &dyn Keyed, bucket: &str, wanted: &Wanted) -> S3Result<Page<u
     Ok(page)
 }
 
-/// What its failures are to a client.
+/// Converts a provider's error for the client.
 pub fn failed(error: &Error, key: &str) -> S3Error {
     let code = match error.kind() {
         ErrorKind::NotFound => S3ErrorCode::NoSuchKey,
@@ -86,7 +87,7 @@ pub fn failed(error: &Error, key: &str) -> S3Error {
     S3Error::with_message(code, format!("`{key}`: {error}"))
 }
 
-/// The value of a key that must be there.
+/// Returns the value of a key that must exist.
 pub fn value(keyed: &dyn Keyed, bucket: &str, key: &str) -> S3Result<Vec<u8>> {
     let value = keyed.get(bucket, key).map_err(|error| failed(&error, key))?;
     value.ok_or_else(|| s3_error!(NoSuchKey, "The specified key does not exist."))

@@ -1,7 +1,7 @@
-//! Access keys: which user has which, and the secrets that requests are signed with.
+//! Access keys: their users, and the secrets that sign requests.
 //!
-//! They are records of an index in a container of its own. Every reader of the store can read those, so secrets are
-//! sealed in them ([`crate::seal`]), and told once, when they are made.
+//! They are records of an index in a container of its own. Every reader of the store can read those records, so the
+//! secrets in them are encrypted ([`crate::seal`]); they are shown once, at creation.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::seal::Seal;
 
-/// The container. A slash keeps it from being a bucket or a directory.
+/// The container. The slash keeps it from being a bucket or a directory.
 const CONTAINER: &str = "cenote/s3";
 /// The index in it.
 const INDEX: IndexId = IndexId(1);
-/// How long a key that was replaced still works unless told otherwise, in seconds.
+/// How long a replaced key still works by default, in seconds.
 pub const GRACE_S: u64 = 24 * 3600;
 
 const KEY: u8 = b'k';
@@ -25,32 +25,32 @@ const USER: u8 = b'u';
 pub struct User {
     /// Its name.
     pub name: String,
-    /// Whose files it makes: numeric user.
+    /// Numeric user for the files that the user creates.
     pub uid: u32,
     /// Numeric group.
     pub gid: u32,
 }
 
-/// A key.
+/// An access key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key {
-    /// What requests name: 20 letters and digits.
+    /// The id in requests: 20 letters and digits.
     pub id: String,
-    /// What they are signed with; empty in lists.
+    /// The secret that signs requests; empty in lists.
     pub secret: String,
-    /// Whose it is.
+    /// Name of its user.
     pub user: String,
-    /// When it was made, in seconds since 1970.
+    /// Creation, in seconds since 1970.
     pub made_s: u64,
-    /// When it ends, if it was replaced.
+    /// When it expires, if it was replaced.
     pub until_s: Option<u64>,
 }
 
-/// A key as the store has it.
+/// A key as stored.
 #[derive(Serialize, Deserialize, Clone)]
 struct Kept {
     id: String,
-    /// The secret as earlier versions kept it.
+    /// The unencrypted secret of earlier versions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     secret: String,
     #[serde(default)]
@@ -73,26 +73,26 @@ impl std::fmt::Debug for Key {
 }
 
 impl Key {
-    /// Whether it can be used at this time (seconds since 1970).
+    /// Returns whether it is valid at this time (seconds since 1970).
     pub fn is_valid(&self, now_s: u64) -> bool {
         self.until_s.is_none_or(|until| now_s < until)
     }
 }
 
-/// The keys of a store.
+/// The access keys of a store.
 #[derive(Clone, Debug)]
 pub struct Keys {
     index: Index,
     seal: Seal,
 }
 
-/// Seconds since 1970.
+/// Returns the time in seconds since 1970.
 pub fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 impl Keys {
-    /// The keys of `store`; the place for them is made if it is not there.
+    /// Opens the keys of `store`, and creates their container if it does not exist.
     pub fn open(store: &Store) -> Result<Self> {
         let spec =
             ContainerSpec { durability: Durability::Sync, mode: CONTAINER_MODE_PRIVATE, ..ContainerSpec::default() };
@@ -108,7 +108,7 @@ impl Keys {
         keys.seal_old()?;
         Ok(keys)
     }
-    /// Secrets that an earlier version kept as they are.
+    /// Encrypts secrets that an earlier version stored in plain text.
     fn seal_old(&self) -> Result<()> {
         for mut kept in self.kept()?.into_iter().filter(|kept| !kept.secret.is_empty()) {
             tracing::warn!(key = kept.id, "readers of the store could read its secret; now it is sealed: replace it");
@@ -117,7 +117,7 @@ impl Keys {
         }
         Ok(())
     }
-    /// A key by its id, if there is one and it still works.
+    /// Returns a valid key by id.
     pub fn key(&self, id: &str) -> Result<Option<Key>> {
         let Some(kept) = self.record::<Kept>(KEY, id)? else { return Ok(None) };
         let secret = match kept.secret.as_str() {
@@ -126,15 +126,15 @@ impl Keys {
         };
         Ok(Some(kept.with(secret)).filter(|key| key.is_valid(now_s())))
     }
-    /// A user by name.
+    /// Returns a user by name.
     pub fn user(&self, name: &str) -> Result<Option<User>> {
         self.record(USER, name)
     }
-    /// All users, by name.
+    /// Lists all users, by name.
     pub fn users(&self) -> Result<Vec<User>> {
         self.all(USER)
     }
-    /// All keys, ended ones too, without their secrets.
+    /// Lists all keys, including expired ones, without secrets.
     pub fn keys(&self) -> Result<Vec<Key>> {
         Ok(self.kept()?.into_iter().map(|kept| kept.with(String::new())).collect())
     }
@@ -152,7 +152,7 @@ impl Keys {
         };
         self.put(KEY, &key.id, &kept)
     }
-    /// Makes a user (if there is none of that name) and a key. A user has two keys that work at most.
+    /// Creates a user (if none has that name) and a key. A user has at most two valid keys.
     pub fn add(&self, user: &User) -> Result<Key> {
         check_name(&user.name)?;
         let known = self.user(&user.name)?;
@@ -167,7 +167,7 @@ impl Keys {
         }
         self.make_key(&user.name)
     }
-    /// Keeps this key, whose secret somebody else has chosen.
+    /// Stores a key with a given secret.
     pub fn import(&self, user: &User, id: &str, secret: &str) -> Result<Key> {
         check_name(&user.name)?;
         let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/');
@@ -188,7 +188,8 @@ impl Keys {
         self.keep(&key)?;
         Ok(key)
     }
-    /// Makes a new key for a user; the newest of the older ones works for `grace_s` seconds more, all others end.
+    /// Creates a new key for a user; the newest of the older ones stays valid for `grace_s` more seconds, all
+    /// others expire.
     pub fn rotate(&self, name: &str, grace_s: u64) -> Result<Key> {
         let user = self.user(name)?.ok_or_else(|| no_user(name))?;
         let mut older: Vec<Kept> = self.kept()?.into_iter().filter(|key| key.user == user.name).collect();
@@ -205,7 +206,7 @@ impl Keys {
         }
         Ok(made)
     }
-    /// Removes one key of a user, or the user with all keys. Buckets stay. How many keys there were.
+    /// Removes one key of a user, or the user with all keys. Buckets stay. Returns the number of keys removed.
     pub fn remove(&self, name: &str, id: Option<&str>) -> Result<usize> {
         self.user(name)?.ok_or_else(|| no_user(name))?;
         let all = self.keys()?;
@@ -258,7 +259,7 @@ fn no_user(name: &str) -> Error {
     Error::new(ErrorKind::NotFound, format!("S3 user `{name}`")).try_next("`cenote s3 key list` lists them")
 }
 
-/// Users' names are in ARNs and in lists of rights: plain characters only.
+/// Checks a user's name, which occurs in ARNs and ACLs: plain characters only.
 fn check_name(name: &str) -> Result<()> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'@' | b'+');
     if (1..=64).contains(&name.len()) && name.bytes().all(is_plain) {
@@ -268,7 +269,7 @@ fn check_name(name: &str) -> Result<()> {
         .because("a name has 1 to 64 letters, digits and `-_.@+`"))
 }
 
-/// Random letters and digits, five bits each.
+/// Returns random letters and digits, five bits each.
 fn drawn(len: usize) -> Result<String> {
     const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let mut bytes = vec![0; len];
@@ -284,7 +285,7 @@ fn drawn(len: usize) -> Result<String> {
 mod tests {
     use super::*;
 
-    /// All that a reader of the store may have.
+    /// Returns everything that a reader of the store can see.
     fn records(keys: &Keys) -> String {
         let all = keys.index.iter(&[]).map(|record| String::from_utf8_lossy(&record.unwrap().1).into_owned());
         all.collect::<Vec<_>>().join("\n")
@@ -306,7 +307,7 @@ mod tests {
         let user = User { name: "ann".into(), uid: 1, gid: 1 };
         let drawn = keys.add(&user).unwrap();
         let chosen = keys.import(&user, "CHOSEN", "chosen-by-ann").unwrap();
-        // As an earlier version left one.
+        // A record of an earlier version.
         let old = r#"{"id":"OLD","secret":"as-it-was","user":"ann","made_s":7,"until_s":null}"#;
         keys.index.put(&[(&named(KEY, "OLD"), old.as_bytes())]).unwrap();
         assert_eq!(keys.key("OLD").unwrap().unwrap().secret, "as-it-was", "until it is sealed");

@@ -1,7 +1,7 @@
-//! S3 on a store: buckets are containers, keys are the paths of their trees, over the same logic of files as mount and preload.
+//! S3 on a store: buckets are containers, keys are paths in their trees, with the same file logic as mount and preload.
 //!
-//! `docs/s3.md` says what is there. This room knows S3 and HTTP; it must not know the engine, how trees are kept, nor what is on media: all it does
-//! to bytes and names goes through `cenote-posix`, and what it knows besides is in extended attributes of its own.
+//! `docs/s3.md` lists what is supported. This crate knows S3 and HTTP; it must not know the engine, how trees are stored, nor what is on media: all
+//! access to bytes and names goes through `cenote-posix`, and its own metadata are in extended attributes.
 
 mod acl;
 mod alive;

@@ -1,4 +1,4 @@
-//! Rules by which uploads that nobody completes are given up. Rules about objects are refused: the store has its own (`cenote policy`).
+//! Rules that abort uploads which nobody completes. Rules about objects are refused: the store has its own (`cenote policy`).
 
 use s3s::dto::{ExpirationStatus, LifecycleRule};
 use s3s::{S3Result, s3_error};
@@ -8,10 +8,10 @@ use crate::gateway::Gateway;
 use crate::uploads::Upload;
 
 const DAY_S: i64 = 24 * 3600;
-/// Rules of a bucket at most, as S3 has it.
+/// S3's limit of rules of a bucket.
 const RULES_MAX: usize = 1000;
 
-/// Refuses what would not be done; gives each rule a name.
+/// Refuses rules that would not be carried out; gives each rule a name.
 pub fn check(rules: &mut [LifecycleRule]) -> S3Result<()> {
     if rules.is_empty() || rules.len() > RULES_MAX {
         return Err(s3_error!(MalformedXML, "a bucket has 1 to {RULES_MAX} lifecycle rules"));
@@ -43,7 +43,7 @@ pub fn check(rules: &mut [LifecycleRule]) -> S3Result<()> {
     Ok(())
 }
 
-/// Whether rules give an upload of this key up that began then.
+/// Returns whether the rules abort an upload of this key begun at this time.
 fn is_due(rules: &[LifecycleRule], key: &str, began_s: i64, now_s: i64) -> bool {
     rules.iter().filter(|rule| rule.status.as_str() == ExpirationStatus::ENABLED).any(|rule| {
         let filter = rule.filter.as_ref().and_then(|filter| filter.prefix.as_deref());
@@ -53,7 +53,7 @@ fn is_due(rules: &[LifecycleRule], key: &str, began_s: i64, now_s: i64) -> bool 
     })
 }
 
-/// Gives up what is due in a bucket; how many uploads that were.
+/// Aborts due uploads of a bucket; returns their number.
 pub fn sweep(gateway: &Gateway, bucket: &Bucket, now_s: i64) -> S3Result<usize> {
     let Some(rules) = &bucket.record.lifecycle else { return Ok(0) };
     let due =

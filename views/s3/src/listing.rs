@@ -1,4 +1,4 @@
-//! Pages of keys: prefix, delimiter, where to begin, how many.
+//! Pages of keys: prefix, delimiter, start, limit.
 
 use cenote_posix::{Attr, Ino, Kind};
 use s3s::{S3Result, s3_error};
@@ -9,19 +9,19 @@ use crate::gateway::{Gateway, is_aborted};
 use crate::meta::{MARKER, Meta};
 use crate::walk::{Node, Tree, Walk, successor};
 
-/// Keys of one page at most, as S3 has it.
+/// S3's limit of keys in a page.
 pub const KEYS_MAX: usize = 1000;
 
-/// What a page is of.
+/// Parameters of a page.
 #[derive(Clone, Default, Debug)]
 pub struct Wanted {
-    /// Only keys that begin with this.
+    /// Only keys with this prefix.
     pub prefix: String,
-    /// Keys that have this behind the prefix count as one, up to there; empty for none.
+    /// Keys with this text after the prefix are grouped up to and including it; empty for none.
     pub delimiter: String,
-    /// Only what comes after this key, or after all keys that begin with this common prefix.
+    /// Start after this key, or after all keys with this common prefix.
     pub after: Option<String>,
-    /// Keys and common prefixes at most.
+    /// Maximum number of keys and common prefixes.
     pub limit: usize,
 }
 
@@ -31,12 +31,12 @@ pub struct Page<T> {
     pub items: Vec<(String, T)>,
     /// Common prefixes.
     pub prefixes: Vec<String>,
-    /// There is more behind this, which is the last key or common prefix of the page.
+    /// The page's last key or common prefix, if more follow.
     pub next: Option<String>,
 }
 
 impl Wanted {
-    /// How many are asked for, within bounds.
+    /// Checks the requested limit.
     pub fn limit(asked: Option<i32>) -> S3Result<usize> {
         match asked {
             None => Ok(KEYS_MAX),
@@ -45,7 +45,7 @@ impl Wanted {
             }),
         }
     }
-    /// The common prefix of a key, if it has one.
+    /// Returns the common prefix of a key, if it has one.
     pub fn common<'a>(&self, key: &'a str) -> Option<&'a str> {
         if self.delimiter.is_empty() {
             return None;
@@ -53,13 +53,13 @@ impl Wanted {
         let behind = key.get(self.prefix.len()..)?;
         behind.find(&self.delimiter).map(|at| &key[..self.prefix.len() + at + self.delimiter.len()])
     }
-    /// Where keys begin that are wanted; none if there are none.
+    /// Returns where the wanted keys begin; `None` if there are none.
     pub fn begins(&self) -> Option<String> {
         let Some(after) = self.after.as_deref().filter(|after| *after >= self.prefix.as_str()) else {
             return Some(self.prefix.clone());
         };
         let is_common = after.starts_with(&self.prefix) && self.common(after) == Some(after);
-        // No key has a NUL, so what is next to a key begins with this.
+        // Keys contain no NUL, so the smallest key after this one begins with it and this character.
         if is_common { successor(after) } else { Some(format!("{after}\u{1}")) }
     }
     /// Takes a page from a walk.
@@ -96,11 +96,11 @@ impl Wanted {
 /// The files of a bucket.
 pub struct Files<'a>(pub &'a Gateway);
 
-/// What a listing tells of a key.
+/// A listed key.
 pub struct Item {
-    /// The file, or the directory that is a key.
+    /// Attributes of the file, or of the directory that is a key.
     pub attr: Attr,
-    /// Of a directory: what was said when it was put.
+    /// Metadata of a directory that is a key.
     pub marker: Option<Meta>,
 }
 
@@ -150,7 +150,7 @@ impl Tree for Files<'_> {
     }
 }
 
-/// Text as `encoding-type=url` wants it.
+/// Encodes a text for `encoding-type=url`.
 pub fn url_encoded(text: &str) -> String {
     use std::fmt::Write as _;
     text.bytes().fold(String::with_capacity(text.len()), |mut encoded, byte| {

@@ -1,6 +1,7 @@
-//! What S3 knows of a file besides its bytes, kept as extended attributes beside it.
+//! S3's metadata of a file, stored as extended attributes.
 //!
-//! Names begin with `cenote.s3.`, which only views see. Values are JSON with a version, written in the transaction that places the file.
+//! Their names begin with `cenote.s3.`, which only views see. Values are JSON with a version, written in the transaction that places the
+//! file.
 
 use std::collections::BTreeMap;
 
@@ -11,103 +12,103 @@ use serde::{Deserialize, Serialize};
 
 /// [`Meta`] of a file, an upload or a part.
 pub const META: &[u8] = b"cenote.s3.meta";
-/// Tags: pairs of names and values.
+/// Tags: names and values.
 pub const TAGS: &[u8] = b"cenote.s3.tags";
-/// Who may do what.
+/// ACL.
 pub const ACL: &[u8] = b"cenote.s3.acl";
 /// Checksums of the parts that a file was made of.
 pub const PARTS: &[u8] = b"cenote.s3.parts";
-/// A directory that is a key.
+/// Marks a directory that is a key.
 pub const MARKER: &[u8] = b"cenote.s3.marker";
-/// A directory that only keys below it brought about: it goes with the last of them.
+/// Marks an implied directory (one that keys below it require): it is removed with the last of them.
 pub const IMPLIED: &[u8] = b"cenote.s3.implied";
 
 /// The version of these records.
 const VERSION: u8 = 1;
 
-/// What was said of an object when it was put.
+/// Metadata of an object.
 #[derive(Serialize, Deserialize, Clone, Default, PartialEq, Debug)]
 #[serde(default)]
 pub struct Meta {
-    /// Version of the record, set when it is encoded.
+    /// Version of the record, set by encoding.
     #[serde(rename = "v")]
     pub version_of_record: u8,
-    /// The sum by which clients know the content, without quotes.
+    /// ETag without quotes.
     #[serde(rename = "e", skip_serializing_if = "String::is_empty")]
     pub etag: String,
-    /// Of the file when this was written: if they differ, somebody has written to the file since by another view.
+    /// Modification time of the file when this was written: if it differs, another view has written to the file since.
     #[serde(rename = "t")]
     pub modified: (i64, u32),
-    /// Bytes, likewise.
+    /// Size in bytes, likewise.
     #[serde(rename = "n")]
     pub size_bytes: u64,
-    /// `content-type` and its like.
+    /// `content-type` and similar headers.
     #[serde(rename = "h", skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     /// `x-amz-meta-*`.
     #[serde(rename = "u", skip_serializing_if = "BTreeMap::is_empty")]
     pub user: BTreeMap<String, String>,
-    /// Checksums by algorithm, in base 64.
+    /// Checksums by algorithm, in base64.
     #[serde(rename = "c", skip_serializing_if = "BTreeMap::is_empty")]
     pub checksums: BTreeMap<String, String>,
     /// `COMPOSITE` or `FULL_OBJECT`.
     #[serde(rename = "ct", skip_serializing_if = "Option::is_none")]
     pub checksum_type: Option<String>,
-    /// Algorithm that an upload's parts are checked by.
+    /// Algorithm that checks an upload's parts.
     #[serde(rename = "ca", skip_serializing_if = "Option::is_none")]
     pub checksum_algorithm: Option<String>,
-    /// Sizes of the parts it was made of: how many of the same size follow each other, and the size.
+    /// Sizes of the parts it was made of: runs of equal sizes, as count and size.
     #[serde(rename = "p", skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<(u32, u64)>,
-    /// Its version; none if it was put where versions were not kept.
+    /// Version id; `None` if it was put without versioning.
     #[serde(rename = "vid", skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// It stands for a deletion.
+    /// Delete marker.
     #[serde(rename = "dm", skip_serializing_if = "std::ops::Not::not")]
     pub is_delete_marker: bool,
-    /// Who put it.
+    /// The user who put it.
     #[serde(rename = "o", skip_serializing_if = "String::is_empty")]
     pub owner: String,
     /// Of an upload: its key.
     #[serde(rename = "k", skip_serializing_if = "String::is_empty")]
     pub key: String,
-    /// The upload that it was made by.
+    /// The upload that created it.
     #[serde(rename = "up", skip_serializing_if = "Option::is_none")]
     pub upload: Option<String>,
     /// When a delete marker was made, or an upload begun.
     #[serde(rename = "b", skip_serializing_if = "Option::is_none")]
     pub began: Option<(i64, u32)>,
-    /// Tags and rights that wait in an upload.
+    /// Tags and ACL that wait in an upload.
     #[serde(rename = "w", skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Waiting>,
 }
 
-/// What an upload's file is to have besides.
+/// Tags and ACL for the file of an upload.
 #[derive(Serialize, Deserialize, Clone, Default, PartialEq, Debug)]
 #[serde(default)]
 pub struct Waiting {
     /// Its tags.
     pub tags: Vec<(String, String)>,
-    /// Its rights.
+    /// ACL.
     pub acl: Option<crate::acl::Acl>,
 }
 
 impl Meta {
-    /// As it is kept.
+    /// Encodes the record.
     pub fn encode(&self) -> Vec<u8> {
         let mut record = self.clone();
         record.version_of_record = VERSION;
         encode(&record)
     }
-    /// As it was kept; what cannot be read counts as not there, since the bytes are what matters.
+    /// Decodes the record; an unreadable one counts as missing, since the bytes are what matters.
     pub fn decode(value: &[u8]) -> Option<Self> {
         serde_json::from_slice::<Self>(value).ok().filter(|record| record.version_of_record == VERSION)
     }
-    /// Whether it still describes the file: nobody has written to it by another view since.
+    /// Returns whether it still describes the file: no other view has written to it since.
     pub fn is_of(&self, attr: &Attr) -> bool {
         self.size_bytes == attr.size_bytes && self.modified == (attr.modified.s, attr.modified.ns)
     }
-    /// Where part `number` (from 1) begins, and its size.
+    /// Returns the offset and size of part `number` (from 1).
     pub fn part(&self, number: u32) -> Option<(u64, u64)> {
         let mut offset = 0;
         let mut first = 1;
@@ -120,11 +121,11 @@ impl Meta {
         }
         None
     }
-    /// How many parts it was made of, if it was.
+    /// Returns the number of parts it was made of, if any.
     pub fn parts_count(&self) -> Option<u32> {
         (!self.parts.is_empty()).then(|| self.parts.iter().map(|(count, _)| count).sum())
     }
-    /// Adds a part of this size behind the others.
+    /// Appends a part of this size.
     pub fn push_part(&mut self, size: u64) {
         match self.parts.last_mut() {
             Some((count, last)) if *last == size => *count += 1,
@@ -133,12 +134,12 @@ impl Meta {
     }
 }
 
-/// JSON of something that always has one.
+/// Encodes as JSON a value for which that cannot fail.
 pub fn encode(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// The sum of a file's content: as it was put; else one of its number, size and time of change, which is stable until somebody writes to it.
+/// Returns the ETag: as put, otherwise a hash of the file's number, size and modification time, which is stable until somebody writes to it.
 pub fn etag(meta: Option<&Meta>, attr: &Attr) -> ETag {
     match meta {
         Some(meta) if !meta.etag.is_empty() && meta.is_of(attr) => ETag::Strong(meta.etag.clone()),
@@ -152,19 +153,19 @@ pub fn etag(meta: Option<&Meta>, attr: &Attr) -> ETag {
     }
 }
 
-/// Bytes as hexadecimal digits.
+/// Returns bytes as hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
-/// A time of a file as S3 tells it.
+/// Converts a file's time to S3's type.
 pub fn timestamp(time: Time) -> Timestamp {
     let since = time::Duration::new(time.s, time.ns as i32);
     Timestamp::from(time::OffsetDateTime::UNIX_EPOCH.saturating_add(since))
 }
 
-/// The time now.
+/// Returns the current time.
 pub fn now() -> Time {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Time { s: since.as_secs() as i64, ns: since.subsec_nanos() }

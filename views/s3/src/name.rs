@@ -1,25 +1,25 @@
-//! Keys and paths: which key is which path, and back.
+//! Mapping of keys to paths and back.
 //!
-//! A key is the path itself, from the bucket's root: `a/b.dat` is the file `b.dat` in the directory `a`. A key with a slash at its end is a
-//! directory. What can be no path is refused, so that no two keys are the same file and no key leads out of its bucket.
+//! A key is the path from the bucket's root: `a/b.dat` is the file `b.dat` in the directory `a`. A key with a trailing slash is a
+//! directory. Keys that cannot be paths are refused, so that no two keys are the same file and no key leads out of its bucket.
 
 use s3s::{S3Result, s3_error};
 
-/// Bytes of a key at most, as S3 has it.
+/// S3's limit of a key in bytes.
 pub const KEY_BYTES_MAX: usize = 1024;
-/// Bytes of a name at most, as POSIX has it.
+/// POSIX's limit of a name in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// A key, taken apart.
+/// A parsed key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyPath<'a> {
     key: &'a str,
-    /// The key ended with a slash: it is a directory.
+    /// The key ends with a slash: it is a directory.
     pub is_directory: bool,
 }
 
 impl<'a> KeyPath<'a> {
-    /// Takes a key apart, if it can be a path.
+    /// Parses a key, if it can be a path.
     pub fn parse(key: &'a str) -> S3Result<Self> {
         if key.len() > KEY_BYTES_MAX {
             return Err(s3_error!(KeyTooLongError, "the key has {} bytes; {KEY_BYTES_MAX} is the most", key.len()));
@@ -41,21 +41,21 @@ impl<'a> KeyPath<'a> {
         }
         Ok(Self { key: path, is_directory })
     }
-    /// The directories on the way, outermost first.
+    /// Returns the parent directories, outermost first.
     pub fn directories(self) -> impl Iterator<Item = &'a str> {
         self.key.rsplit_once('/').map(|(way, _)| way.split('/')).into_iter().flatten()
     }
-    /// The last name.
+    /// Returns the last name.
     pub fn last(self) -> &'a str {
         self.key.rsplit_once('/').map_or(self.key, |(_, last)| last)
     }
-    /// All names, outermost first.
+    /// Returns all names, outermost first.
     pub fn names(self) -> impl Iterator<Item = &'a str> {
         self.key.split('/')
     }
 }
 
-/// Whether a bucket can be made by this name: what S3 allows, so that every client can reach it.
+/// Returns whether a bucket of this name may be created: what S3 allows, so that every client can reach it.
 pub fn may_be_made(bucket: &str) -> bool {
     let bytes = bucket.as_bytes();
     (3..=63).contains(&bytes.len())
@@ -69,7 +69,7 @@ pub fn may_be_made(bucket: &str) -> bool {
         && !bucket.starts_with("xn--")
 }
 
-/// Whether a container of this label is a bucket: any that is a directory at the top.
+/// Returns whether a container of this label is a bucket: any that is a directory at the top.
 pub fn may_be_bucket(label: &str) -> bool {
     !label.is_empty() && label.len() <= NAME_BYTES_MAX && !label.contains(['/', '\0']) && label != "." && label != ".."
 }

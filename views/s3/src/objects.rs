@@ -1,4 +1,4 @@
-//! Objects: putting a file in its place, finding it, deleting it; with old versions where they are kept.
+//! Objects: put, find, delete; with old versions where they are kept.
 #![allow(
     clippy::needless_pass_by_value,
     clippy::type_complexity,
@@ -21,38 +21,38 @@ use crate::name::KeyPath;
 use crate::uploads::FILE_MODE;
 use crate::versions::{NULL, Old, id_of, is_id, kept_name, new_id};
 
-/// Attempts against others who change the same key.
+/// Attempts against concurrent changes of the same key.
 const ATTEMPTS: usize = 64;
-/// Extended attributes hold so many bytes at most.
+/// Size limit of an extended attribute in bytes.
 const VALUE_BYTES_MAX: usize = 60 << 10;
 
-/// A file that is to become an object.
+/// A put in progress.
 pub struct Putting<'a> {
-    /// Where.
+    /// Bucket.
     pub bucket: &'a Bucket,
-    /// As what.
+    /// Key.
     pub key: &'a str,
-    /// By whom; none without a key.
+    /// User; `None` without a key.
     pub user: Option<&'a User>,
-    /// Its bytes.
+    /// Bytes.
     pub source: Source<'a>,
-    /// What is said of it.
+    /// Metadata.
     pub meta: Meta,
-    /// Its tags.
+    /// Tags.
     pub tags: Vec<(String, String)>,
-    /// Its rights, if they are not just the owner's.
+    /// ACL, unless it only names the owner.
     pub acl: Option<Acl>,
-    /// Checksums of its parts, as they are kept.
+    /// Checksums of the parts, in stored form.
     pub parts: Option<Vec<u8>>,
-    /// What must hold.
+    /// Conditions of the request.
     pub conditions: Conditions<'a>,
 }
 
-/// An object that was put.
+/// Result of a put.
 pub struct Put {
     /// Its ETag.
     pub etag: ETag,
-    /// Its version, if versions are told.
+    /// Its version, if the bucket shows versions.
     pub version: Option<String>,
     /// Its file.
     pub attr: Attr,
@@ -60,49 +60,49 @@ pub struct Put {
 
 /// An object that was found.
 pub struct Object {
-    /// Its file; of a key with a slash at its end, the directory.
+    /// Attributes of its file, or of the directory for a key with a trailing slash.
     pub attr: Attr,
-    /// What was said of it, if it was put by S3.
+    /// Metadata, if it was put through S3.
     pub meta: Option<Meta>,
-    /// Its version, if versions are told.
+    /// Its version, if the bucket shows versions.
     pub version: Option<String>,
     /// It is a directory.
     pub is_directory: bool,
 }
 
 impl Object {
-    /// An old version or a deletion.
+    /// Converts an old version or a delete marker.
     fn of(old: Old) -> Self {
         Self { attr: old.attr, meta: Some(old.meta), version: None, is_directory: false }
     }
-    /// Its ETag.
+    /// Returns its ETag.
     pub fn etag(&self) -> ETag {
         if self.is_directory { ETag::Strong(EMPTY_MD5.to_owned()) } else { etag(self.meta.as_ref(), &self.attr) }
     }
-    /// Bytes.
+    /// Returns its size in bytes.
     pub fn size_bytes(&self) -> u64 {
         if self.is_directory { 0 } else { self.attr.size_bytes }
     }
-    /// What was said of its bytes, if they are still those.
+    /// Returns the metadata if they still describe the bytes.
     pub fn fresh(&self) -> Option<&Meta> {
         self.meta.as_ref().filter(|meta| self.is_directory || meta.is_of(&self.attr))
     }
 }
 
-/// The sum of nothing.
+/// MD5 of no bytes.
 pub const EMPTY_MD5: &str = "d41d8cd98f00b204e9800998ecf8427e";
 
-/// What a deletion did.
+/// Result of a deletion.
 #[derive(Default)]
 pub struct Deleted {
-    /// The version that was deleted, or the deletion that was made.
+    /// The deleted version, or the new delete marker.
     pub version: Option<String>,
-    /// It is, or was, a deletion.
+    /// The version is, or was, a delete marker.
     pub is_marker: bool,
 }
 
 impl Gateway {
-    /// Gives a file its key, in one transaction with what becomes of the file that had it.
+    /// Puts a file under its key; the same transaction replaces or keeps the previous file.
     pub fn put(&self, mut putting: Putting<'_>) -> S3Result<Put> {
         let (bucket, key) = (putting.bucket, putting.key);
         let path = KeyPath::parse(key)?;
@@ -153,7 +153,7 @@ impl Gateway {
         }
         Err(vanished(key))
     }
-    /// The file that has a key's name now, and what was said of it.
+    /// Returns the file at a key's name, and its metadata.
     fn there(&self, parent: Ino, name: &str, key: &str) -> S3Result<Option<(Attr, Option<Meta>)>> {
         match self.find_in(parent, name)? {
             Found::File(attr) => self.meta(attr.ino).map(|meta| Some((attr, meta))),
@@ -162,7 +162,7 @@ impl Gateway {
             Found::Other => Err(collision(key, "a link or device of this name")),
         }
     }
-    /// Gives what is put its name. What the file is then is what its sums are of.
+    /// Gives the content its name. The stored checksums refer to the file as it is then.
     fn place(
         &self,
         caller: &Caller,
@@ -190,7 +190,7 @@ impl Gateway {
             }
         }
     }
-    /// Where what is there now is kept, if it is.
+    /// Returns where the existing file is kept, if it is.
     fn kept(
         &self,
         bucket: &Bucket,
@@ -248,7 +248,7 @@ impl Gateway {
             Ok(Put { etag: empty, version: None, attr })
         })
     }
-    /// Sets an extended attribute, or takes it away.
+    /// Sets or removes an extended attribute.
     pub fn set_or_remove(&self, ino: Ino, name: &[u8], value: Option<&[u8]>) -> S3Result<()> {
         let done = match value {
             Some(value) => self.fs.set_xattr(&self.me, ino, name, value, SetXattr::Any),
@@ -259,7 +259,7 @@ impl Gateway {
             done => done.map_err(|error| failed(&error, "attributes")),
         }
     }
-    /// A version as it is told: not at all where versions never were kept.
+    /// Returns a version as shown to clients: none in buckets that never kept versions.
     fn told(&self, bucket: &Bucket, meta: Option<&Meta>) -> Option<String> {
         let _ = self;
         let is_told = bucket.record.versioning != Versioning::Never;
@@ -270,7 +270,7 @@ impl Gateway {
     pub fn object(&self, bucket: &Bucket, key: &str, version: Option<&str>) -> S3Result<Object> {
         self.about(bucket, key, version, Ok)
     }
-    /// Finds an object, or one of its versions, and asks more of it; all of one file, however often it is replaced meanwhile.
+    /// Finds an object, or one of its versions, and reads more about it, all from one file even if it is replaced meanwhile.
     pub fn about<T>(
         &self,
         bucket: &Bucket,
@@ -280,7 +280,7 @@ impl Gateway {
     ) -> S3Result<T> {
         again(|| ask(self.object_now(bucket, key, version)?))
     }
-    /// What a list found under a key, and what was said of it; of what is there now if that was replaced, none if it was deleted.
+    /// Returns a listed key's file and metadata; those of the current file if it was replaced, `None` if it was deleted.
     pub fn described(&self, bucket: &Bucket, key: &str, attr: &Attr) -> S3Result<Option<(Attr, Option<Meta>)>> {
         match self.meta(attr.ino) {
             Err(error) if is_aborted(&error) => match self.object(bucket, key, None) {
@@ -336,7 +336,7 @@ impl Gateway {
             }),
         }
     }
-    /// What is said of a key that has no current version.
+    /// Returns the error for a key that has no current version.
     fn deleted(&self, bucket: &Bucket, path: KeyPath<'_>, key: &str) -> S3Result<S3Error> {
         let directory = self.versions_of(bucket, path, false)?;
         let newest = directory.map(|directory| self.newest_in(directory)).transpose()?.flatten();
@@ -345,13 +345,13 @@ impl Gateway {
             _ => no_key(key),
         })
     }
-    /// Opens an object's file to read it.
+    /// Opens an object's file for reading.
     pub fn open(&self, object: &Object, key: &str) -> S3Result<File> {
         let flags = OpenFlags { read: true, ..OpenFlags::default() };
         self.fs.open(&self.me, object.attr.ino, flags).map_err(|error| failed(&error, key))
     }
 
-    /// Deletes an object, or one of its versions. What is not there counts as deleted.
+    /// Deletes an object, or one of its versions. A missing one counts as deleted.
     pub fn delete(
         &self,
         bucket: &Bucket,
@@ -414,7 +414,7 @@ impl Gateway {
         self.prune(bucket, path)?;
         Ok(Deleted::default())
     }
-    /// Makes a deletion; the current version becomes an old one.
+    /// Creates a delete marker; the current version becomes an old one.
     fn delete_softly(
         &self,
         bucket: &Bucket,
@@ -427,7 +427,7 @@ impl Gateway {
         if is_null {
             self.drop_null(directory, None)?;
         }
-        // First the deletion, then what it deletes: whoever dies between leaves the object as it was.
+        // First the marker, then the version it deletes: a crash in between leaves the object as it was.
         let name = there.as_ref().map(|(_, object)| kept_name(object.meta.as_ref(), &object.attr));
         if let (Some(name), false) = (&name, is_null)
             && id_of(name) == NULL
@@ -450,7 +450,7 @@ impl Gateway {
         }
         Ok(Deleted { version: Some(id), is_marker: true })
     }
-    /// Takes one version away for good; what was before it becomes the current one if it was that.
+    /// Deletes one version permanently; if it was the current one, the previous version becomes current.
     fn delete_version(
         &self,
         bucket: &Bucket,
@@ -497,13 +497,13 @@ impl Gateway {
         self.prune_versions(bucket, path)?;
         Ok(deleted)
     }
-    /// Old versions of a key, the newest first.
+    /// Returns a key's old versions, the newest first.
     pub fn olds(&self, directory: Ino) -> S3Result<Vec<Old>> {
         self.versions_in(directory)
     }
 }
 
-/// The extended attributes that an object is placed with.
+/// Returns the extended attributes with which an object is placed.
 fn values(putting: &Putting<'_>) -> Vec<(&'static [u8], Vec<u8>)> {
     let mut values: Vec<(&'static [u8], Vec<u8>)> = vec![(META, putting.meta.encode())];
     if !putting.tags.is_empty() {
@@ -522,7 +522,7 @@ fn time_of(attr: &Attr) -> (i64, u32) {
     (attr.modified.s, attr.modified.ns)
 }
 
-/// An error about a deletion, with the headers that say so.
+/// Adds the headers of a delete marker to an error.
 fn marker_error(mut error: S3Error, id: &str) -> S3Error {
     let mut headers = http::HeaderMap::new();
     headers.insert("x-amz-delete-marker", http::HeaderValue::from_static("true"));

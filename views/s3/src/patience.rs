@@ -1,5 +1,5 @@
-//! A connection that is closed when nothing moves on it: whoever neither sends nor takes anything holds nothing for long. And one that is not closed in
-//! the face of a client that is still sending: it would lose the answer that is on its way.
+//! A stream that closes a connection on which nothing moves, so that an idle client does not hold resources for long. It also does not close while the
+//! client is still sending, which would lose the answer in transit.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,41 +12,41 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Times are set anew at most so often.
+/// Granularity of timer resets.
 const GRAIN: Duration = Duration::from_secs(1);
-/// A client that was answered before it was done may go on sending for so long; nobody looks at it.
+/// How long a client that was answered early may go on sending; its bytes are ignored.
 const LINGER_MAX: Duration = Duration::from_secs(30);
-/// If it sends nothing for so long, that is the end.
+/// How long such a client may send nothing before the connection closes.
 const LINGER_STILL: Duration = Duration::from_secs(5);
-/// Bytes thrown away at a time.
+/// Bytes discarded at a time.
 const SINK_BYTES: usize = 16 << 10;
 
-/// A stream with a limit for how long it may wait in each direction.
+/// A stream with a time limit for waiting in each direction.
 pub struct Patient<S> {
     inner: S,
     limit: Duration,
     reading: Alarm,
     writing: Alarm,
     is_more: More,
-    /// Until when the client may go on, once the connection is shut down.
+    /// Deadline for the client after the connection is shut down.
     lingers: Option<Instant>,
 }
 
-/// Whether a client may have more to send of what it began: so from the first byte of a request until somebody says that the request is whole.
+/// Whether a client may send more of a request it began: true from the first byte of a request until [`More::set`] says that it is whole.
 #[derive(Clone, Default)]
 pub struct More(Arc<AtomicBool>);
 
 impl More {
-    /// A request is whole, or not.
+    /// Records whether more is to come.
     pub fn set(&self, is_more: bool) {
         self.0.store(is_more, Ordering::Relaxed);
     }
 }
 
-/// When waiting ends.
+/// Time limit of a wait.
 struct Alarm {
     sleep: Pin<Box<Sleep>>,
-    /// Something is waited for.
+    /// A wait is in progress.
     is_set: bool,
 }
 
@@ -54,11 +54,11 @@ impl Alarm {
     fn new(limit: Duration) -> Self {
         Self { sleep: Box::pin(tokio::time::sleep(limit)), is_set: false }
     }
-    /// Something moved.
+    /// Ends the wait: something moved.
     fn rest(&mut self) {
         self.is_set = false;
     }
-    /// Nothing moves: waits, but not for ever.
+    /// Waits, up to the limit.
     fn poll(&mut self, limit: Duration, cx: &mut Context<'_>) -> Poll<io::Error> {
         let deadline = Instant::now() + limit;
         if !self.is_set {
@@ -73,19 +73,19 @@ impl Alarm {
 }
 
 impl<S> Patient<S> {
-    /// Lets `inner` wait for `limit` at most.
+    /// Limits the waits of `inner` to `limit`.
     pub fn new(inner: S, limit: Duration) -> Self {
         let (reading, writing) = (Alarm::new(limit), Alarm::new(limit));
         Self { inner, limit, reading, writing, is_more: More::default(), lingers: None }
     }
-    /// Whether more is to come.
+    /// Returns the shared flag whether more is to come.
     pub fn more(&self) -> More {
         self.is_more.clone()
     }
 }
 
 impl<S: AsyncRead + Unpin> Patient<S> {
-    /// Throws away what comes, until the client has ended too, or for long enough.
+    /// Discards what arrives until the client closes too, or the time is over.
     fn linger(&mut self, end: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let mut sink = [MaybeUninit::uninit(); SINK_BYTES];
         loop {
@@ -111,7 +111,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
                 }
                 Poll::Ready(done)
             }
-            // While an answer goes out, nobody need send anything: then writing is what is waited for.
+            // While an answer goes out, the client need not send anything: then only the wait for writing counts.
             Poll::Pending if this.writing.is_set => Poll::Pending,
             Poll::Pending => this.reading.poll(this.limit, cx).map(Err),
         }

@@ -1,7 +1,7 @@
 //! Bucket policies: who may do what with which keys, as JSON in AWS's form.
 //!
-//! Pure: a policy is parsed once and asked about each request. What it cannot judge it refuses when it is put, so that nothing that was meant to
-//! deny is passed over later.
+//! Pure: a policy is parsed once and evaluated for each request. A put refuses what cannot be evaluated, so that no part that is meant to deny
+//! is ignored later.
 
 use std::cmp::Ordering;
 use std::net::IpAddr;
@@ -10,9 +10,9 @@ use s3s::{S3Result, s3_error};
 use serde_json::Value;
 use wildmatch::WildMatch;
 
-/// Bytes of a policy at most, as S3 has it.
+/// S3's limit of a policy in bytes.
 const BYTES_MAX: usize = 20 * 1024;
-/// What keys of resources begin with.
+/// Prefix of resource names.
 const RESOURCE: &str = "arn:aws:s3:::";
 
 /// A bucket's policy.
@@ -21,26 +21,26 @@ pub struct Policy {
     statements: Vec<Statement>,
 }
 
-/// What a policy says of a request.
+/// Result of evaluating a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It is allowed.
+    /// Allowed.
     Allow,
-    /// It is forbidden, whatever else allows it.
+    /// Denied, whatever else allows it.
     Deny,
-    /// Nothing.
+    /// The policy says nothing.
     Silent,
 }
 
-/// What is asked.
+/// A request to evaluate.
 pub struct Question<'a> {
-    /// Who asks; none without a key.
+    /// User; `None` without a key.
     pub user: Option<&'a str>,
-    /// `s3:GetObject` and the like.
+    /// An action such as `s3:GetObject`.
     pub action: &'a str,
     /// `bucket` or `bucket/key`.
     pub resource: &'a str,
-    /// Values of condition keys (in lower case); none if the request has none.
+    /// Returns values of condition keys (in lower case); `None` if the request has none.
     pub value: &'a dyn Fn(&str) -> Option<String>,
 }
 
@@ -74,7 +74,7 @@ enum Operator {
     Like {
         not: bool,
     },
-    /// Which orders hold, and whether the opposite is meant.
+    /// Orders that match, and whether the result is negated.
     Number {
         less: bool,
         equal: bool,
@@ -106,7 +106,7 @@ impl Policy {
         let statements = statements.into_iter().map(|one| Statement::parse(one, bucket)).collect::<Result<_, _>>();
         statements.map(|statements| Self { statements }).map_err(|cause| malformed(&cause))
     }
-    /// What it says of a request.
+    /// Evaluates the policy for a request.
     pub fn ask(&self, question: &Question<'_>) -> Verdict {
         let mut verdict = Verdict::Silent;
         for statement in self.statements.iter().filter(|statement| statement.is_about(question)) {
@@ -117,7 +117,7 @@ impl Policy {
         }
         verdict
     }
-    /// Whether it allows something to everybody, without a condition that holds some off.
+    /// Returns whether it allows something to everybody, without a condition that excludes some.
     pub fn is_public(&self) -> bool {
         self.statements.iter().any(|statement| {
             statement.allows
@@ -226,7 +226,7 @@ impl Operator {
             _ => return None,
         })
     }
-    /// Whether they agree, before any negation.
+    /// Compares values, before any negation.
     fn compare(self, value: &str, wanted: &str) -> bool {
         match self {
             Self::Equals { ignores_case: true, .. } | Self::Bool => value.eq_ignore_ascii_case(wanted),
@@ -295,7 +295,7 @@ fn conditions(value: &Value) -> Result<Vec<Condition>, String> {
     Ok(all)
 }
 
-/// Condition keys that a request is asked for.
+/// Returns whether requests have a value for this condition key.
 fn is_known(key: &str) -> bool {
     const KEYS: [&str; 13] = [
         "aws:sourceip",
@@ -319,7 +319,7 @@ fn is_known(key: &str) -> bool {
         || key == "s3:requestobjecttagkeys"
 }
 
-/// Whether a principal is this user: by name, or by an ARN that ends in the name.
+/// Returns whether a principal is this user: by name, or by an ARN that ends in the name.
 fn is_principal(principal: &str, user: Option<&str>) -> bool {
     principal == "*"
         || user.is_some_and(|user| {

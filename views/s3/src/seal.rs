@@ -1,14 +1,14 @@
-//! Secrets of keys as the store has them: sealed, since all of its readers can read its records.
+//! Encryption of the secrets of access keys, since all readers of the store can read its records.
 //!
-//! AES-256-GCM under the store's secret, which only its owner's processes get ([`cenote::Store::secret`]). A sealed
-//! secret says nothing to others, and cannot be put under another key's id.
+//! AES-256-GCM under the store's secret, which only its owner's processes get ([`cenote::Store::secret`]). An
+//! encrypted secret reveals nothing to others, and is not valid under another key's id.
 
 use std::sync::Arc;
 
 use cenote::{Error, ErrorKind, Result, Store};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
-/// What seals and opens.
+/// Encrypts and decrypts.
 #[derive(Clone)]
 pub(crate) struct Seal(Arc<LessSafeKey>);
 
@@ -26,7 +26,7 @@ impl Seal {
         let key = UnboundKey::new(&AES_256_GCM, secret).map_err(|_| failed("a key of another length"))?;
         Ok(Self(Arc::new(LessSafeKey::new(key))))
     }
-    /// Seals the secret of the key `id`: a drawn nonce, the sealed bytes and their tag, in base64.
+    /// Encrypts the secret of the key `id`: returns random nonce, ciphertext and tag in base64.
     pub fn close(&self, id: &str, secret: &str) -> Result<String> {
         let mut nonce = [0; NONCE_LEN];
         let drawn = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty());
@@ -39,7 +39,7 @@ impl Seal {
             .map_err(|_| failed("the secret is too long"))?;
         Ok(base64_simd::STANDARD.encode_to_string([&nonce[..], &bytes].concat()))
     }
-    /// The secret again.
+    /// Decrypts a secret.
     pub fn open(&self, id: &str, sealed: &str) -> Result<String> {
         let opened = || {
             let bytes = base64_simd::STANDARD.decode_to_vec(sealed).ok()?;

@@ -1,8 +1,8 @@
-//! The server: connections, TLS, what each may take, and how long.
+//! The server: connections, TLS, and limits of size and time.
 //!
-//! Each connection has a thread for as long as it lives, where its requests are served without handing them on: what
-//! they ask of the store is mostly memory, and where it is not, nobody else waits (`alive`). Sums of large bodies are
-//! taken on further threads (`summing`); the runtime's own only tell who may go on.
+//! Each connection has a thread for its lifetime, which serves its requests itself: calls of the store mostly access
+//! memory, and where they do not, nobody else waits (`alive`). Further threads compute checksums of large bodies
+//! (`summing`); the runtime's own threads only wake the others.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -40,47 +40,47 @@ use crate::name::may_be_bucket;
 use crate::patience::{More, Patient};
 use crate::unread::{self, Watched};
 
-/// Connections at once; more wait in the listener's queue.
+/// Maximum number of connections; more wait in the listener's queue.
 const CONNECTIONS_MAX: usize = 1024;
-/// A request's head comes within this time.
+/// Time limit of a request's head.
 const HEAD_PATIENCE: Duration = Duration::from_secs(15);
-/// A TLS handshake takes this time at most.
+/// Time limit of a TLS handshake.
 const GREETING_PATIENCE: Duration = Duration::from_secs(10);
-/// A connection on which nothing moves for so long is closed, whatever it is in the middle of.
+/// A connection on which nothing moves for this long is closed, whatever it is doing.
 const STILL_MAX: Duration = Duration::from_mins(1);
-/// Bytes of a request's head at most, and of what is read ahead.
+/// Maximum size of a request's head, and of read-ahead.
 const BUFFER_BYTES: usize = 512 << 10;
-/// Headers of a request at most.
+/// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 128;
-/// Bytes of a request in XML at most: a list of 10,000 parts has some 2 MB.
+/// Maximum size of an XML request: a list of 10,000 parts has about 2 MB.
 const XML_BYTES_MAX: usize = 8 << 20;
-/// Bytes of a form's file at most, since the library gathers it in memory.
+/// Maximum size of a file in a form, since the library gathers it in memory.
 const FORM_FILE_BYTES_MAX: u64 = 64 << 20;
-/// Requests under way have so long to end when the server stops.
+/// Time for requests in progress when the server stops.
 const FAREWELL: Duration = Duration::from_secs(10);
-/// How often uploads are looked at that rules give up.
+/// Interval of checks for uploads that rules abort.
 const SWEEP: Duration = Duration::from_mins(10);
-/// After a failure to accept: too many open files, most likely.
+/// Pause after a failed accept: most likely too many open files.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Threads that tell connections to go on.
+/// Threads of the runtime.
 const THREADS: usize = 2;
-/// Threads for sums and the like, besides those of connections.
+/// Threads for checksums and the like, besides those of connections.
 const THREADS_MORE: usize = 128;
 
-/// How to serve.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where to listen; port 0 for a free one.
+    /// Address to listen on; port 0 for a free one.
     pub listen: SocketAddr,
-    /// Files with the certificates and the key of TLS.
+    /// Files with TLS certificates and key.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// A domain whose subdomains are buckets, besides paths.
+    /// Domain whose subdomains are buckets, in addition to paths.
     pub domain: Option<String>,
-    /// What clients are told the region is.
+    /// The region reported to clients.
     pub region: String,
-    /// How containers are made by requests to make buckets.
+    /// Options for containers that requests create as buckets.
     pub files: Options,
-    /// Buckets whose keys another room makes up.
+    /// Buckets whose keys another crate provides.
     pub keyed: Option<Arc<dyn Keyed>>,
 }
 
@@ -101,7 +101,7 @@ struct Shared {
     watch: Watch,
 }
 
-/// Any name that a container can have, so that those that other views made are there.
+/// Accepts any container name, so that containers of other views are buckets too.
 struct Names;
 
 impl NameValidation for Names {
@@ -157,11 +157,11 @@ impl Server {
         allow_descriptors();
         Ok(Self { runtime, listener, shared })
     }
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub fn address(&self) -> Result<SocketAddr> {
         self.listener.local_addr().map_err(|error| Error::io("the server's address", &error))
     }
-    /// Serves until `SIGINT` or `SIGTERM` comes; what is under way then may end.
+    /// Serves until `SIGINT` or `SIGTERM`; requests in progress may finish.
     pub fn run(self) -> Result<()> {
         let Self { runtime, listener, shared } = self;
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -178,12 +178,12 @@ impl Server {
                 let _ = tokio::time::timeout(FAREWELL, room.acquire_many(CONNECTIONS_MAX as u32)).await;
                 Ok(())
             })
-            // Calls that are not over by now are not waited for.
+            // Calls still running are not waited for.
             .inspect(|()| runtime.shutdown_background())
     }
 }
 
-/// Ends when the process is told to.
+/// Completes when the process is told to end.
 fn ended() -> Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let of = |kind| signal(kind).map_err(|error| Error::io("signals", &error));
@@ -196,8 +196,7 @@ fn ended() -> Result<impl Future<Output = ()>> {
     })
 }
 
-/// The content of a file that nobody else decides about: it belongs to this user or root, and others cannot write to
-/// it.
+/// Reads a file that nobody else controls: it belongs to this user or root, and others cannot write to it.
 fn own_file(path: &Path) -> Result<Vec<u8>> {
     use std::io::Read;
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -270,7 +269,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, room: Arc<Semaphore>
     }
 }
 
-/// Each connection takes two descriptors: as many are allowed as may be.
+/// Raises the limit of descriptors to the maximum: each connection takes two.
 fn allow_descriptors() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -364,7 +363,7 @@ async fn answer(
     Ok(response)
 }
 
-/// The CORS rules of the bucket that a request is about.
+/// Returns the CORS rules of a request's bucket.
 fn rules(request: &http::Request<Watched>, shared: &Shared) -> Option<Vec<s3s::dto::CORSRule>> {
     let host = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let by_host = shared.domain.as_deref().and_then(|domain| host.strip_suffix(domain)?.strip_suffix('.'));
@@ -373,7 +372,7 @@ fn rules(request: &http::Request<Watched>, shared: &Shared) -> Option<Vec<s3s::d
     shared.gateway.bucket(name).ok()?.record.cors.clone()
 }
 
-/// What a browser asks before it asks for what the page wants.
+/// Answers a browser's preflight request.
 fn preflight(
     request: &http::Request<Watched>,
     origin: Option<&str>,
@@ -396,7 +395,7 @@ fn preflight(
     response
 }
 
-/// Gives up uploads that rules give up, now and then.
+/// Periodically aborts uploads by rules.
 async fn sweep(gateway: Arc<Gateway>) {
     loop {
         tokio::time::sleep(SWEEP).await;

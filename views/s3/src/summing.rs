@@ -1,5 +1,5 @@
-//! Sums of a body beside its way into the file: while a piece is written and the next one comes in, the one before is summed on another thread. Sums of
-//! large bodies cost more than all the rest of a PUT, so it is as fast as its sums.
+//! Checksums of a body in parallel with its write: while a piece is written and the next one arrives, another thread sums the previous one. The
+//! checksums of a large body cost more than the rest of a PUT, so they bound its speed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::checksum::{Summed, Sums};
 
-/// Pieces of one body that wait for their sums, or are being summed.
+/// Maximum number of pieces of one body that wait for their checksums or are being summed.
 const PIECES_MAX: u32 = 2;
 
-/// Sums that grow on another thread. A thread is held only while there is something to sum: clients that are slow hold none.
+/// Checksums computed on another thread. A thread is in use only while there is something to sum: slow clients hold none.
 pub struct Summing {
     shared: Arc<Mutex<Shared>>,
-    /// A place for each piece.
+    /// A permit for each piece.
     room: Arc<Semaphore>,
 }
 
 struct Shared {
     waiting: VecDeque<Piece>,
-    /// None while a thread has them.
+    /// `None` while a thread has them.
     sums: Option<Sums>,
 }
 
@@ -33,12 +33,12 @@ struct Piece {
 }
 
 impl Summing {
-    /// Goes on with `sums`.
+    /// Continues `sums`.
     pub fn new(sums: Sums) -> Self {
         let shared = Shared { waiting: VecDeque::new(), sums: Some(sums) };
         Self { shared: Arc::new(Mutex::new(shared)), room: Arc::new(Semaphore::new(PIECES_MAX as usize)) }
     }
-    /// More bytes: in their turn, after those before. Waits if too many are under way.
+    /// Adds bytes in order. Waits if too many pieces are in progress.
     pub async fn update(&self, bytes: Bytes) -> S3Result<()> {
         let place = self.room.clone().acquire_owned().await.map_err(|_| lost())?;
         let idle = {
@@ -52,7 +52,7 @@ impl Summing {
         }
         Ok(())
     }
-    /// The sums, when all that came is in them.
+    /// Returns the checksums once all pieces are included.
     pub async fn finish(self) -> S3Result<Summed> {
         let _all = self.room.acquire_many(PIECES_MAX).await.map_err(|_| lost())?;
         let sums = self.shared.lock().sums.take().ok_or_else(lost)?;
@@ -64,7 +64,7 @@ fn lost() -> s3s::S3Error {
     s3_error!(InternalError, "the sums of the body were lost")
 }
 
-/// Sums what waits, and puts the sums back. The place of the last piece becomes free after that, so who has all places finds the sums.
+/// Sums the waiting pieces, and puts the state back. The last piece's permit is released after that, so a holder of all permits finds the state.
 fn work(shared: &Mutex<Shared>, mut sums: Sums) {
     let mut last = None;
     loop {

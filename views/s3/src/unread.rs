@@ -1,6 +1,6 @@
-//! What of a request's body is left when its answer is ready: it is read on if it is little, or the answer says that the connection ends with it.
+//! The unread rest of a request's body when its answer is ready: a short rest is read, otherwise the answer says that the connection ends.
 //!
-//! This knows HTTP/1.1's connections; what requests mean is not known here.
+//! This module knows connections of HTTP/1.1, but not what requests mean.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,32 +14,32 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use parking_lot::Mutex;
 
-/// Bytes that are read after the answer is ready, so that the connection can serve the next request.
+/// Maximum number of bytes read after the answer is ready, so that the connection can serve the next request.
 const REST_BYTES_MAX: u64 = 256 << 10;
-/// How long the rest may take to come.
+/// Time limit for the rest.
 const REST_PATIENCE: Duration = Duration::from_millis(500);
 
-/// A request's body that comes back when whoever reads it is done with it.
+/// A request's body that is handed back when its reader is done with it.
 pub struct Watched {
     body: Option<Incoming>,
     rest: Rest,
 }
 
-/// Where a body comes back to.
+/// Where a body is handed back.
 #[derive(Clone)]
 pub struct Rest(Arc<Left>);
 
 struct Left {
     body: Mutex<Option<Incoming>>,
-    /// The client sends the body when it hears that it should go on.
+    /// The client sends the body only after an interim answer (`Expect: 100-continue`).
     expects: bool,
-    /// Somebody began to read, at which the client was told to go on.
+    /// Reading has begun, which told the client to go on.
     is_begun: AtomicBool,
-    /// It came to a bad end.
+    /// The body ended with an error.
     is_broken: AtomicBool,
 }
 
-/// The body of a request, and where what is left of it will be.
+/// Wraps the body of a request; also returns where its rest will be.
 pub fn watch(headers: &HeaderMap, body: Incoming) -> (Watched, Rest) {
     let expects = headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     let [is_begun, is_broken] = [false, false].map(AtomicBool::new);
@@ -48,21 +48,22 @@ pub fn watch(headers: &HeaderMap, body: Incoming) -> (Watched, Rest) {
 }
 
 impl Rest {
-    /// True if all of the body has come. If not, or if the client must not go on with this connection, its answer says so.
+    /// Reads a short rest; returns true if the whole body has arrived. If not, or if the client must not reuse this connection, adds `Connection:
+    /// close` to the answer.
     pub async fn settle(&self, answer: &mut HeaderMap) -> bool {
         let left = self.0.body.lock().take();
         let is_begun = self.0.is_begun.load(Ordering::Relaxed);
         let is_whole = match left {
             _ if self.0.is_broken.load(Ordering::Relaxed) => false,
-            // It was read to its end and let go, or there was none.
+            // It was read to its end and dropped, or there was none.
             None => true,
             Some(body) if body.is_end_stream() => true,
-            // To read would be to ask for it.
+            // Reading would ask the client to send it.
             Some(_) if self.0.expects && !is_begun => false,
             Some(body) => finish(body).await,
         };
-        // Who asked whether to go on and was answered at once ends this connection: `botocore` as `aws-cli` has it in itself, after an empty PUT, takes
-        // the status of this answer for that of the next one that it asks so, and finds no headers in it (boto/botocore#3755).
+        // A client that asked whether to go on and was answered at once must close this connection: the `botocore` in `aws-cli`, after an empty PUT,
+        // takes the status of this answer for that of the next such request, and finds no headers in it (boto/botocore#3755).
         if !is_whole || (self.0.expects && !is_begun) {
             answer.insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -70,7 +71,7 @@ impl Rest {
     }
 }
 
-/// Reads what is left of a body, if it is little and comes soon.
+/// Reads the rest of a body, if it is short and arrives soon.
 async fn finish(mut body: Incoming) -> bool {
     if Body::size_hint(&body).lower() > REST_BYTES_MAX {
         return false;

@@ -1,4 +1,5 @@
-//! Uploads in parts: each is a directory where no path leads, its parts files in it. Completing shares the parts' extents with the object.
+//! Multipart uploads: each is a directory that no path leads to, with its parts as files. Completion shares the parts' extents with the
+//! object.
 
 use std::collections::BTreeMap;
 
@@ -17,43 +18,43 @@ use crate::keys::User;
 use crate::meta::{META, Meta, encode, hex, now};
 use crate::name::KeyPath;
 
-/// Numbers of parts go so far.
+/// Largest part number.
 pub const PARTS_MAX: i32 = 10_000;
-/// All parts but the last have so many bytes at least.
+/// Minimum size of all parts but the last.
 const PART_BYTES_MIN: u64 = 5 << 20;
-/// Permissions of objects' files: rights through S3 are S3's own.
+/// Permissions of objects' files: S3 enforces its own rights.
 pub const FILE_MODE: u32 = 0o644;
 const UPLOADS: &str = "uploads";
 /// Entries fetched at a time.
 const PAGE: usize = 1000;
 
-/// An upload under way.
+/// An upload in progress.
 pub struct Upload {
     /// Its id.
     pub id: String,
     /// Its directory.
     pub directory: Ino,
-    /// What was said when it was begun.
+    /// Metadata from its beginning.
     pub meta: Meta,
 }
 
-/// A part that is there.
+/// An uploaded part.
 pub struct Part {
-    /// Its number.
+    /// Part number.
     pub number: i32,
     /// Its file.
     pub ino: Ino,
-    /// What is known of it.
+    /// Its metadata.
     pub meta: Meta,
 }
 
-/// What the parts make together.
+/// The assembled parts.
 pub struct Whole {
-    /// The file that they make.
+    /// File with their bytes.
     pub file: File,
-    /// What is said of it: as was said when the upload began, with sums.
+    /// Metadata: those from the beginning of the upload, with checksums.
     pub meta: Meta,
-    /// Checksums of the parts, as they are kept.
+    /// Checksums of the parts, in stored form.
     pub parts: Option<Vec<u8>>,
 }
 
@@ -64,7 +65,7 @@ fn no_upload() -> S3Error {
     )
 }
 
-/// Whether a text can be the id of an upload: nothing else is ever looked up.
+/// Returns whether a text can be the id of an upload: nothing else is ever looked up.
 fn is_id(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
@@ -92,7 +93,7 @@ impl Gateway {
             .map_err(|error| failed(&error, key))?;
         Ok(id)
     }
-    /// An upload by id; its key must be this one.
+    /// Returns an upload by id; its key must match.
     pub fn upload(&self, bucket: &Bucket, key: &str, id: &str) -> S3Result<Upload> {
         if !is_id(id) {
             return Err(no_upload());
@@ -104,13 +105,13 @@ impl Gateway {
             Err(error) => return Err(failed(&error, key)),
         };
         let meta = match self.meta(directory) {
-            Err(error) if is_aborted(&error) => None, // completed or given up meanwhile
+            Err(error) if is_aborted(&error) => None, // completed or aborted meanwhile
             meta => meta?,
         };
         let meta = meta.filter(|meta| meta.key == key).ok_or_else(no_upload)?;
         Ok(Upload { id: id.to_owned(), directory, meta })
     }
-    /// All uploads of a bucket, by key and then by age.
+    /// Lists all uploads of a bucket, by key and then by age.
     pub fn uploads(&self, bucket: &Bucket) -> S3Result<Vec<Upload>> {
         again(|| {
             let Some(uploads) = self.behind(bucket, UPLOADS, false)? else { return Ok(Vec::new()) };
@@ -135,14 +136,14 @@ impl Gateway {
             Ok(all)
         })
     }
-    /// A file for a body: it goes if it is not placed.
+    /// Creates a file for a body: it is deleted unless it is placed.
     pub fn new_file(&self, bucket: &Bucket, user: Option<&User>) -> S3Result<File> {
         let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
         self.fs
             .open_unnamed(&self.caller(user), bucket.root, flags, FILE_MODE)
             .map_err(|error| failed(&error, &bucket.name))
     }
-    /// Makes what came in a part of an upload; one of the same number goes.
+    /// Makes received bytes a part of an upload, and replaces a part of the same number.
     pub fn put_part(
         &self,
         upload: &Upload,
@@ -170,7 +171,7 @@ impl Gateway {
             done => done.map(drop).map_err(|error| failed(&error, &upload.meta.key)),
         }
     }
-    /// Parts of an upload behind `after`, at most `limit`; whether there are more.
+    /// Lists parts of an upload after `after`, at most `limit`, and whether there are more.
     pub fn parts(&self, upload: &Upload, after: i32, limit: usize) -> S3Result<(Vec<Part>, bool)> {
         again(|| {
             let mut all = Vec::new();
@@ -199,7 +200,7 @@ impl Gateway {
             }
         })
     }
-    /// What the parts that the client names make together.
+    /// Assembles the parts that the client names.
     pub fn assemble(
         &self,
         bucket: &Bucket,
@@ -236,7 +237,7 @@ impl Gateway {
         let parts = sum_up(&mut meta, &chosen);
         Ok(Whole { file, meta, parts })
     }
-    /// The parts that the client names, if they are there and in order.
+    /// Returns the parts that the client names, if they exist and are in order.
     fn chosen(&self, upload: &Upload, named: &[CompletedPart]) -> S3Result<Vec<Part>> {
         if named.is_empty() {
             return Err(s3_error!(MalformedXML, "You must specify at least one part"));
@@ -290,7 +291,7 @@ impl Gateway {
         }
         Ok(chosen)
     }
-    /// Gives an upload up: its parts go.
+    /// Aborts an upload and deletes its parts.
     pub fn drop_upload(&self, bucket: &Bucket, upload: &Upload) -> S3Result<()> {
         let uploads = self.behind(bucket, UPLOADS, false)?.ok_or_else(no_upload)?;
         loop {
@@ -305,7 +306,7 @@ impl Gateway {
                 }
             }
             match self.fs.rmdir(&self.me, uploads, upload.id.as_bytes()) {
-                Err(error) if error.errno == libc::ENOTEMPTY => {} // a part came in meanwhile
+                Err(error) if error.errno == libc::ENOTEMPTY => {} // a part arrived meanwhile
                 Err(error) if !is_gone(&error) => return Err(failed(&error, &upload.meta.key)),
                 _ => return Ok(()),
             }
@@ -313,7 +314,7 @@ impl Gateway {
     }
 }
 
-/// The checksum of the whole, as was asked for when the upload began; and those of the parts, as they are kept.
+/// Computes the checksum of the whole, as requested when the upload began; returns those of the parts, in stored form.
 fn sum_up(meta: &mut Meta, parts: &[Part]) -> Option<Vec<u8>> {
     let algorithm = meta.checksum_algorithm.as_deref().and_then(Algorithm::parse)?;
     let sums: Option<Vec<String>> =
@@ -330,7 +331,7 @@ fn sum_up(meta: &mut Meta, parts: &[Part]) -> Option<Vec<u8>> {
     }
     Some(encode(&(algorithm.word(), sums)))
 }
-/// Reads a file once, for a sum over all of it.
+/// Reads a file once for a checksum of all of it.
 pub fn sum_of_file(algorithm: Algorithm, file: &File) -> S3Result<Option<String>> {
     let claims = crate::checksum::Claims { algorithm: Some(algorithm), ..crate::checksum::Claims::default() };
     let mut sums = crate::checksum::Sums::of(&claims);

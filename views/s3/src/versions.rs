@@ -1,8 +1,8 @@
-//! Old versions and deletions, kept beside the tree where no path leads.
+//! Old versions and delete markers, kept beside the tree where no path leads.
 //!
 //! A key's versions are files of a directory `v`, with names that sort the newest first; its directory has the key's last name and, in `d`, the keys
-//! below it. The current version of a key is the file at its path, always newer than those. If there is none, the newest of those is a deletion (or
-//! somebody removed the file by another view, and then there simply is no current version).
+//! below it. The current version of a key is the file at its path, always newer than those. If there is no such file, the newest of those is a
+//! delete marker (or somebody removed the file through another view, and then there is no current version).
 
 use cenote_posix::{Attr, Ino, Kind, Make, OpenFlags, Over, Rename, Time};
 use s3s::S3Result;
@@ -14,7 +14,7 @@ use crate::meta::{META, Meta, now};
 use crate::name::KeyPath;
 use crate::walk::{Node, Tree};
 
-/// The version of what was put while none were kept.
+/// Version id of what was put without versioning.
 pub const NULL: &str = "null";
 const NULL_SUFFIX: &str = ".null";
 const VERSIONS: &str = "versions";
@@ -23,41 +23,41 @@ const BELOW: &str = "d";
 /// Versions fetched at a time.
 const PAGE: usize = 1000;
 
-/// An old version or a deletion.
+/// An old version or a delete marker.
 pub struct Old {
     /// Its name in the directory of versions.
     pub name: String,
     /// Its file.
     pub attr: Attr,
-    /// What was said when it was put.
+    /// Its metadata.
     pub meta: Meta,
 }
 
 impl Old {
-    /// Its id as clients know it.
+    /// Returns its id as clients know it.
     pub fn id(&self) -> &str {
         id_of(&self.name)
     }
 }
 
-/// The id of a version by the name of its file.
+/// Returns the id of a version by the name of its file.
 pub fn id_of(name: &str) -> &str {
     if name.ends_with(NULL_SUFFIX) { NULL } else { name }
 }
 
-/// A name that sorts before all earlier ones.
+/// Returns a name that sorts before those of all earlier times.
 fn at(time: Time) -> String {
     let ns = (time.s as u64).wrapping_mul(1_000_000_000).wrapping_add(u64::from(time.ns));
     format!("{:016x}", u64::MAX - ns)
 }
 
-/// A new version's id.
+/// Returns a new version's id.
 pub fn new_id() -> String {
     use std::sync::atomic::{AtomicU64, Ordering};
     static LAST: AtomicU64 = AtomicU64::new(0);
     let time = now();
     let ns = time.s as u64 * 1_000_000_000 + u64::from(time.ns);
-    // Two never share a time, so that their order is that of the requests.
+    // Ids of this process never share a time, so that their order is that of the requests.
     let last = LAST.fetch_max(ns, Ordering::Relaxed);
     let ns = if last >= ns { LAST.fetch_add(1, Ordering::Relaxed) + 1 } else { ns };
     let mut salt = [0; 4];
@@ -65,7 +65,7 @@ pub fn new_id() -> String {
     format!("{:016x}{}", u64::MAX - ns, crate::meta::hex(&salt))
 }
 
-/// The name under which a current version is kept when another takes its place.
+/// Returns the name under which a current version is kept when another replaces it.
 pub fn kept_name(meta: Option<&Meta>, attr: &Attr) -> String {
     match meta.and_then(|meta| meta.version.as_deref()).filter(|id| is_id(id)) {
         Some(id) => id.to_owned(),
@@ -73,19 +73,19 @@ pub fn kept_name(meta: Option<&Meta>, attr: &Attr) -> String {
     }
 }
 
-/// Whether a text can be the id of a version: nothing else is ever looked up.
+/// Returns whether a text can be the id of a version: nothing else is ever looked up.
 pub fn is_id(text: &str) -> bool {
     text == NULL
         || (text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase()))
 }
 
 impl Gateway {
-    /// A directory of the bucket where no path leads.
+    /// Returns a directory of the bucket that no path leads to.
     pub fn behind(&self, bucket: &Bucket, name: &str, makes: bool) -> S3Result<Option<Ino>> {
         let back = self.fs.backstage(bucket.root).map_err(|error| failed(&error, &bucket.name))?;
         self.step(back, name, makes)
     }
-    /// Takes the empty directories away that a bucket has where no path leads.
+    /// Removes a bucket's empty directories that no path leads to.
     pub fn drop_behind(&self, bucket: &Bucket) -> S3Result<()> {
         let back = self.fs.backstage(bucket.root).map_err(|error| failed(&error, &bucket.name))?;
         for name in ["uploads", VERSIONS] {
@@ -96,7 +96,7 @@ impl Gateway {
         }
         Ok(())
     }
-    /// One step into a directory, made if wanted.
+    /// Looks up a directory, and creates it if wanted.
     fn step(&self, at: Ino, name: &str, makes: bool) -> S3Result<Option<Ino>> {
         loop {
             match self.fs.lookup(&self.me, at, name.as_bytes()) {
@@ -115,11 +115,11 @@ impl Gateway {
             }
         }
     }
-    /// The directory of all versions of a bucket's keys, if there is one.
+    /// Returns the directory of all versions of a bucket's keys, if it exists.
     pub fn versions_root(&self, bucket: &Bucket) -> S3Result<Option<Ino>> {
         self.behind(bucket, VERSIONS, false)
     }
-    /// The directory of a key's versions.
+    /// Returns the directory of a key's versions.
     pub fn versions_of(&self, bucket: &Bucket, path: KeyPath<'_>, makes: bool) -> S3Result<Option<Ino>> {
         let Some(mut at) = self.behind(bucket, VERSIONS, makes)? else { return Ok(None) };
         for (depth, name) in path.names().enumerate() {
@@ -132,7 +132,7 @@ impl Gateway {
         }
         self.step(at, OF_KEY, makes)
     }
-    /// All that is in a directory of versions, the newest first.
+    /// Returns the content of a directory of versions, the newest first.
     pub fn versions_in(&self, directory: Ino) -> S3Result<Vec<Old>> {
         again(|| {
             let mut all = Vec::new();
@@ -156,7 +156,7 @@ impl Gateway {
             }
         })
     }
-    /// The newest of a directory of versions.
+    /// Returns the newest in a directory of versions.
     pub fn newest_in(&self, directory: Ino) -> S3Result<Option<Old>> {
         again(|| {
             let page = match self.fs.list(directory, None, 1) {
@@ -168,7 +168,7 @@ impl Gateway {
             Ok(String::from_utf8(name).ok().map(|name| Old { name, attr, meta }))
         })
     }
-    /// A version in a directory, by the id that clients know.
+    /// Returns a version in a directory by the id that clients know.
     pub fn version_in(&self, directory: Ino, id: &str) -> S3Result<Option<Old>> {
         again(|| {
             if id == NULL {
@@ -184,7 +184,7 @@ impl Gateway {
             }
         })
     }
-    /// Makes a deletion; its id.
+    /// Creates a delete marker; returns its id.
     pub fn mark_deleted(&self, bucket: &Bucket, directory: Ino, is_null: bool, owner: &str) -> S3Result<String> {
         let id = new_id();
         let name = if is_null { format!("{id}{NULL_SUFFIX}") } else { id.clone() };
@@ -204,14 +204,14 @@ impl Gateway {
             .map_err(|error| failed(&error, "deletion"))?;
         Ok(if is_null { NULL.to_owned() } else { id })
     }
-    /// Takes a version away for good.
+    /// Deletes a version permanently.
     pub fn drop_version(&self, directory: Ino, name: &str) -> S3Result<()> {
         match self.fs.unlink(&self.me, directory, name.as_bytes()) {
             Err(error) if is_gone(&error) => Ok(()),
             done => done.map_err(|error| failed(&error, name)),
         }
     }
-    /// Takes what has no version id out of a directory of versions.
+    /// Deletes what has no version id in a directory of versions.
     pub fn drop_null(&self, directory: Ino, except: Option<&str>) -> S3Result<()> {
         for old in self.versions_in(directory)? {
             if old.id() == NULL && except != Some(old.name.as_str()) {
@@ -220,7 +220,7 @@ impl Gateway {
         }
         Ok(())
     }
-    /// Makes the newest of a key's old versions its current one, if it is no deletion and nothing is at the key's path.
+    /// Makes the newest old version current, unless it is a delete marker or something is at the key's path.
     pub fn promote(&self, bucket: &Bucket, path: KeyPath<'_>, key: &str, directory: Ino) -> S3Result<()> {
         let Some(newest) = self.newest_in(directory)?.filter(|newest| !newest.meta.is_delete_marker) else {
             return Ok(());
@@ -232,7 +232,7 @@ impl Gateway {
             done => done.map_err(|error| failed(&error, key)),
         }
     }
-    /// Takes away the directories of versions that are empty now.
+    /// Removes directories of versions that are empty now.
     pub fn prune_versions(&self, bucket: &Bucket, path: KeyPath<'_>) -> S3Result<()> {
         let Some(mut at) = self.behind(bucket, VERSIONS, false)? else { return Ok(()) };
         let mut way: Vec<(Ino, &str)> = Vec::new();

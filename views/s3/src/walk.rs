@@ -1,33 +1,33 @@
-//! Keys in order: a walk over a tree that gives the keys from any place on in the byte order of whole keys, at a cost in proportion to what it gives.
+//! Ordered walk over keys: from any start, in the byte order of whole keys, at a cost proportional to the number of keys returned.
 //!
-//! In a tree, names are in order within their directory; among keys, a directory `a` counts as `a/`, so that `a-b` comes before `a/x`. A directory is
-//! therefore put off until no name before its `a/` is left: those are the names that begin with `a`, so what is put off is a stack.
-//! To begin at a place is to go down the directories on the way to it, and to ask for the few names that could be put off there.
+//! A tree orders names within a directory; among keys, a directory `a` counts as `a/`, so that `a-b` comes before `a/x`. A directory is therefore
+//! deferred until no name before its `a/` is left: such names begin with `a`, so the deferred directories form a stack. To start at a key, the walk
+//! descends through the directories on its path, and looks up the few names that could be deferred there.
 #![allow(clippy::option_option, reason = "no next page, the first page, or the one after a name")]
 
 use s3s::S3Result;
 
-/// Nodes of a directory that are asked for when it is entered.
+/// Nodes requested when a directory is entered.
 const FIRST_PAGE: usize = 16;
 
-/// What a name leads to.
+/// Target of a name.
 pub struct Node<D, T> {
     /// The name.
     pub name: String,
-    /// The key that ends with this name, if it is one.
+    /// The key that ends with this name, if there is one.
     pub key: Option<T>,
-    /// What is below it, if there is anything.
+    /// The directory below it, if there is one.
     pub below: Option<D>,
 }
 
-/// A tree that can be walked. `D` is a directory, `T` what is known of a key.
+/// A tree that can be walked.
 pub trait Tree {
     /// A directory.
     type Directory: Clone;
-    /// What is known of a key.
+    /// Data of a key.
     type Item;
-    /// Nodes of a directory in the order of names: those after `after` (bytes that need be no name), at most `limit`. Names that no key has are left
-    /// out; where the next page begins comes second, none at the end.
+    /// Returns nodes of a directory in the order of names: those after `after` (bytes that need not be a name), at most `limit`. Omits names that are
+    /// in no key; the second value is where the next page begins, `None` at the end.
     #[expect(clippy::type_complexity, reason = "a page and where it ended")]
     fn page(
         &self,
@@ -35,9 +35,9 @@ pub trait Tree {
         after: Option<&[u8]>,
         limit: usize,
     ) -> S3Result<(Vec<Node<Self::Directory, Self::Item>>, Option<Vec<u8>>)>;
-    /// One name of a directory.
+    /// Looks up one name of a directory.
     fn node(&self, of: &Self::Directory, name: &str) -> S3Result<Option<Node<Self::Directory, Self::Item>>>;
-    /// The key that a directory itself is, with the slash at its end.
+    /// Returns the key that a directory itself is, with the trailing slash.
     fn own(&self, directory: &Self::Directory) -> S3Result<Option<Self::Item>>;
 }
 
@@ -45,13 +45,13 @@ struct Level<D, T> {
     directory: D,
     /// Length of the key up to here, with its slash.
     prefix_len: usize,
-    /// Nodes that were fetched, the next one last.
+    /// Fetched nodes, the next one last.
     fetched: Vec<Node<D, T>>,
-    /// Where the next page begins; none if there is none.
+    /// Where the next page begins; `None` if there is none.
     after: Option<Option<Vec<u8>>>,
-    /// Directories put off, by name; the next one last.
+    /// Deferred directories by name; the next one last.
     put_off: Vec<(String, D)>,
-    /// Nodes to ask for next time: few at first, since it may be left at once.
+    /// Nodes to request next: few at first, since the walk may leave at once.
     page: usize,
 }
 
@@ -60,21 +60,21 @@ pub struct Walk<'a, T: Tree> {
     tree: &'a T,
     root: T::Directory,
     levels: Vec<Level<T::Directory, T::Item>>,
-    /// The directory that we are in, as a key.
+    /// The current directory as a key.
     prefix: String,
-    /// The next key, if it was found on the way to a place.
+    /// The next key, if it was found while seeking.
     ready: Option<(String, T::Item)>,
     page: usize,
 }
 
 impl<'a, T: Tree> Walk<'a, T> {
-    /// Begins at the first key that is not before `from`; `page` nodes are asked for at a time.
+    /// Starts at the first key that is not before `from`; requests `page` nodes at a time.
     pub fn new(tree: &'a T, root: T::Directory, from: &str, page: usize) -> S3Result<Self> {
         let mut walk = Self { tree, root, levels: Vec::new(), prefix: String::new(), ready: None, page: page.max(2) };
         walk.seek(from)?;
         Ok(walk)
     }
-    /// Goes on at the first key that is not before `from`.
+    /// Continues at the first key that is not before `from`.
     pub fn seek(&mut self, from: &str) -> S3Result<()> {
         self.levels.clear();
         self.prefix.clear();
@@ -91,12 +91,12 @@ impl<'a, T: Tree> Walk<'a, T> {
                 page: self.page,
             };
             if rest.is_empty() {
-                // Everything in it comes; it is itself the first, unless it is the root.
+                // Everything in this directory follows; its own key is the first, unless it is the root.
                 self.levels.push(level);
                 return self.own();
             }
             let (name, deeper) = rest.split_once('/').map_or((rest, None), |(name, deeper)| (name, Some(deeper)));
-            // Directories whose names `name` begins with, but whose keys come later.
+            // Directories whose names are prefixes of `name`, but whose keys come later.
             for (len, byte) in name.bytes().enumerate().skip(1) {
                 if byte < b'/'
                     && name.is_char_boundary(len)
@@ -112,7 +112,7 @@ impl<'a, T: Tree> Walk<'a, T> {
                 self.levels.push(level);
                 return Ok(());
             };
-            // Names between `name` and `name/` come before `from`; what is after `name/` comes once what is below is done.
+            // Names between `name` and `name/` come before `from`; those after `name/` follow once everything below is done.
             level.after = Some(Some(format!("{name}/").into_bytes()));
             let below =
                 if name.is_empty() { None } else { self.tree.node(&directory, name)?.and_then(|node| node.below) };
@@ -124,7 +124,7 @@ impl<'a, T: Tree> Walk<'a, T> {
             rest = deeper;
         }
     }
-    /// The next key.
+    /// Returns the next key.
     pub fn next(&mut self) -> S3Result<Option<(String, T::Item)>> {
         loop {
             if let Some(ready) = self.ready.take() {
@@ -168,7 +168,7 @@ impl<'a, T: Tree> Walk<'a, T> {
         }
     }
 
-    /// Leaves out what is left of the keys that begin with `prefix`, of which one just came.
+    /// Skips the remaining keys with `prefix`, one of which was just returned.
     pub fn skip(&mut self, prefix: &str) -> S3Result<()> {
         if !prefix.ends_with('/') {
             return if let Some(next) = successor(prefix) {
@@ -210,12 +210,12 @@ impl<'a, T: Tree> Walk<'a, T> {
     }
 }
 
-/// Whether all keys below the directory come before the name.
+/// Returns whether all keys below the directory come before the name.
 fn is_before(directory: &str, name: &str) -> bool {
     directory.bytes().chain(std::iter::once(b'/')).lt(name.bytes())
 }
 
-/// The first text that is after all that begin with `prefix`; none if there is none.
+/// Returns the smallest text after all that begin with `prefix`; `None` if there is none.
 pub fn successor(prefix: &str) -> Option<String> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {

@@ -1,4 +1,4 @@
-"""One server for all tests of a run, and a bucket of its own for each."""
+"""One server for all tests of a run, and a separate bucket for each test."""
 
 import itertools
 import os
@@ -27,7 +27,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
-    """Makes further servers, with arguments of their own."""
+    """Starts further servers with other arguments."""
     made = []
 
     def make(*arguments: str) -> Served:

@@ -1,4 +1,4 @@
-"""Requests as no client makes them: signed, and then sent as they are."""
+"""Requests that no client sends: signed, then sent unchanged."""
 
 import http.client
 
@@ -8,7 +8,7 @@ from botocore.credentials import Credentials
 
 
 class Signer(S3SigV4Auth):
-    """Signs a request, and says of its body what it is told to."""
+    """Signs a request with the given claims about its body."""
 
     def __init__(self, served, payload: str, user: str = "ann") -> None:
         super().__init__(Credentials(*served.keys[user]), "s3", "us-east-1")
@@ -21,14 +21,14 @@ class Signer(S3SigV4Auth):
 def signed(
     served, method: str, path: str, headers: dict[str, str] | None = None, payload: str = "UNSIGNED-PAYLOAD"
 ) -> dict[str, str]:
-    """Headers of a request that is signed by ann, its body not."""
+    """Headers of a request by ann with an unsigned body."""
     request = AWSRequest(method, f"{served.url}{path}", headers=headers or {})
     Signer(served, payload).add_auth(request)
     return dict(request.headers)
 
 
 def raw(served, method: str, path: str, headers: dict[str, str], body: bytes = b"") -> tuple[int, bytes]:
-    """A request as it is given; the answer."""
+    """Sends a request unchanged; returns the answer."""
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
     connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
     for name, value in ({"Host": f"127.0.0.1:{served.port}"} | headers).items():

@@ -1,4 +1,4 @@
-"""A store that is served to S3 clients on a free port of this machine, for tests."""
+"""A store served to S3 clients on a free port of this machine, for tests."""
 
 import json
 import os
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-# How long a server may take to start and to stop.
+# How long a server may take to start or stop.
 PATIENCE_S = 30
 
 
 def command() -> Path:
-    """The `cenote` command: from the environment, or as it was built here."""
+    """Path of the `cenote` command: from the environment, or the one built here."""
     given = os.environ.get("CENOTE_BIN")
     found = [Path(given)] if given else [ROOT / "target" / kind / "cenote" for kind in ("release", "debug")]
     built = [path for path in found if path.exists()]
@@ -26,14 +26,14 @@ def command() -> Path:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Returns a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 def client(url: str, key: str | None, secret: str | None, **options: object) -> object:
-    """A boto3 client that tries nothing again; without a key: one that signs nothing."""
+    """Returns a boto3 client without retries; without a key, it does not sign."""
     import boto3
     from botocore import UNSIGNED
     from botocore.config import Config
@@ -62,7 +62,7 @@ class Served:
     process: subprocess.Popen | None = None
 
     def cenote(self, *arguments: str | Path, check: bool = True, **environment: str) -> str:
-        """Runs the command on the store; its standard output."""
+        """Runs the command on the store; returns its standard output."""
         words = [command(), "--store", self.dir, *arguments]
         environment = os.environ | environment
         done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, env=environment)
@@ -71,7 +71,7 @@ class Served:
         return done.stdout
 
     def make(self, memory: str = "512MiB", disk: str = "2GiB") -> None:
-        """Makes the store."""
+        """Creates the store."""
         self.cenote(
             "init",
             "--tier",
@@ -87,7 +87,7 @@ class Served:
         self.keys[user] = made["access_key_id"], made["secret_access_key"]
 
     def start(self) -> None:
-        """Serves the store."""
+        """Starts to serve the store."""
         words = [command(), "s3", self.dir, "--listen", "127.0.0.1:0", *self.arguments]
         with open(f"{self.dir}.log", "ab") as log:
             self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -113,22 +113,22 @@ class Served:
         return code
 
     def destroy(self) -> None:
-        """Ends it all."""
+        """Stops the server and removes everything."""
         self.stop()
         self.cenote("destroy", "--yes", "--force", check=False)
         shutil.rmtree(f"{self.dir}.disk", ignore_errors=True)
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The address it listens on."""
         return int(self.url.rsplit(":", 1)[1])
 
     def client(self, user: str | None = "ann", **options: object) -> object:
-        """A boto3 client with the key of a user; none: without a key."""
+        """Returns a boto3 client with a user's key; `None`: without a key."""
         return client(self.url, *(self.keys[user] if user else (None, None)), **options)
 
     def environment(self, user: str = "ann") -> dict[str, str]:
-        """What programs with AWS's variables need."""
+        """Environment for programs that use AWS's variables."""
         key, secret = self.keys[user]
         return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | {
             "AWS_ACCESS_KEY_ID": key,

@@ -1,4 +1,4 @@
-"""Hostile and broken clients: clear errors, nothing placed, nothing held."""
+"""Hostile and broken clients: they get clear errors, place nothing, and hold no resources."""
 
 import base64
 import hashlib
@@ -144,13 +144,13 @@ def test_floods_of_xml(served, s3, bucket):
         b"",
     ]:
         status, _ = raw(served, "POST", path, signed(served, "POST", path) | {"Content-Length": str(len(body))}, body)
-        # The library says 500 of a body that is cut off by its own limit.
+        # The library answers 500 to a body that its own limit cuts off.
         assert 400 <= status <= 500, body[:40]
     assert s3.list_buckets()
 
 
 def test_whoever_sends_on_hears_the_answer(served, bucket):
-    """The answer comes before the body is there, and the server takes the rest before it closes the connection."""
+    """The answer precedes the body, and the server reads the rest before it closes the connection."""
     path = f"/{bucket}/k"
     headers = signed(served, "PUT", path, payload="0" * 64)
     headers["Authorization"] = headers["Authorization"][:-4] + "0000"
@@ -216,7 +216,7 @@ def test_many_still_connections_do_not_keep_others_out(served, s3):
     begun = time.monotonic()
     s3.list_buckets()
     assert time.monotonic() - begun < 5
-    # A head that does not end is not waited for for ever.
+    # A head that does not end is not awaited for ever.
     still[0].settimeout(30)
     assert b" 408 " in still[0].recv(4096) + b" 408 "
     for stream in still:
@@ -230,7 +230,7 @@ def memory_kib(served) -> int:
 
 
 def test_slow_readers_hold_little(served, s3, bucket):
-    """Forty clients ask for 32 MiB each and take nothing: the server does not keep it for them."""
+    """Forty clients request 32 MiB each and read nothing: the server does not buffer it for them."""
     s3.put_object(Bucket=bucket, Key="k", Body=bytes(32 << 20))
     before = memory_kib(served)
     path = f"/{bucket}/k"

@@ -1,4 +1,4 @@
-"""The programs that people use, as they are: each writes and reads, and what one wrote the others see."""
+"""Unmodified client programs: each writes and reads, and sees what the others wrote."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ import pytest
 
 
 def run(served, *words: str | Path, cwd: Path | None = None, **more: str) -> str:
-    """Runs a program with ann's key; its standard output."""
+    """Runs a program with ann's key; returns its standard output."""
     done = subprocess.run(
         [str(word) for word in words],
         env=served.environment() | more,
@@ -25,7 +25,7 @@ def run(served, *words: str | Path, cwd: Path | None = None, **more: str) -> str
 
 
 def program(name: str, package: str) -> str:
-    """Where a program is."""
+    """Path of a program."""
     beside = Path(sys.executable).parent / name
     go = Path.home() / "go/bin" / name
     found = next((str(path) for path in (beside, go) if path.exists()), shutil.which(name))
@@ -46,7 +46,7 @@ def tree(tmp_path: Path, rng) -> Path:
 
 
 def same(one: Path, other: Path) -> None:
-    """Both have the same files with the same bytes."""
+    """Compares the files and bytes of two directories."""
 
     def content(root: Path) -> dict[str, bytes]:
         return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}

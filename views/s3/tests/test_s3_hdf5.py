@@ -14,7 +14,7 @@ np = pytest.importorskip("numpy", reason="numpy is not installed")
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """A server of these tests' own, which knows where h5py's libhdf5 is."""
+    """A separate server for these tests, which knows where h5py's libhdf5 is."""
     maps = Path("/proc/self/maps").read_text().splitlines()
     found = {line.split()[-1] for line in maps if "/libhdf5-" in line or "/libhdf5.so" in line}
     server = Served(tmp_path_factory.mktemp("s3-hdf5") / "store")
@@ -88,7 +88,7 @@ def test_a_file_is_an_object(hdf5, s3, tmp_path):
 
 
 def test_an_object_that_was_put_is_a_file(hdf5, s3, tmp_path):
-    hdf5("h5py.File('other.h5', 'w')")  # that there is the bucket
+    hdf5("h5py.File('other.h5', 'w')")  # creates the bucket
     s3.head_bucket(Bucket="hdf5")
     with h5py.File(tmp_path / "native.h5", "w") as f:
         f["x"] = np.arange(10)

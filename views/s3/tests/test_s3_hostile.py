@@ -1,4 +1,4 @@
-"""Clients that mean harm, wrong clocks, daemons that die: errors as S3 has them, and nothing waits for ever."""
+"""Malicious clients, wrong clocks, dying daemons: S3's errors, and nothing waits for ever."""
 
 import os
 import signal
@@ -14,19 +14,19 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 from s3raw import raw, signed
 
-# What docs/s3.md says: a head comes within 15 s, nothing moves for 60 s; and some time to notice.
+# Limits in docs/s3.md: 15 s for a head, 60 s without progress; plus some time to notice.
 HEAD_S, STILL_S, MORE_S = 15, 60, 10
 
 
 def code(call, **arguments: object) -> str:
-    """S3's word for why a call is refused."""
+    """Returns S3's code for a refused call."""
     with pytest.raises(ClientError) as error:
         call(**arguments)
     return error.value.response["Error"]["Code"]
 
 
 def answered(address: str, method: str = "GET", body: bytes | None = None) -> int:
-    """The status that an address gives."""
+    """Returns the HTTP status of an address."""
     try:
         return urlopen(Request(address, data=body, method=method)).status
     except HTTPError as error:
@@ -34,7 +34,7 @@ def answered(address: str, method: str = "GET", body: bytes | None = None) -> in
 
 
 def keys(s3, bucket: str) -> list[str]:
-    """All keys of a bucket."""
+    """Lists all keys of a bucket."""
     return [one["Key"] for one in s3.list_objects_v2(Bucket=bucket).get("Contents", [])]
 
 
@@ -81,7 +81,7 @@ def test_signed_addresses_expire(served, s3, bucket, version):
     [("5368709121", {400}), ("9" * 19, {400}), ("1" * 40, {400, 411}), ("-1", {400}), ("0x10", {400}), ("1, 2", {400})],
 )
 def test_lengths_that_cannot_be(served, s3, bucket, length, statuses):
-    """Refused at once, not after all of it came: nothing is reserved for it."""
+    """An impossible length is refused at once, not after the body: nothing is reserved for it."""
     path = f"/{bucket}/k"
     head = "".join(f"{name}: {value}\r\n" for name, value in signed(served, "PUT", path).items())
     with socket.create_connection(("127.0.0.1", served.port)) as stream:
@@ -94,7 +94,7 @@ def test_lengths_that_cannot_be(served, s3, bucket, length, statuses):
 
 
 def test_two_lengths_are_none(served, s3, bucket):
-    """What a proxy before us and we could read in two ways is not read at all."""
+    """A request that a proxy and this server could parse differently is refused."""
     path = f"/{bucket}/k"
     head = "".join(f"{name}: {value}\r\n" for name, value in signed(served, "PUT", path).items())
     for both in (
@@ -110,7 +110,7 @@ def test_two_lengths_are_none(served, s3, bucket):
 
 
 def test_documents_that_grow(served, s3, bucket):
-    """Entities are not expanded, files and addresses not fetched: what names one is no document."""
+    """XML entities are not expanded, files and addresses not fetched: a document with one is refused."""
     s3.put_object(Bucket=bucket, Key="k", Body=b"x")
     laughs = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10))
     for before, entity in [
@@ -145,7 +145,7 @@ def test_documents_that_grow(served, s3, bucket):
 
 
 def test_what_another_user_can_find_out(served, s3, bucket):
-    """Nothing: not whether a key is there, not what is being uploaded, not what it was before."""
+    """Strangers learn nothing: not whether a key exists, what is being uploaded, or what a version was."""
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     version = s3.put_object(Bucket=bucket, Key="k", Body=b"mine", Metadata={"a": "b"}, Tagging="a=b")["VersionId"]
     s3.delete_object(Bucket=bucket, Key="k")
@@ -181,7 +181,7 @@ def test_what_another_user_can_find_out(served, s3, bucket):
     bob = served.client("bob")
     own = f"{bucket}-bob"
     bob.create_bucket(Bucket=own)
-    # His rights to his own bucket are none to ours, whatever he says there.
+    # His rights to his own bucket give him none to ours, whatever he calls there.
     assert code(bob.upload_part, Bucket=own, Key="u", UploadId=begun, PartNumber=1, Body=b"") == "NoSuchUpload"
     source = {"Bucket": bucket, "Key": "k", "VersionId": version}
     assert code(bob.copy_object, Bucket=own, Key="c", CopySource=source) == "AccessDenied"
@@ -195,7 +195,7 @@ def test_what_another_user_can_find_out(served, s3, bucket):
 
 
 def test_the_keys_of_all_are_in_no_bucket(served, s3):
-    """The container that keys are kept in is not to be reached by any name."""
+    """No name reaches the container with the access keys."""
     for path in ("/cenote%2Fs3", "/cenote%2Fs3?list-type=2", "/cenote/s3", "/%2e%2e", "/.", "/cenote%252Fs3"):
         status, said = raw(served, "GET", path, signed(served, "GET", path))
         assert 400 <= status < 500 and served.keys["bob"][1].encode() not in said, (path, said)
@@ -203,7 +203,7 @@ def test_the_keys_of_all_are_in_no_bucket(served, s3):
 
 
 def closed_after(stream: socket.socket, most_s: float) -> float:
-    """Seconds until the other side closes."""
+    """Returns the seconds until the other side closes."""
     begun = time.monotonic()
     stream.settimeout(most_s)
     while stream.recv(65536):
@@ -212,7 +212,7 @@ def closed_after(stream: socket.socket, most_s: float) -> float:
 
 
 def test_slow_clients_are_let_go(served, s3, bucket):
-    """A head a byte at a time, a body that stops: each within the time that is said, and others are served."""
+    """A head sent byte by byte, and a body that stops: each ends within its time limit, and others are served."""
     path = f"/{bucket}/k"
     headers = "".join(f"{name}: {value}\r\n" for name, value in signed(served, "PUT", path).items())
     stalled = socket.create_connection(("127.0.0.1", served.port))
@@ -235,7 +235,7 @@ def test_slow_clients_are_let_go(served, s3, bucket):
     try:
         assert closed_after(dripping, HEAD_S + MORE_S) <= HEAD_S + MORE_S
     except ConnectionResetError:
-        pass  # closed while bytes were on their way
+        pass  # closed while bytes were in transit
     finally:
         done.set()
         thread.join()
@@ -245,7 +245,7 @@ def test_slow_clients_are_let_go(served, s3, bucket):
 
 
 def daemon_of(directory: Path) -> int | None:
-    """The process that serves a store."""
+    """Returns the process that serves a store."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")
@@ -257,7 +257,7 @@ def daemon_of(directory: Path) -> int | None:
 
 
 def test_a_daemon_that_dies_in_the_middle_of_a_put(fresh):
-    """Killed while bodies come in: they are there whole or not at all, none waits for ever, and all goes on."""
+    """The daemon dies during uploads: objects are complete or absent, no client hangs, and service resumes."""
     server = fresh("--mode", "daemon")
     server.start()
     client = server.client("ann", read_timeout=60, connect_timeout=10)

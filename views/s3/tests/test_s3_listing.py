@@ -1,10 +1,10 @@
-"""Lists against a model that sorts all keys."""
+"""Lists compared with a model that sorts all keys."""
 
 from collections.abc import Iterator
 
 
 def drawn(rng, count: int) -> list[str]:
-    """Keys that are files or directories, not both."""
+    """Returns keys that are files or directories, not both."""
     files, directories = set(), set()
     while len(files) < count:
         names = ["".join(rng.choice("ab-./!0é+ ") for _ in range(rng.randint(1, 3))) for _ in range(rng.randint(1, 3))]
@@ -18,7 +18,7 @@ def drawn(rng, count: int) -> list[str]:
 
 
 def model(keys: list[str], prefix: str, delimiter: str, after: str) -> Iterator[str]:
-    """Keys and common prefixes as S3 lists them. Behind a common prefix is behind all that it stands for."""
+    """Lists keys and common prefixes as S3 does. After a common prefix means after all keys that it groups."""
     last = None
     for key in keys:
         if not key.startswith(prefix) or key.encode() <= after.encode():
@@ -31,7 +31,7 @@ def model(keys: list[str], prefix: str, delimiter: str, after: str) -> Iterator[
 
 
 def pages(list_page, **arguments: object) -> list[str]:
-    """All keys and common prefixes of all pages, in the order of the pages; checks what pages say of themselves."""
+    """Returns all keys and common prefixes of all pages, in order; checks the pages' counts and flags."""
     all_of_them = []
     while True:
         page = list_page(**arguments)

@@ -11,12 +11,12 @@ from botocore.exceptions import ClientError
 
 
 def code(error: pytest.ExceptionInfo) -> str:
-    """S3's word for what went wrong."""
+    """Returns S3's error code."""
     return error.value.response["Error"]["Code"]
 
 
 def status(error: pytest.ExceptionInfo) -> int:
-    """HTTP's number for what went wrong."""
+    """Returns the HTTP status of an error."""
     return error.value.response["ResponseMetadata"]["HTTPStatusCode"]
 
 
@@ -157,7 +157,7 @@ def test_tags(s3, bucket):
 def test_deletions_take_implied_directories_along(s3, bucket):
     s3.put_object(Bucket=bucket, Key="a/b/c", Body=b"")
     s3.delete_object(Bucket=bucket, Key="a/b/c")
-    s3.delete_object(Bucket=bucket, Key="a/b/c")  # twice is as good as once
+    s3.delete_object(Bucket=bucket, Key="a/b/c")  # a second deletion succeeds too
     s3.put_object(Bucket=bucket, Key="a", Body=b"a file now")
     s3.delete_object(Bucket=bucket, Key="a")
     for number in range(30):

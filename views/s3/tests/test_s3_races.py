@@ -1,4 +1,4 @@
-"""Clients that read and list a key while others put over it, again and again."""
+"""Clients that read and list a key while others put over it repeatedly."""
 
 import hashlib
 import random
@@ -6,9 +6,9 @@ import threading
 import time
 
 SECONDS = 3
-# At least, on a machine that is slow.
+# Minimum, on a slow machine.
 ROUNDS = 5
-# Few go into one transaction with their name, many into a file that is placed.
+# Few bytes go into one transaction with the name, many into a file that is then placed.
 SIZES = [0, 100, 300_000]
 TAGS = [{"Key": "a", "Value": "b"}]
 
@@ -75,7 +75,7 @@ def test_readers_of_a_key_that_is_put_over(served, s3, bucket):
 
 
 def test_directories_that_come_and_go_under_many(served, bucket):
-    """Each has keys of its own, in directories that are there as long as one of them is."""
+    """Each client has its own keys, in directories that exist as long as one of the keys does."""
     until = time.monotonic() + SECONDS
     failures = []
 

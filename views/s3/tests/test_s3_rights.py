@@ -1,4 +1,4 @@
-"""Who may do what: keys, owners, lists of rights, policies, CORS, TLS."""
+"""Access rights: keys, owners, ACLs, policies, CORS, TLS."""
 
 import json
 import subprocess
@@ -86,7 +86,7 @@ def test_keys_are_replaced_without_a_gap(fresh):
     server.keys["nobody"] = "AKIAAAAAAAAAAAAAAAAA", "x" * 40
     assert refused(server.client("wrong").list_buckets) == "SignatureDoesNotMatch"
     assert refused(server.client("nobody").list_buckets) == "InvalidAccessKeyId"
-    server.stop()  # in this process the server holds the store
+    server.stop()  # the server has the store in its own process
     made = json.loads(server.cenote("--json", "s3", "key", "rotate", "ann"))
     listed = server.cenote("s3", "key", "list")
     assert made["secret_access_key"] not in listed and listed.count("ann") == 2

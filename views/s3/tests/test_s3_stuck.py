@@ -1,4 +1,4 @@
-"""Calls that wait for the store for long: nobody else does, and the server stops all the same."""
+"""Calls that wait long for the store: no other request waits, and the server still stops."""
 
 import concurrent.futures
 import os
@@ -7,13 +7,13 @@ import socket
 import time
 from pathlib import Path
 
-# More than the server ever had threads to share.
+# More than the number of threads that the server ever shared.
 STUCK = 48
 PATIENCE_S = 20
 
 
 def daemon_of(dir: Path) -> int:
-    """The process that serves the store."""
+    """Returns the process that serves the store."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -26,7 +26,7 @@ def daemon_of(dir: Path) -> int:
 
 
 def ask(port: int, request: bytes) -> bytes:
-    """What is answered at first."""
+    """Returns the first bytes of an answer."""
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
         connection.sendall(request)
         return connection.recv(64)

@@ -1,4 +1,4 @@
-"""A tier in a bucket whose service is gone: what commands say of it, and how long they take."""
+"""A tier in a bucket whose service is down: what commands report, and how long they take."""
 
 import json
 import subprocess
@@ -10,18 +10,18 @@ from s3server import command
 
 MIB = 1 << 20
 SIZE = 48 * MIB
-# The tries of one request take some four seconds; twelve pieces, one after the other, would take a minute.
+# Retries of one request take about four seconds; twelve pieces in sequence would take a minute.
 PATIENCE_S = 20
 
 
 @pytest.fixture(autouse=True)
 def settings(tmp_path, monkeypatch):
-    """Where secrets may go is noted among the user's settings: not among the tester's own."""
+    """Keeps the list of allowed credential targets out of the tester's own user settings."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 def run(store: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    """What a command on the store says."""
+    """Returns what a command on the store prints."""
     return subprocess.run(
         [command(), "--store", store, *words],
         capture_output=True,
@@ -33,7 +33,7 @@ def run(store: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def put(store: Path, file: Path) -> str:
-    """Puts a file into the container; the object's name."""
+    """Puts a file into the container; returns the object's name."""
     done = run(store, "put", file, "c")
     assert done.returncode == 0, done.stderr
     name = done.stdout.split()[0]
@@ -41,7 +41,7 @@ def put(store: Path, file: Path) -> str:
 
 
 def tier_in(served, tmp_path: Path) -> tuple[str, Path]:
-    """A bucket for a tier: the tier in it, and the file of its secrets."""
+    """A bucket for a tier: the tier's specification, and the file with its secrets."""
     served.client("ann").create_bucket(Bucket="cold")
     key, secret = served.keys["ann"]
     secrets = tmp_path / "secrets"
@@ -90,7 +90,7 @@ def test_a_service_that_is_gone(fresh, tmp_path):
 
 
 def test_secrets_go_where_their_user_said(fresh, tmp_path, monkeypatch):
-    """A store that somebody else made, and this user unpacked, names no place where this user's secrets go."""
+    """A store made by somebody else and unpacked by this user cannot direct this user's secrets anywhere."""
     served = fresh()
     served.start()
     store, (cold, secrets) = tmp_path / "store", tier_in(served, tmp_path)

@@ -1,4 +1,4 @@
-"""Copies of a store whose tier is in a bucket: one of them has the tier, and the others leave what is there alone."""
+"""Copies of a store with a tier in a bucket: one of them owns the tier, and the others do not touch it."""
 
 import shutil
 import subprocess
@@ -13,13 +13,13 @@ FIRST, SECOND = "c/1a", "c/2b"
 
 @pytest.fixture(autouse=True)
 def settings(tmp_path, monkeypatch):
-    """A machine of its own: settings, where secrets may go, and shared memory."""
+    """Simulates a separate machine: user settings, allowed credential targets, shared memory."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     machine(monkeypatch, tmp_path / "machine")
 
 
 def machine(monkeypatch, shm: Path) -> None:
-    """What runs from here on has this shared memory: that of another machine, or of the same one after a restart."""
+    """Selects the shared memory for what runs from here on: another machine's, or the same one's after a restart."""
     shm.mkdir(exist_ok=True)
     monkeypatch.setenv("CENOTE_SHM_DIR", str(shm))
 
@@ -38,7 +38,7 @@ def refused(store: Path, *words: str | Path, by: list[str]) -> None:
 
 
 def put(store: Path, name: str, byte: bytes) -> subprocess.CompletedProcess[str]:
-    """An object of many such bytes, which is in the bucket if the command says that all is well."""
+    """Puts an object of many equal bytes, which is in the bucket if the command succeeds."""
     (store.parent / "bytes").write_bytes(byte * BYTES)
     return run(store, "put", "--flush", "--force", store.parent / "bytes", name)
 
@@ -50,7 +50,7 @@ def copy(store: Path, to: Path) -> Path:
 
 @pytest.fixture
 def bucket(fresh):
-    """A server of its own; and what it has in the tier's bucket: keys and their tags, claims apart."""
+    """A separate server; also lists the tier's bucket: keys and their tags, without claims."""
     served = fresh()
     served.start()
 
@@ -64,7 +64,7 @@ def bucket(fresh):
 
 @pytest.fixture
 def store(bucket, tmp_path):
-    """A store of memory and a bucket, with an object that is there."""
+    """A store of memory and a bucket, with an object in it."""
     store, (cold, _) = tmp_path / "store", tier_in(bucket[0], tmp_path)
     said(store, "init", "--no-measure", "--tier", "name=ram,kind=memory,size=32MiB", "--tier", cold)
     said(store, "mk", "c")
@@ -102,7 +102,7 @@ def test_a_copy_takes_the_place_of_an_original_that_is_gone(store, bucket, tmp_p
 
 
 def test_an_original_that_lives_on_writes_no_more_when_its_copy_was_adopted(store, bucket, tmp_path, monkeypatch):
-    """The copy is on another machine, so nothing there says that the original is in use."""
+    """The copy is on another machine, so nothing there shows that the original is in use."""
     other = copy(store, tmp_path / "copy")
     said(store, "serve", "--background", "--idle-exit", "60")
     away = tmp_path / "away"
@@ -114,7 +114,7 @@ def test_an_original_that_lives_on_writes_no_more_when_its_copy_was_adopted(stor
         assert put(other, SECOND, b"2").returncode == 0
         before = bucket[1]()
         machine(monkeypatch, tmp_path / "machine")
-        # What it has in memory it still has, but nothing of it gets into the bucket, and nothing there is deleted.
+        # It keeps what it has in memory, but writes nothing of it to the bucket, and deletes nothing there.
         assert said(away, "cat", FIRST) == "1" * BYTES
         done = put(away, FIRST, b"3")
         assert done.returncode == 1, f"{done.stdout} {done.stderr}"
@@ -131,7 +131,7 @@ def test_an_original_that_lives_on_writes_no_more_when_its_copy_was_adopted(stor
 
 
 def test_an_older_state_is_refused_after_a_restart_too(store, bucket, tmp_path, monkeypatch):
-    """The directory itself is kept, as by `rsync -a --delete`, and memory is gone: the tier alone knows better."""
+    """The directory stays in place, as with `rsync -a --delete`, and memory is lost: only the tier shows it."""
     backup = copy(store, tmp_path / "backup")
     assert put(store, SECOND, b"2").returncode == 0
     machine(monkeypatch, tmp_path / "restarted")
@@ -155,7 +155,7 @@ def test_a_store_of_an_earlier_version_is_claimed_when_it_is_opened(store, bucke
     other = copy(store, tmp_path / "copy")
     assert said(store, "cat", FIRST) == "1" * BYTES
     assert sum("/claims/" in key for key in objects()) == 1
-    # The copy of before, as it is in the store's own directory after a restart.
+    # The earlier copy, in the store's own directory after a restart.
     machine(monkeypatch, tmp_path / "restarted")
     subprocess.run(["sh", "-c", 'rm -rf "$0"/* && cp -a "$1"/. "$0"', store, other], check=True)
     refused(store, "ls", by=["`cold`", f"cenote adopt {store}"])

@@ -1,4 +1,4 @@
-"""A tier whose service falls silent: it takes connections and never answers, or stops in the middle of an answer."""
+"""A tier whose service stops responding: it accepts connections and never answers, or stops in mid-answer."""
 
 import os
 import socket
@@ -8,9 +8,9 @@ import time
 import pytest
 from test_s3_tier_away import MIB, put, run, tier_in
 
-# Two tries of 30 s, or one of 64 s for the 4 MiB of a piece (`docs/tiers.md`), and what else a command does.
+# Two tries of 30 s, or one of 64 s for the 4 MiB of a piece (`docs/tiers.md`), plus the rest of a command.
 PATIENCE_S = 90
-# What has nothing to do with the tier.
+# Limit for commands that do not use the tier.
 QUICK_S = 10
 
 pytestmark = pytest.mark.skipif(not os.environ.get("CENOTE_SLOW"), reason="takes minutes: CENOTE_SLOW=1 runs it")
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.skipif(not os.environ.get("CENOTE_SLOW"), reason="takes
 
 @pytest.fixture(autouse=True)
 def settings(tmp_path, monkeypatch):
-    """Where secrets may go is noted among the user's settings: not among the tester's own."""
+    """Keeps the list of allowed credential targets out of the tester's own user settings."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 class Line:
-    """Carries bytes to a service and back; once told to fall silent, so many bytes of what comes back."""
+    """Proxy to a service and back; once told to fall silent, it forwards this many more bytes of answers."""
 
     def __init__(self, port: int) -> None:
         self.port, self.passes = port, None

@@ -1,4 +1,4 @@
-"""Uploads in parts: whole, out of order, given up, wrong."""
+"""Multipart uploads: complete, out of order, aborted, wrong."""
 
 import hashlib
 
@@ -9,7 +9,7 @@ MIB = 1 << 20
 
 
 def upload(s3, bucket: str, key: str, bodies: dict[int, bytes], **said: object) -> tuple[str, list[dict]]:
-    """Uploads parts in the order given; the upload and what completes it."""
+    """Uploads parts in the given order; returns the upload and the list that completes it."""
     begun = s3.create_multipart_upload(Bucket=bucket, Key=key, **said)["UploadId"]
     parts = []
     for number, body in bodies.items():
@@ -38,7 +38,7 @@ def test_parts_make_the_object(s3, bucket, rng):
     second = s3.get_object(Bucket=bucket, Key="d/k", PartNumber=2)
     assert (second["Body"].read(), second["PartsCount"]) == (bodies[7], 3)
     assert "Uploads" not in s3.list_multipart_uploads(Bucket=bucket)
-    # Whoever did not hear the answer asks again.
+    # A client that did not receive the answer asks again.
     assert complete(s3, bucket, "d/k", begun, parts)["ETag"] == done["ETag"]
     s3.put_object(Bucket=bucket, Key="d/k", Body=b"")
     with pytest.raises(ClientError) as error:
@@ -118,7 +118,7 @@ def test_checksums_of_parts(s3, bucket, rng, kind):
 
 
 def test_ten_thousand_parts_out_of_order(s3, bucket, rng):
-    """Of each size that is allowed only the last may be small: what is tried is the number, not the bytes."""
+    """Only the last part may be small: this test is about part numbers, not bytes."""
     begun = s3.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"]
     numbers = list(range(9000, 10_001))
     rng.shuffle(numbers)

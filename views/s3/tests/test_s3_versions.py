@@ -1,4 +1,4 @@
-"""Old versions against a model: random puts, deletions and copies, with versions kept, suspended, and kept again."""
+"""Old versions compared with a model: random puts, deletions and copies; versioning on, suspended, and on again."""
 
 import pytest
 from botocore.exceptions import ClientError
@@ -7,7 +7,7 @@ KEYS = ["a", "d/x", "d/y-z", "d/y/z"]
 
 
 class Model:
-    """What S3 says that versions are: for each key a list, the newest first, of (id, bytes or None for a deletion)."""
+    """Model of S3's versions: per key a list, the newest first, of (id, bytes or None for a delete marker)."""
 
     def __init__(self) -> None:
         self.keys: dict[str, list[tuple[str, bytes | None]]] = {key: [] for key in KEYS}
@@ -26,7 +26,7 @@ class Model:
 
 
 def told(s3, bucket: str, size: int) -> dict[str, list[tuple[str, bool, bool]]]:
-    """All versions as lists tell them: id, whether a deletion, whether the latest."""
+    """Returns all listed versions: id, whether a delete marker, whether the latest."""
     seen: dict[str, list] = {key: [] for key in KEYS}
     marker: dict[str, str] = {}
     while True:
@@ -35,7 +35,7 @@ def told(s3, bucket: str, size: int) -> dict[str, list[tuple[str, bool, bool]]]:
             (one, True) for one in page.get("DeleteMarkers", [])
         ]
         assert len(lines) <= size
-        # Versions and deletions come in lists of their own; times (a microsecond apart at least) order them.
+        # Versions and delete markers are separate lists; their times (a microsecond apart at least) order them.
         for one, is_marker in lines:
             seen[one["Key"]].append((one["VersionId"], is_marker, one["IsLatest"]))
         if not page["IsTruncated"]:
@@ -46,7 +46,7 @@ def told(s3, bucket: str, size: int) -> dict[str, list[tuple[str, bool, bool]]]:
 
 
 def check(s3, bucket: str, model: Model, size: int) -> None:
-    """Everything that is told is what the model says."""
+    """Compares everything that S3 reports with the model."""
     seen = told(s3, bucket, size)
     for key, versions in model.keys.items():
         expected = {(version, body is None, place == 0) for place, (version, body) in enumerate(versions)}
@@ -103,7 +103,7 @@ def test_versions_are_those_of_the_model(s3, bucket, rng):
             model.drop(key, version)
         if step % 10 == 9:
             check(s3, bucket, model, rng.choice([1, 2, 5, 1000]))
-    # All gone, nothing left: the bucket can be deleted.
+    # Nothing is left: the bucket can be deleted.
     for key, versions in model.keys.items():
         for version, _ in versions:
             s3.delete_object(Bucket=bucket, Key=key, VersionId=version)

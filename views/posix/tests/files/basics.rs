@@ -190,8 +190,8 @@ pub fn cursors() {
         seen.push(entry.name);
         if seen.len() % 100 == 0 && seen.len() < 1400 {
             let n = seen.len() as u32;
-            fs.make(&me, root, &name(n * 2 + 1), &what(Kind::File, 0o600)).unwrap(); // after the cursor
-            fs.make(&me, root, &[&name(n - 99), &b"b"[..]].concat(), &what(Kind::File, 0o600)).unwrap(); // before the cursor
+            fs.make(&me, root, &name(n * 2 + 1), &what(Kind::File, 0o600)).unwrap(); // after it
+            fs.make(&me, root, &[&name(n - 99), &b"b"[..]].concat(), &what(Kind::File, 0o600)).unwrap(); // before it
             fs.unlink(&me, root, &name(2 * (n - 10))).unwrap();
         }
     }

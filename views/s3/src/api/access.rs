@@ -1,4 +1,4 @@
-//! Who may do what: signatures are checked by the library with the secrets from here, rights are decided here.
+//! Access control: the library checks signatures with the secrets from here; this module decides rights.
 #![allow(clippy::single_match_else, reason = "rights in one table")]
 
 use std::net::IpAddr;
@@ -17,19 +17,20 @@ use crate::keys::User;
 use crate::objects::Object;
 use crate::policy::{Policy, Question, Verdict};
 
-/// Seconds that a signed address lives at most, as S3 has it.
+/// S3's limit for the lifetime of a signed address, in seconds.
 const SIGNED_S_MAX: u64 = 7 * 24 * 3600;
 
-/// Where a request comes from.
+/// Origin of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// The address.
+    /// Network address.
     pub address: IpAddr,
-    /// By TLS.
+    /// Whether the connection uses TLS.
     pub is_secure: bool,
 }
 
-/// A right of lists that an operation needs, and of which list; none: only owners and policies allow it.
+/// The ACL permission that an operation needs, and on which list; `Nothing`: only owners and policies allow
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Need {
     OfBucket(Right),
@@ -91,11 +92,11 @@ impl Service {
     ) -> S3Result<()> {
         match operation {
             "CreateBucket" => return user.map(drop).ok_or_else(denied),
-            // Each key is asked about by itself.
+            // Each key is checked separately.
             "DeleteObjects" => return Ok(()),
             _ => {}
         }
-        // What is not there is said to be so by the operation.
+        // The operation itself reports a missing bucket.
         let Some(bucket) = self.0.buckets.find(self.0.rights_of(bucket))? else { return Ok(()) };
         let wanted = cx.headers().get("x-amz-expected-bucket-owner");
         if wanted.is_some_and(|wanted| wanted.as_bytes() != bucket.owner().as_bytes()) {
@@ -107,7 +108,7 @@ impl Service {
         let (action, need) = needs(operation, version.is_some());
         self.decide(&bucket, key, user, (&action, need), &request)
     }
-    /// Whether a user may do something in a bucket.
+    /// Decides whether a user may do something in a bucket.
     fn decide(
         &self,
         bucket: &Bucket,
@@ -122,7 +123,7 @@ impl Service {
             let resource = key.map_or_else(|| bucket.name.clone(), |key| format!("{}/{key}", bucket.name));
             let value = |wanted: &str| self.value(bucket, key, user, wanted, request);
             let verdict = policy.ask(&Question { user: name, action, resource: &resource, value: &value });
-            // Who owns the bucket can always take back what the policy says.
+            // The bucket's owner can always revoke the policy.
             let is_about_policy = is_owner && action.ends_with("BucketPolicy");
             match verdict {
                 Verdict::Deny if !is_about_policy => return Err(denied()),
@@ -143,7 +144,7 @@ impl Service {
                 };
                 match self.0.about(bucket, key, request.query("versionId").as_deref(), allows) {
                     Ok(allows) => allows,
-                    // Whether a key is there is only for those who may list.
+                    // Only users who may list learn whether a key exists.
                     Err(_) => {
                         let value = |wanted: &str| match wanted {
                             "s3:prefix" => Some(key.to_owned()),
@@ -160,7 +161,7 @@ impl Service {
         };
         if is_granted { Ok(()) } else { Err(denied()) }
     }
-    /// Whether the user of a request may read another object.
+    /// Checks that the user of a request may read another object.
     pub(super) fn may_read<T>(&self, request: &S3Request<T>, bucket: &str, key: &str) -> S3Result<()> {
         let bucket = self.0.bucket(bucket)?;
         let user = self.0.user(request);
@@ -168,7 +169,7 @@ impl Service {
             Asked { uri: &request.uri, headers: &request.headers, peer: request.extensions.get::<Peer>().copied() };
         self.decide(&bucket, Some(key), user.as_ref(), ("s3:GetObject", Need::OfObject(Right::Read)), &asked)
     }
-    /// Whether the user of a request may delete one of several objects.
+    /// Checks that the user of a request may delete one of several objects.
     pub(super) fn may_delete_one<T>(
         &self,
         request: &S3Request<T>,
@@ -181,7 +182,7 @@ impl Service {
         let action = if one.version_id.is_some() { "s3:DeleteObjectVersion" } else { "s3:DeleteObject" };
         self.decide(bucket, Some(&one.key), user.as_ref(), (action, Need::OfBucket(Right::Write)), &asked)
     }
-    /// The value of a condition key.
+    /// Returns the value of a condition key.
     fn value(
         &self,
         bucket: &Bucket,
@@ -225,7 +226,7 @@ impl Service {
     }
 }
 
-/// Access by a public policy is for the owner only, where that is restricted.
+/// Returns whether access by a public policy is restricted to the owner.
 fn is_restricted(bucket: &Bucket, policy: &Policy) -> bool {
     let block = bucket.record.block.as_ref();
     block.and_then(|block| block.restrict_public_buckets).unwrap_or_default() && policy.is_public()
@@ -235,7 +236,7 @@ fn denied() -> s3s::S3Error {
     s3_error!(AccessDenied, "Access Denied")
 }
 
-/// What of a request conditions are about.
+/// The parts of a request that conditions refer to.
 struct Asked<'a> {
     uri: &'a http::Uri,
     headers: &'a http::HeaderMap,
@@ -255,7 +256,7 @@ impl Asked<'_> {
     }
 }
 
-/// The action of policies that an operation is, and the right of lists that it needs.
+/// Returns an operation's action in policies, and the ACL permission that it needs.
 fn needs(operation: &str, of_version: bool) -> (String, Need) {
     use Need::{Nothing, OfBucket, OfObject};
     let (action, need) = match operation {

@@ -1,4 +1,4 @@
-//! Buckets: making, deleting, and what is set about them.
+//! Buckets: creation, deletion and settings.
 
 use cenote_posix::{Ino, Kind, Make};
 use s3s::dto::{
@@ -25,7 +25,7 @@ use crate::meta::{PARTS, timestamp};
 use crate::name::may_be_made;
 use crate::objects::Object;
 
-/// The region that is told by silence.
+/// The region reported by an empty answer.
 const FIRST_REGION: &str = "us-east-1";
 
 impl Service {
@@ -58,7 +58,7 @@ impl Service {
             Err(error) if error.errno == libc::EEXIST => {
                 let own = gateway.bucket(&input.bucket).ok().filter(|bucket| bucket.is_owned_by(&user));
                 return match own {
-                    // The first region of all lets owners make what is there; the others do not.
+                    // In this region owners may create an existing bucket again; in others they may not.
                     Some(own) if gateway.region == FIRST_REGION => {
                         let wanted = acl.unwrap_or_else(|| Acl::private(&user.name));
                         let is_same = own.acl() == wanted;
@@ -83,7 +83,7 @@ impl Service {
         })?;
         Ok(CreateBucketOutput { location: Some(format!("/{}", input.bucket)) })
     }
-    /// Deletes a bucket that has no keys, no versions and no other files; uploads go with it.
+    /// Deletes a bucket without keys, versions and other files; also deletes its uploads.
     pub(super) fn drop_bucket(&self, name: &str) -> S3Result<DeleteBucketOutput> {
         let gateway = &self.0;
         let bucket = gateway.bucket(name)?;

@@ -1,4 +1,5 @@
-//! Copies: of objects, and into parts of uploads. The store shares the bytes where it can; nothing goes through this server.
+//! Copies of objects, and into parts of uploads. The store shares the bytes where it can; they do not pass through this
+//! server.
 
 use cenote_posix::File;
 use md5::{Digest as _, Md5};
@@ -17,7 +18,7 @@ use crate::meta::{Meta, hex, timestamp};
 use crate::name::KeyPath;
 use crate::objects::{Object, Putting};
 
-/// Where a copy comes from.
+/// Source of a copy.
 struct Source {
     bucket: String,
     key: String,
@@ -25,7 +26,7 @@ struct Source {
 }
 
 impl Service {
-    /// The source of a copy, if this user may read it.
+    /// Returns the source of a copy, if this user may read it.
     fn source<T>(&self, request: &S3Request<T>, source: &CopySource) -> S3Result<(Source, Object, Option<File>)> {
         let CopySource::Bucket { bucket, key, version_id } = source else {
             return Err(s3_error!(NotImplemented, "copies come from buckets"));
@@ -86,7 +87,7 @@ impl Service {
         if let Some(from) = from.filter(|_| size > 0) {
             copy(&from, &file, 0, size, &source.key)?;
         }
-        // The content is the same, and so are its sums, if they are known.
+        // The content is the same, so its checksums are too, if they are known.
         let known = fresh.unwrap_or_default();
         meta.etag = known.etag;
         meta.checksums = known.checksums;
@@ -190,7 +191,7 @@ fn copy(from: &File, to: &File, offset: u64, len: u64, key: &str) -> S3Result<()
     }
 }
 
-/// `bytes=a-b`, both ends within the object.
+/// Parses `bytes=a-b`, both ends within the object.
 fn range_of(text: &str, size: u64) -> S3Result<(u64, u64)> {
     let ends = text.strip_prefix("bytes=").and_then(|ends| ends.split_once('-'));
     let number = |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
@@ -208,7 +209,7 @@ fn range_of(text: &str, size: u64) -> S3Result<(u64, u64)> {
     Ok((first, last - first + 1))
 }
 
-/// A part that is copied without its bytes passing here has a sum of what they are a copy of.
+/// Computes the sum of a part copied without its bytes passing here: from the source's ETag and the range.
 fn sum_of_range(object: &Object, offset: u64, len: u64) -> String {
     let mut sum = Md5::new();
     sum.update(object.etag().value().as_bytes());

@@ -1,4 +1,4 @@
-//! What is said of an object: from requests, as kept, in answers.
+//! Metadata of an object: in requests, as stored, in answers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,12 +7,12 @@ use s3s::{S3Result, s3_error};
 
 use crate::meta::Meta;
 
-/// Bytes of user metadata at most, as S3 has it.
+/// S3's limit of user metadata in bytes.
 const USER_BYTES_MAX: usize = 2048;
-/// Bytes of the other headers at most.
+/// Limit of the other headers in bytes.
 const HEADER_BYTES_MAX: usize = 8192;
 
-/// What a request says of an object.
+/// Metadata in a request.
 #[derive(Default)]
 pub struct Said {
     pub content_type: Option<String>,
@@ -27,9 +27,9 @@ pub struct Said {
 }
 
 impl Said {
-    /// As it is kept.
+    /// Converts them to the stored form.
     pub fn meta(self, owner: &str) -> S3Result<Meta> {
-        // What only frames the transfer is not part of the object.
+        // Encodings of the transfer alone are not part of the object.
         let encoding = self.content_encoding.map(|encoding| {
             let kept: Vec<&str> =
                 encoding.split(',').map(str::trim).filter(|one| !one.is_empty() && *one != "aws-chunked").collect();
@@ -63,17 +63,17 @@ impl Said {
     }
 }
 
-/// A header that was kept.
+/// Returns a stored header.
 pub fn header(meta: Option<&Meta>, name: &str) -> Option<String> {
     meta.and_then(|meta| meta.headers.get(name).cloned())
 }
 
-/// The time in a header that was kept.
+/// Returns the stored `Expires` time.
 pub fn expires(meta: Option<&Meta>) -> Option<Timestamp> {
     header(meta, "expires").and_then(|text| Timestamp::parse(TimestampFormat::HttpDate, &text).ok())
 }
 
-/// User metadata as they are told.
+/// Returns user metadata for an answer.
 pub fn user(meta: Option<&Meta>) -> Option<HashMap<String, String>> {
     let user: HashMap<String, String> = meta?.user.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     (!user.is_empty()).then_some(user)

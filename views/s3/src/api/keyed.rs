@@ -1,4 +1,4 @@
-//! The operations on buckets whose keys another room makes up (see [`crate::keyed`]).
+//! Operations on buckets whose keys another crate provides (see [`crate::keyed`]).
 
 use s3s::dto::{
     CommonPrefix, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETag, Error,
@@ -15,7 +15,7 @@ use crate::keyed::{self, Keyed};
 use crate::listing::Wanted;
 use crate::meta::{now, timestamp};
 
-/// Bytes of a value at most: chunks of HDF5 have less than 4 GiB, and are in memory at once here.
+/// Maximum size of a value: HDF5 chunks are smaller than 4 GiB, and this server holds a value in memory as a whole.
 const VALUE_BYTES_MAX: u64 = 1 << 30;
 
 fn etag(value: &[u8]) -> ETag {
@@ -24,7 +24,7 @@ fn etag(value: &[u8]) -> ETag {
     ETag::Strong(sums.finish().etag())
 }
 
-/// What of a value is asked for: its bytes, and what the answer says of them.
+/// Returns the requested bytes of a value, and the range in the answer.
 fn part<'a>(value: &'a [u8], range: Option<&Range>) -> S3Result<(&'a [u8], Option<String>)> {
     let Some(range) = range else { return Ok((value, None)) };
     let size = value.len() as u64;
@@ -36,7 +36,7 @@ fn part<'a>(value: &'a [u8], range: Option<&Range>) -> S3Result<(&'a [u8], Optio
     Ok((&value[range.start as usize..range.end as usize], Some(told)))
 }
 
-/// The answer to `GET`, and without its body to `HEAD`. Times of change are not known, so they are none of the conditions.
+/// Answers `GET`, and without the body `HEAD`. Modification times are unknown, so conditions on them are ignored.
 pub(super) fn get(keyed: &dyn Keyed, asked: &Asked<'_>) -> S3Result<GetObjectOutput> {
     let value = keyed::value(keyed, asked.bucket, asked.key)?;
     let etag = etag(&value);
@@ -107,7 +107,7 @@ impl Service {
     }
 }
 
-/// A page of a list: keys, common prefixes, and behind what there is more.
+/// Returns a page of a list: keys, common prefixes, and where the next page begins.
 pub(super) fn list(
     keyed: &dyn Keyed,
     bucket: &str,

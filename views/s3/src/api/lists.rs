@@ -18,10 +18,10 @@ use crate::objects::EMPTY_MD5;
 use crate::versions::{NULL, Versioned};
 use crate::walk::Walk;
 
-/// Buckets of one page at most.
+/// Maximum number of buckets in a page.
 const BUCKETS_MAX: usize = 10_000;
 
-/// One line of a list of versions.
+/// A line of a list of versions.
 struct Line {
     key: String,
     id: String,
@@ -73,7 +73,7 @@ impl Service {
         })
     }
 
-    /// An object as lists tell it.
+    /// Converts an object to a list entry.
     fn told(
         &self,
         bucket: &Bucket,
@@ -120,7 +120,7 @@ impl Service {
         Ok((objects.collect::<S3Result<_>>()?, prefixes))
     }
 
-    /// A page of a bucket's keys: those, common prefixes, and behind what there is more.
+    /// Returns a page of a bucket's keys: keys, common prefixes, and where the next page begins.
     fn listed(
         &self,
         bucket: &str,
@@ -297,7 +297,7 @@ impl Service {
             ..Default::default()
         })
     }
-    /// All versions of a key, the newest first.
+    /// Returns all versions of a key, the newest first.
     fn lines(&self, bucket: &Bucket, key: &str, current: Option<&Item>, directory: Option<Ino>) -> S3Result<Vec<Line>> {
         let mut lines = Vec::new();
         let found = match current {
@@ -315,7 +315,7 @@ impl Service {
         }
         if let Some(directory) = directory {
             for (place, old) in self.0.olds(directory)?.into_iter().enumerate() {
-                // Without a current one, the newest is the latest if it is the deletion.
+                // Without a current version, the newest old one is the latest if it is a delete marker.
                 let is_latest = current.is_none() && place == 0 && old.meta.is_delete_marker;
                 lines.push(Line {
                     key: key.to_owned(),
@@ -384,7 +384,7 @@ fn is_url(encoding: Option<&EncodingType>) -> S3Result<bool> {
     }
 }
 
-/// Where a list goes on, as clients keep it.
+/// Encodes where a list continues as a token for clients.
 fn token(key: &str) -> String {
     base64_simd::URL_SAFE_NO_PAD.encode_to_string(key)
 }

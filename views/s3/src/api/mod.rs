@@ -1,4 +1,4 @@
-//! The operations of S3, in the library's types: each reads a request, has the gateway do it, and writes the answer.
+//! The operations of S3 in the library's types: each reads a request, calls the gateway, and writes the answer.
 #![allow(clippy::needless_pass_by_value, reason = "the library hands requests over, and all operations have one shape")]
 
 mod access;
@@ -48,11 +48,11 @@ use s3s::{S3, S3Request, S3Response, S3Result};
 
 use crate::gateway::Gateway;
 
-/// The operations.
+/// Implementation of the operations.
 #[derive(Clone)]
 pub struct Service(pub Arc<Gateway>);
 
-/// Each of the library's operations is a method of the same name here.
+/// Forwards each of the library's operations to the method of the same name here.
 macro_rules! operations {
     (later { $($later:ident($later_input:ident) -> $later_output:ident,)* } at_once { $($name:ident($input:ident) -> $output:ident,)* }) => {
         #[async_trait::async_trait]
@@ -135,7 +135,7 @@ operations! {
     }
 }
 
-/// What can be said of an object besides its bytes, in the same fields of several requests.
+/// Collects an object's metadata from fields that several requests have in common.
 macro_rules! said {
     ($input:expr) => {
         crate::api::described::Said {
@@ -152,7 +152,7 @@ macro_rules! said {
     };
 }
 
-/// Refuses what is asked for and not there: encryption by us, locks of objects.
+/// Refuses what is not implemented: encryption by the server, object locks.
 macro_rules! refuse_unmet {
     ($input:expr) => {
         if $input.server_side_encryption.is_some()
@@ -177,7 +177,7 @@ macro_rules! refuse_unmet {
     };
 }
 
-/// The grants in the headers of a request about an object.
+/// Collects the grants in the headers of a request about an object.
 macro_rules! object_grants {
     ($input:expr) => {
         crate::acl::GrantHeaders {

@@ -19,11 +19,11 @@ use crate::keys::User;
 use crate::name::KeyPath;
 use crate::objects::{Object, Putting};
 
-/// Keys of one request to delete at most, as S3 has it.
+/// S3's limit of keys in one delete request.
 const DELETE_MAX: usize = 1000;
 
 impl Service {
-    /// The owner of a new object, and the rights that a request asks for if they are not just the owner's.
+    /// Returns the owner of a new object, and the requested ACL unless it only names the owner.
     pub(super) fn asked_acl(
         &self,
         bucket: &Bucket,
@@ -79,7 +79,7 @@ impl Service {
         };
         if !conditions.is_empty() {
             let there = gateway.object(&bucket, &input.key, None).ok().map(|object| object.etag());
-            conditions.check_write(there.as_ref(), &input.key)?; // before the body comes in; what counts is asked again later
+            conditions.check_write(there.as_ref(), &input.key)?; // before the body arrives; checked again when it counts
         }
         let make = || gateway.new_file(&bucket, user.as_ref());
         let received = receive(body, make, &claims, announced, trailers).await?;
@@ -234,7 +234,7 @@ impl Service {
     }
 }
 
-/// Nobody but the bucket's owner owns objects in it, so there are no lists.
+/// Refuses ACLs: the bucket's owner owns every object in it.
 pub(super) fn no_acls() -> s3s::S3Error {
     let mut error = crate::failure::custom("AccessControlListNotSupported", 400);
     error.set_message("The bucket does not allow ACLs");

@@ -1,4 +1,4 @@
-//! Getting objects, and asking what they are without their bytes: `HEAD` answers as `GET` does.
+//! `GET`, and `HEAD`, which gives the same answer without the bytes.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +17,18 @@ use crate::gateway::again;
 use crate::meta::{Meta, PARTS, TAGS, timestamp};
 use crate::objects::Object;
 
-/// The content type of an object that was put without one.
+/// Content type of an object that was put without one.
 pub(super) const TYPE: &str = "binary/octet-stream";
 
-/// Part of an object that is asked for.
+/// The requested part of an object.
 struct Slice {
     offset: u64,
     len: u64,
-    /// What the answer says of it; none: it is all.
+    /// The range in the answer; `None`: the whole object.
     range: Option<String>,
 }
 
-/// What `GET` and `HEAD` ask of an object.
+/// Parameters of `GET` and `HEAD`.
 pub(super) struct Asked<'a> {
     pub bucket: &'a str,
     pub key: &'a str,
@@ -39,7 +39,7 @@ pub(super) struct Asked<'a> {
     checksums: Option<&'a ChecksumMode>,
 }
 
-/// The fields of the same names in both requests.
+/// Collects the fields that both requests have under the same names.
 macro_rules! asked {
     ($input:expr) => {
         Asked {
@@ -94,7 +94,7 @@ impl Service {
             Ok((without_body(answer), headers))
         })
     }
-    /// All that is said of an object, without its bytes, and which of them are wanted.
+    /// Builds the answer without the bytes, and the requested range of bytes.
     fn answer(&self, object: &Object, asked: &Asked<'_>) -> S3Result<(GetObjectOutput, Slice)> {
         let modified = timestamp(object.attr.modified);
         asked.conditions.check_read(&object.etag(), &modified)?;
@@ -131,7 +131,7 @@ impl Service {
         };
         Ok((answer, slice))
     }
-    /// An object and its file, the same one even if others replace it; no file if it is a directory.
+    /// Returns an object and its open file, the same one even if others replace it; no file for a directory.
     pub(super) fn opened(&self, bucket: &str, key: &str, version: Option<&str>) -> S3Result<(Object, Option<File>)> {
         let bucket = self.0.bucket(bucket)?;
         self.0.about(&bucket, key, version, |mut object| {
@@ -143,7 +143,7 @@ impl Service {
             Ok((object, Some(file)))
         })
     }
-    /// The checksums of an object, or of one of its parts.
+    /// Returns the checksums of an object, or of one of its parts.
     fn sums(&self, object: &Object, part: Option<i32>) -> S3Result<BTreeMap<String, String>> {
         let Some(meta) = object.fresh() else { return Ok(BTreeMap::new()) };
         let (Some(part), Some(_)) = (part, meta.parts_count()) else { return Ok(meta.checksums.clone()) };
@@ -159,7 +159,7 @@ impl Service {
     }
 }
 
-/// The answer to `HEAD`: what the answer to `GET` says, but for the count of tags, which is a header that `s3s` does not know here.
+/// Converts an answer to `GET` into one to `HEAD`, except the count of tags, a header that `s3s` does not know here.
 fn without_body(answer: GetObjectOutput) -> HeadObjectOutput {
     HeadObjectOutput {
         accept_ranges: answer.accept_ranges,
@@ -198,7 +198,7 @@ fn checksum_type(object: &Object, tells: bool) -> Option<ChecksumType> {
     Some(ChecksumType::from(meta.checksum_type.clone().unwrap_or_else(|| ChecksumType::FULL_OBJECT.to_owned())))
 }
 
-/// The part of an object that a range or a part's number means.
+/// Returns the part of an object that a range or a part number means.
 fn slice(object: &Object, range: Option<&Range>, part: Option<i32>) -> S3Result<Slice> {
     let size = object.size_bytes();
     let told = |offset: u64, len: u64| Some(format!("bytes {offset}-{}/{size}", offset + len - 1));

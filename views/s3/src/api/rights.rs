@@ -1,4 +1,4 @@
-//! Access control lists of buckets and objects, policies, and what blocks public access.
+//! ACLs of buckets and objects, policies, and blocks of public access.
 
 use s3s::dto::{
     AccessControlPolicy, BucketCannedACL, DeleteBucketOwnershipControlsInput, DeleteBucketOwnershipControlsOutput,
@@ -21,7 +21,7 @@ use crate::objects::Object;
 use crate::policy::Policy;
 
 impl Service {
-    /// Who may do what with an object.
+    /// Returns the ACL of an object.
     pub(super) fn acl_of(&self, bucket: &Bucket, object: &Object) -> S3Result<Acl> {
         if bucket.record.ownership.as_deref() == Some(ObjectOwnership::BUCKET_OWNER_ENFORCED) {
             return Ok(Acl::private(&bucket.owner()));

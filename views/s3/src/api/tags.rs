@@ -13,14 +13,14 @@ use super::Service;
 use crate::meta::{TAGS, encode};
 use crate::objects::Object;
 
-/// Tags of an object at most, as S3 has it.
+/// S3's limit of tags of an object.
 const OBJECT_MAX: usize = 10;
-/// Tags of a bucket at most.
+/// S3's limit of tags of a bucket.
 const BUCKET_MAX: usize = 50;
 
 type Tags = Vec<(String, String)>;
 
-/// Refuses tags that S3 does not allow.
+/// Returns the tags, or an error for tags that S3 does not allow.
 fn checked(mut tags: Tags, max: usize) -> S3Result<Tags> {
     if tags.len() > max {
         return Err(s3_error!(InvalidTag, "there cannot be more than {max} tags"));
@@ -41,7 +41,7 @@ fn checked(mut tags: Tags, max: usize) -> S3Result<Tags> {
     Ok(tags)
 }
 
-/// Tags as a header has them: like a query.
+/// Parses tags in a header: in query form.
 pub fn of_header(text: Option<&str>) -> S3Result<Tags> {
     let pairs = text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     let tags = pairs.map(|pair| {
@@ -51,7 +51,7 @@ pub fn of_header(text: Option<&str>) -> S3Result<Tags> {
     checked(tags.collect(), OBJECT_MAX)
 }
 
-/// Tags as a form has them: XML, or like a query.
+/// Parses tags in a form: XML, or in query form.
 pub fn of_form(text: Option<&str>) -> S3Result<Tags> {
     let text = text.unwrap_or_default().trim();
     if !text.starts_with('<') {
@@ -93,7 +93,7 @@ pub fn url_decoded(text: &str) -> String {
 }
 
 impl Service {
-    /// The tags of an object.
+    /// Returns the tags of an object.
     pub(super) fn tags_of(&self, object: &Object) -> S3Result<Tags> {
         let value = self.0.xattr(object.attr.ino, TAGS)?;
         Ok(value.and_then(|value| serde_json::from_slice(&value).ok()).unwrap_or_default())

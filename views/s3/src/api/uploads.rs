@@ -1,4 +1,4 @@
-//! Uploads in parts.
+//! Multipart uploads.
 
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, ChecksumAlgorithm, ChecksumType, CommonPrefix,
@@ -21,7 +21,7 @@ use crate::name::KeyPath;
 use crate::objects::Putting;
 use crate::uploads::PARTS_MAX;
 
-/// A part's number, within bounds.
+/// Checks the bounds of a part number.
 pub fn part_number(number: i32) -> S3Result<i32> {
     if (1..=PARTS_MAX).contains(&number) {
         return Ok(number);
@@ -130,7 +130,7 @@ impl Service {
             upload => upload?,
         };
         let mut named = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
-        // Of a number that comes twice, the later one counts.
+        // If a number occurs twice, the later one counts.
         named.reverse();
         named.dedup_by_key(|part| part.part_number);
         named.reverse();
@@ -189,7 +189,8 @@ impl Service {
         })
     }
 
-    /// The answer of a completion that was done already: the client did not hear it, and asks again.
+    /// Returns the answer of a completion that was done already: the client did not receive it, and
+    /// asks again.
     fn completed(&self, bucket: &Bucket, key: &str, id: &str) -> Option<CompleteMultipartUploadOutput> {
         let object = self.0.object(bucket, key, None).ok()?;
         let meta = object.meta.as_ref().filter(|meta| meta.upload.as_deref() == Some(id))?;
