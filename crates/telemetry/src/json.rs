@@ -1,11 +1,12 @@
-//! One JSON document, for pages and scripts.
+//! Telemetry as one JSON document, for pages and scripts.
 
 use cenote_model::{DeviceState, HEAT_AGES_S, HISTOGRAM_BUCKETS, Latency, StoreId, Telemetry, histogram_end_ns};
 use serde_json::{Map, Value, json};
 
 use crate::Names;
 
-/// Everything that a store tells, with names instead of numbers. Counters are as they are: whoever wants rates asks twice.
+/// Converts a store's telemetry, with names instead of numbers. Counters are cumulative: for rates, take the difference of
+/// two documents.
 pub fn json(store: StoreId, telemetry: &Telemetry) -> Value {
     let names = Names::of(telemetry);
     let (stats, counts) = (&telemetry.stats, &telemetry.counts);
@@ -105,7 +106,7 @@ pub fn json(store: StoreId, telemetry: &Telemetry) -> Value {
     })
 }
 
-/// `buckets`: pairs of the end of a bucket in nanoseconds and how many are in it.
+/// Converts a latency. `buckets`: pairs of a bucket's end in nanoseconds and its count.
 fn latency_of(latency: &Latency, names: &Names<'_>) -> Value {
     let histogram = &latency.histogram;
     let buckets = histogram.counts.iter().filter(|(bucket, _)| (*bucket as usize) < HISTOGRAM_BUCKETS);

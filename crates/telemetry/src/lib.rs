@@ -1,8 +1,8 @@
-//! Exporters: what a store tells of itself (`cenote_model::Telemetry`) as Prometheus text and as one JSON document, and
-//! the rates between two such states.
+//! Exporters: converts a store's telemetry (`cenote_model::Telemetry`) to Prometheus text and to one JSON document, and
+//! computes rates between two states.
 //!
-//! This room counts nothing and keeps nothing: numbers come from the engine and from clients. It must not know who asks,
-//! by which protocol, or what a screen looks like.
+//! This crate counts and keeps nothing: the engine and clients supply the numbers. It must not know who asks, by which
+//! protocol, or what a screen looks like.
 
 mod json;
 mod names;

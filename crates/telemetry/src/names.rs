@@ -1,4 +1,4 @@
-//! What things are called.
+//! Names of tiers, flows and objects.
 
 use std::collections::HashMap;
 
@@ -9,15 +9,15 @@ use cenote_model::{DeviceId, FlowEnd, HotObject, Telemetry};
 pub struct Names<'a>(HashMap<DeviceId, &'a str>);
 
 impl<'a> Names<'a> {
-    /// Those of a store.
+    /// Collects the names of a store's tiers.
     pub fn of(telemetry: &'a Telemetry) -> Self {
         Self(telemetry.devices.iter().map(|device| (device.id, device.spec.name.as_str())).collect())
     }
-    /// A tier's name; one that was removed is called by its number.
+    /// Returns a tier's name, or its number if it was removed.
     pub fn tier(&self, id: DeviceId) -> String {
         self.0.get(&id).map_or_else(|| format!("tier {} (removed)", id.0), |name| (*name).to_owned())
     }
-    /// One end of a flow.
+    /// Returns the name of one end of a flow.
     pub fn end(&self, end: FlowEnd) -> String {
         match end {
             FlowEnd::Client => "client".into(),
@@ -25,7 +25,7 @@ impl<'a> Names<'a> {
             FlowEnd::Tier(id) => self.tier(id),
         }
     }
-    /// An object as the command line takes it.
+    /// Returns an object's name in the form of the command line.
     pub fn object(hot: &HotObject) -> String {
         format!("{}/{}", hot.label, hot.key.object)
     }

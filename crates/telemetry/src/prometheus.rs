@@ -1,4 +1,4 @@
-//! The text format that Prometheus and those compatible with it scrape (version 0.0.4).
+//! The text format that Prometheus and compatible tools scrape (version 0.0.4).
 
 use ::prometheus::TextEncoder;
 use ::prometheus::proto::{self, MetricFamily, MetricType};
@@ -7,17 +7,17 @@ use cenote_model::{DeviceState, HEAT_AGES, HEAT_AGES_S, Histogram, StoreId, Tele
 use crate::Names;
 use crate::json::state_word;
 
-/// What the text is, for HTTP.
+/// Content type for HTTP.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const COUNTER: MetricType = MetricType::COUNTER;
 const GAUGE: MetricType = MetricType::GAUGE;
 const HISTOGRAM: MetricType = MetricType::HISTOGRAM;
 
-/// Buckets that are told: powers of two from 128 ns to 34 s. The store has four times as many.
+/// Exported buckets: powers of two from 128 ns to 34 s. The store has four times as many.
 const BUCKETS_NS: std::ops::RangeInclusive<u32> = 7..=35;
 
-/// All metrics of a store. Names, units and types are in `docs/observing.md`.
+/// Exports all metrics of a store. Names, units and types are in `docs/observing.md`.
 pub fn prometheus(store: StoreId, telemetry: &Telemetry) -> String {
     let mut all = Families::default();
     let id = store.to_string();
@@ -35,12 +35,12 @@ pub fn prometheus(store: StoreId, telemetry: &Telemetry) -> String {
     all.text()
 }
 
-/// The families of one answer, as the library has them. One without a sample is left out.
+/// Metric families of one answer, in the library's types. A family without a sample is omitted.
 #[derive(Default)]
 struct Families(Vec<MetricFamily>);
 
 impl Families {
-    /// Begins a family: the samples that follow are its own.
+    /// Begins a family, which the following samples belong to.
     fn family(&mut self, name: &str, kind: MetricType, help: &str) {
         let mut family = MetricFamily::default();
         family.set_name(name.to_owned());
@@ -48,7 +48,7 @@ impl Families {
         family.set_field_type(kind);
         self.0.push(family);
     }
-    /// A sample of a counter or a gauge.
+    /// Adds a sample of a counter or a gauge.
     fn sample(&mut self, labels: &[(&str, &str)], value: f64) {
         let Some(family) = self.0.last_mut() else { return };
         let mut metric = labelled(labels);
@@ -63,7 +63,7 @@ impl Families {
         }
         family.mut_metric().push(metric);
     }
-    /// A histogram of seconds; the library adds the bucket without an end.
+    /// Adds a histogram in seconds; the library adds the `+Inf` bucket.
     fn histogram(&mut self, labels: &[(&str, &str)], histogram: &Histogram) {
         let Some(family) = self.0.last_mut() else { return };
         let bucket = |shift: u32| {
@@ -83,14 +83,14 @@ impl Families {
     fn text(mut self) -> String {
         self.0.retain(|family| !family.get_metric().is_empty());
         let mut text = String::with_capacity(16 << 10);
-        // It refuses families without a name or a sample, and there are none.
+        // Encoding fails only for families without a name or a sample, and there are none.
         let encoded = TextEncoder::new().encode_utf8(&self.0, &mut text);
         debug_assert!(encoded.is_ok(), "{encoded:?}");
         text
     }
 }
 
-/// A metric with these labels and no value.
+/// Creates a metric with these labels and no value.
 fn labelled(labels: &[(&str, &str)]) -> proto::Metric {
     let pair = |(name, value): &(&str, &str)| {
         let mut pair = proto::LabelPair::default();
@@ -101,7 +101,7 @@ fn labelled(labels: &[(&str, &str)]) -> proto::Metric {
     proto::Metric::from_label(labels.iter().map(pair).collect())
 }
 
-/// A gauge of what holds or does not.
+/// Returns a gauge's value for a condition.
 fn flag(holds: bool) -> f64 {
     if holds { 1.0 } else { 0.0 }
 }
@@ -147,7 +147,7 @@ fn tiers(all: &mut Families, telemetry: &Telemetry) {
     }
 }
 
-/// What was measured of tiers.
+/// Exports the measured speeds of tiers.
 fn speeds(all: &mut Families, telemetry: &Telemetry) {
     type Measured = fn(&cenote_model::Speed) -> f64;
     let speeds: [(&str, &str, Measured); 4] = [

@@ -1,44 +1,44 @@
-//! What happened between two states of one store.
+//! Rates between two states of one store.
 
 use std::collections::HashMap;
 
 use cenote_model::{FlowEnd, FlowWhy, Histogram, Latency, Telemetry};
 
-/// A flow and how strong it was.
+/// A flow and its rate.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FlowRate {
-    /// Where from.
+    /// Source.
     pub from: FlowEnd,
-    /// Where to.
+    /// Destination.
     pub to: FlowEnd,
-    /// Why.
+    /// Reason.
     pub why: FlowWhy,
     /// Bytes since the engine was opened.
     pub bytes: u64,
-    /// Bytes in a second.
+    /// Bytes per second.
     pub bytes_per_s: f64,
-    /// Pieces in a second.
+    /// Operations per second.
     pub operations_per_s: f64,
 }
 
-/// What a client did in a second: bytes written, bytes read, messages.
+/// A client's rates per second: bytes written, bytes read, messages.
 pub type ClientRate = (f64, f64, f64);
 
-/// Differences between two states, for a second.
+/// Differences between two states, per second.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Rates {
     /// Seconds between the two states.
     pub seconds: f64,
-    /// All flows of the later state, strongest first.
+    /// All flows of the later state, largest rate first.
     pub flows: Vec<FlowRate>,
-    /// By session.
+    /// Rates by session.
     pub clients: HashMap<u64, ClientRate>,
-    /// Messages in a second.
+    /// Messages per second.
     pub requests_per_s: f64,
 }
 
 impl Rates {
-    /// From `before` to `now`. Without an earlier state of the same engine all rates are 0.
+    /// Computes the rates from `before` to `now`. Without an earlier state of the same engine all rates are 0.
     pub fn between(before: Option<&Telemetry>, now: &Telemetry) -> Self {
         let before = before.filter(|before| before.uptime_ns < now.uptime_ns);
         let seconds = before.map_or(0.0, |before| (now.uptime_ns - before.uptime_ns) as f64 / 1e9);
@@ -82,14 +82,14 @@ impl Rates {
             requests_per_s: rate(now.counts.requests, before.map(|before| before.counts.requests)),
         }
     }
-    /// A latency between two states; that of all time, if nothing happened in between.
+    /// Returns the latency between two states, or that since the engine was opened if nothing happened in between.
     pub fn latency(before: Option<&Telemetry>, now: &Latency) -> Histogram {
         let same = |old: &&Latency| (old.what, old.tier) == (now.what, now.tier);
         let old = before.and_then(|before| before.latencies.iter().find(same));
         let since = old.map_or_else(|| now.histogram.clone(), |old| now.histogram.since(&old.histogram));
         if since.count() == 0 { now.histogram.clone() } else { since }
     }
-    /// Strength of all flows for one reason.
+    /// Returns the total rate of all flows for one reason.
     pub fn of(&self, why: FlowWhy) -> f64 {
         self.flows.iter().filter(|flow| flow.why == why).map(|flow| flow.bytes_per_s).sum()
     }
@@ -119,10 +119,10 @@ mod tests {
         assert_eq!((rates.clients[&3].0, rates.requests_per_s, rates.of(FlowWhy::Write)), (2000.0, 200.0, 2000.0));
         let rates = Rates::between(None, &state(12, 5000));
         assert_eq!((rates.flows[0].bytes_per_s, rates.flows[0].bytes), (0.0, 5000));
-        // Another engine counts from nothing: no rate is negative or absurd.
+        // Another engine counts from zero: no rate may be negative or absurd.
         let rates = Rates::between(Some(&state(100, 900_000)), &state(1, 500));
         assert_eq!(rates.flows[0].bytes_per_s as u64, 0);
-        // What did not flow before did not begin with everything that it has now.
+        // A flow missing from the earlier state started at zero, not at its present total.
         let mut before = state(10, 1000);
         before.flows.clear();
         assert_eq!(Rates::between(Some(&before), &state(12, 5000)).flows[0].bytes_per_s as u64, 2500);

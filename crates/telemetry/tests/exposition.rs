@@ -1,4 +1,4 @@
-//! The whole text for a store that has some of everything, byte for byte: names, labels and types of metrics are what dashboards rely on.
+//! The whole text for a store with some of everything, byte for byte: dashboards rely on names, labels and types of metrics.
 
 use std::path::PathBuf;
 
