@@ -46,33 +46,33 @@ pub struct Cli {
     /// No progress bars
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// How to reach the store
+    /// How to access the store
     #[arg(long, global = true, value_enum, default_value_t = ModeArg::Auto, value_name = "MODE")]
     pub mode: ModeArg,
-    /// What to do
+    /// The command
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// How to reach the store.
+/// How to access the store.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ModeArg {
-    /// Through the daemon that serves it; without one, in this process
+    /// Through the daemon that serves the store; without a daemon, in this process
     Auto,
-    /// In this process; an error if another process has the store
+    /// In this process; an error if another process has the store open
     InProcess,
-    /// Through a daemon, which is started if there is none
+    /// Through a daemon, started if there is none
     Daemon,
 }
 
 /// When updates are acknowledged.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DurabilityArg {
-    /// On a persistent tier and in the journal: survives power loss
+    /// When on a persistent tier and in the journal: survives power loss (write-through)
     Sync,
-    /// In the fastest tier: survives any process; power loss once drained or flushed
+    /// When in the fastest tier: survives the death of any process; survives power loss once drained or flushed (write-back)
     Async,
-    /// Never drained: survives processes, not power loss
+    /// Never drained: survives the death of processes, not power loss
     Scratch,
     /// Like async, but straight to the lowest persistent tier
     Bypass,
@@ -92,42 +92,42 @@ impl From<DurabilityArg> for Durability {
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Make a store
+    /// Create a store
     #[command(after_help = INIT_HELP)]
     Init(InitArgs),
-    /// Serve a store to other processes until stopped (what programs otherwise start by themselves)
+    /// Serve a store to other processes until stopped (programs otherwise start a daemon by themselves)
     Serve(ServeArgs),
-    /// Ask the daemon that serves the store to finish what it does and leave
+    /// Ask the daemon that serves the store to finish its work and exit
     Stop,
-    /// Delete a store with everything in it: memory, tiers, metadata, directory
+    /// Delete a store and everything in it: memory, tiers, metadata, directory
     Destroy(DestroyArgs),
-    /// Say that a copied or restored store directory is the store: the one that it was copied from is gone
+    /// Declare a copied or restored directory to be the store, whose original directory is gone
     Adopt {
         /// The directory
         dir: PathBuf,
     },
-    /// Make a store of its own, with another id, of the copy of a store's directory
+    /// Turn a copied store directory into a separate store with a new id
     Clone {
         /// The copy
         dir: PathBuf,
     },
-    /// Give back memory of stores whose directory was deleted by hand, and space of HDF5 files whose stubs were removed
+    /// Release memory of stores whose directory was deleted by hand, and space of HDF5 files whose stubs were removed
     Clean {
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(short, long)]
         yes: bool,
-        /// HDF5 files of the store alone
+        /// Only HDF5 files of the store
         #[arg(long)]
         files: bool,
-        /// Also HDF5 files that may have been removed, and wait for their grace period
+        /// Also HDF5 files that may have been removed and wait for their grace period
         #[arg(long)]
         waiting: bool,
     },
-    /// Show how full the tiers are, and what removed HDF5 files take still
+    /// Show how full the tiers are, and how much space removed HDF5 files still take
     Df,
     /// Show tiers and their use, counters, sessions and the journal
     Status,
-    /// List the tiers: how full, how fast, and what is special about them
+    /// List the tiers: use, speed, and anything special about them
     #[command(after_help = TIERS_HELP)]
     Tiers(TiersArgs),
     /// Watch the store at work: tiers, flows between them, hot objects, clients
@@ -159,7 +159,7 @@ pub enum Command {
         #[arg(required = true)]
         containers: Vec<OsString>,
     },
-    /// Give a container another label
+    /// Rename a container
     Rename {
         /// Its label
         from: OsString,
@@ -175,18 +175,18 @@ pub enum Command {
         #[arg(short, long)]
         recursive: bool,
     },
-    /// Make, list, open, delete snapshots of a container or an HDF5 file, and go back to one
+    /// Create, list, open and delete snapshots of a container or an HDF5 file, and roll back to one
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// Copy a file in, whole or not at all; prints the object's name
+    /// Copy a file into the store, completely or not at all; prints the object's name
     Put(PutArgs),
-    /// Copy an object out into a file
+    /// Copy an object to a file
     Get {
         /// CONTAINER/OBJECT
         object: OsString,
-        /// The file to make
+        /// The file to create
         file: PathBuf,
-        /// Replace the file if it is there
+        /// Replace the file if it exists
         #[arg(short, long)]
         force: bool,
     },
@@ -194,10 +194,10 @@ pub enum Command {
     Cat {
         /// CONTAINER/OBJECT
         object: OsString,
-        /// Begin here
+        /// Start at this offset
         #[arg(long, default_value = "0", value_parser = size::parse)]
         offset: u64,
-        /// Stop after so many bytes [default: to the end]
+        /// Stop after this many bytes [default: at the end]
         #[arg(long, value_parser = size::parse)]
         length: Option<u64>,
     },
@@ -209,21 +209,21 @@ pub enum Command {
     /// Copy an HDF5 file of the store, as `cp` copies files
     #[command(after_help = CP_HELP)]
     Cp(CpArgs),
-    /// Make a native HDF5 file a file of the store, exactly, whole or not at all
+    /// Import a native HDF5 file into the store, exactly, completely or not at all
     #[command(after_help = HDF5_HELP)]
     Import(InterchangeArgs),
-    /// Make an HDF5 file of the store a native file, exactly, whole or not at all
+    /// Export an HDF5 file of the store to a native file, exactly, completely or not at all
     #[command(after_help = HDF5_HELP)]
     Export(InterchangeArgs),
-    /// Put the bytes of a native HDF5 file into the store; HDF5 programs read it there as it is
+    /// Put the bytes of a native HDF5 file into the store; HDF5 programs read it there unchanged
     Stage(StageArgs),
     /// Write the bytes of a staged HDF5 file to a file
     Unstage(StageArgs),
-    /// Show what is in an HDF5 file of the store: shapes, types, chunks, filters, and the tiers that it is on
+    /// Show the content of an HDF5 file of the store: shapes, types, chunks, filters, and the tiers that hold it
     Tree {
         /// The file
         file: PathBuf,
-        /// Go down so many groups [default: all]
+        /// Maximum depth of groups [default: all]
         #[arg(short, long, value_name = "N")]
         depth: Option<usize>,
     },
@@ -243,39 +243,39 @@ pub enum Command {
         /// CONTAINER/OBJECT
         object: OsString,
     },
-    /// Have an object or container read from a faster tier; where it was stays as its copy
+    /// Move reads of an object or container to a faster tier; the old place stays as its copy
     #[command(after_help = QUERY_HELP)]
     Promote(MoveToArgs),
     /// Move an object or container to a slower tier, and off the faster ones
     #[command(after_help = QUERY_HELP)]
     Demote(MoveToArgs),
-    /// Take what has a copy on a slower tier off the faster one, without any I/O
+    /// Free space on a faster tier of data that have a copy on a slower one, without I/O
     #[command(after_help = QUERY_HELP)]
     Evict(MoveArgs),
-    /// Keep an object, a part of it or a container on a tier, whatever policies and watermarks want
+    /// Keep an object, a part of it or a container on a tier, regardless of policies and watermarks
     #[command(after_help = QUERY_HELP)]
     Pin(PinArgs),
-    /// Let what was pinned be moved again
+    /// Undo a pin
     #[command(after_help = QUERY_HELP)]
     Unpin(MoveArgs),
-    /// Copy to the lowest tier, read back and compared; it stays on the faster ones, too. What is there already is left
+    /// Copy to the lowest tier, with read-back and comparison; the faster tiers keep the data. Skips what is archived
     #[command(after_help = QUERY_HELP)]
     Archive(MoveToArgs),
-    /// Take what is archived off the faster tiers, without any I/O; it comes back when it is read
+    /// Free archived data from the faster tiers, without I/O; a read brings them back
     #[command(after_help = QUERY_HELP)]
     Release(MoveToArgs),
-    /// Set, check and show rules of your own: where data go, and what happens as they age
+    /// Set, check and show your own rules: where data go, and what happens as they age
     #[command(subcommand)]
     Policy(PolicyCommand),
     /// Show what the life-cycle rules have done
     Rules {
-        /// Show what they would do now, with reasons; nothing is done
+        /// Show what they would do now, with reasons, without doing it
         #[arg(long)]
         dry_run: bool,
     },
     /// List the placement policies that a container can have
     Policies,
-    /// Read everything and check it against its checksums; exit code 3 if damage is found
+    /// Read everything and verify its checksums; exit code 3 if damage is found
     Verify {
         /// CONTAINER [default: everything]
         container: Option<OsString>,
@@ -287,27 +287,27 @@ pub enum Command {
     },
     /// Write a checkpoint now, so that the next opening replays nothing
     Checkpoint,
-    /// Show the settings in effect, and where each comes from
+    /// Show the effective settings, and where each comes from
     Config,
-    /// Look for what would keep a store from working well on this machine
+    /// Check this machine for anything that would keep a store from working well
     Doctor,
-    /// Watch a program's files and memory objects, and say which belong on which tier
+    /// Watch a program's files and memory objects, and recommend a tier for each
     Advise(AdviseArgs),
     /// Show a store as directories and files that every program can use
     #[command(after_help = MOUNT_HELP)]
     Mount(MountArgs),
-    /// End a mount; returns when what was written through it is on media
+    /// Unmount; returns when everything written through the mount is on media
     Unmount(UnmountArgs),
-    /// Serve a store to S3 clients, and manage their keys
+    /// Serve a store to S3 clients, and manage their access keys
     #[command(after_help = crate::cmd::s3::HELP)]
     S3(S3Args),
-    /// Make HDF5 files of the store ordinary .h5 byte streams in the container `hdf5`, and list them
+    /// Make HDF5 files of the store available as ordinary .h5 byte streams in the container `hdf5`, and list them
     #[command(after_help = crate::cmd::streams::HELP)]
     Streams(StreamsArgs),
     /// Run a program that sees a store as files, without a mount
     #[command(after_help = RUN_HELP)]
     Run(RunArgs),
-    /// Show or set when others see what happens in a directory: strict, commit or laminated
+    /// Show or set when others see changes in a directory: strict, commit or laminated
     #[command(after_help = crate::cmd::consistency::HELP)]
     Consistency(ConsistencyArgs),
 }
@@ -338,16 +338,16 @@ The same as a file for --config:
   region = \"us-east-1\"
   credentials = \"secrets.ini#cold\"";
 
-/// Commands about snapshots.
+/// Snapshot commands.
 #[derive(Subcommand, Debug)]
 pub enum SnapshotCommand {
-    /// Keep all that is in a container now, for reading; no data are copied
+    /// Keep the current content of a container for reading; no data are copied
     Create {
         /// CONTAINER, or the path of an HDF5 file that lives in the store
         container: OsString,
         /// Name of the snapshot
         name: String,
-        /// Take the place of a snapshot of that name
+        /// Replace a snapshot of that name
         #[arg(short, long)]
         replace: bool,
     },
@@ -356,16 +356,16 @@ pub enum SnapshotCommand {
         /// CONTAINER, or the path of an HDF5 file
         container: OsString,
     },
-    /// Make a file by which HDF5 programs read a snapshot of an HDF5 file; of other containers, list the objects in it
+    /// Create a file by which HDF5 programs read a snapshot of an HDF5 file; for other containers, list its objects
     Open {
         /// CONTAINER, or the path of an HDF5 file
         container: OsString,
         /// Name of the snapshot
         name: String,
-        /// The file to make [default: FILE@NAME]
+        /// The file to create [default: FILE@NAME]
         stub: Option<PathBuf>,
     },
-    /// The container holds again what it held when the snapshot was made; the snapshot stays
+    /// Restore a container's content to that of a snapshot, which stays
     Rollback {
         /// CONTAINER, or the path of an HDF5 file
         container: OsString,
@@ -395,9 +395,9 @@ h5py, netCDF4 or PyTables of `python3` brings.
 pub struct InterchangeArgs {
     /// The file
     pub from: PathBuf,
-    /// Where the other is to be [default of import: as FROM, which it then replaces: needs -f]
+    /// The other file [default of import: FROM, which is then replaced: needs -f]
     pub to: Option<PathBuf>,
-    /// Replace what is there
+    /// Replace an existing file
     #[arg(short, long)]
     pub force: bool,
     /// The libhdf5 to use (a shared library)
@@ -410,9 +410,9 @@ pub struct InterchangeArgs {
 pub struct StageArgs {
     /// The file
     pub from: PathBuf,
-    /// Where the other is to be
+    /// The other file
     pub to: PathBuf,
-    /// Replace what is there
+    /// Replace an existing file
     #[arg(short, long)]
     pub force: bool,
 }
@@ -434,10 +434,10 @@ pub struct InitArgs {
     /// Numeric id of a user who may only read; repeat for more
     #[arg(long = "reader", value_name = "UID")]
     pub readers: Vec<u32>,
-    /// No error if the store is there already
+    /// Succeed if the store exists already
     #[arg(long)]
     pub if_missing: bool,
-    /// Do not measure the tiers now (a tenth of a second each); the store does when it is first at rest
+    /// Do not measure the tiers now (a tenth of a second each); the store does so when it is first idle
     #[arg(long)]
     pub no_measure: bool,
 }
@@ -447,21 +447,21 @@ pub struct InitArgs {
 pub struct ServeArgs {
     /// Directory of the store [default: as --store]
     pub dir: Option<PathBuf>,
-    /// Leave after so many seconds without a client [default: stay]
+    /// Exit after this many seconds without a client [default: stay]
     #[arg(long, value_name = "SECONDS")]
     pub idle_exit: Option<u64>,
-    /// Go on in the background; returns once it serves, or with its start-up error
+    /// Run in the background; returns once the daemon serves, or with its start-up error
     #[arg(long)]
     pub background: bool,
-    /// Make the store if the directory holds none
+    /// Create the store if the directory holds none
     #[arg(long)]
     pub create: bool,
-    /// Serve a page that shows the store at work, and its metrics (/metrics), on this loopback address or port. Kept with the
-    /// store, also for daemons that programs start; `off` ends that
+    /// Serve a page that shows the store at work, and its metrics (/metrics), on this loopback address or port. The setting
+    /// is kept with the store and applies to daemons that programs start; `off` ends that
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:7117", value_parser = http)]
     pub http: Option<HttpArg>,
-    /// Let containers choose the placement policy in this shared library (examples/policy-plugin). Kept with the store, also
-    /// for programs that open it themselves; `off` ends that. Loading it is trusting it
+    /// Let containers choose the placement policy in this shared library (examples/policy-plugin). The setting is kept with
+    /// the store and applies to programs that open it themselves; `off` ends that. Loading the library means trusting it
     #[arg(long, value_name = "LIBRARY")]
     pub policy_plugin: Option<PathBuf>,
 }
@@ -469,9 +469,9 @@ pub struct ServeArgs {
 /// Where the page is served.
 #[derive(Clone, Copy, Debug)]
 pub enum HttpArg {
-    /// Nowhere.
+    /// No page.
     Off,
-    /// There.
+    /// This address.
     At(SocketAddr),
 }
 
@@ -479,7 +479,7 @@ fn http(text: &str) -> Result<HttpArg, String> {
     if text == "off" { Ok(HttpArg::Off) } else { web_address(text).map(HttpArg::At) }
 }
 
-/// `PORT` or `ADDRESS:PORT`.
+/// Parses `PORT` or `ADDRESS:PORT`.
 pub fn web_address(text: &str) -> Result<SocketAddr, String> {
     let whole = if text.contains(':') { text.to_owned() } else { format!("127.0.0.1:{text}") };
     let whole = whole.replacen("localhost:", "127.0.0.1:", 1);
@@ -497,29 +497,29 @@ pub fn web_address(text: &str) -> Result<SocketAddr, String> {
 pub struct TopArgs {
     /// Directory of the store [default: as --store]
     pub dir: Option<PathBuf>,
-    /// Print once what happens in a second, and leave
+    /// Print what happens during one second, and exit
     #[arg(long)]
     pub once: bool,
-    /// Seconds between two looks
+    /// Seconds between updates
     #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
     pub interval: f64,
-    /// How the objects and clients are sorted at first
+    /// Initial order of objects and clients
     #[arg(long, value_enum, default_value_t = SortArg::Heat, value_name = "ORDER")]
     pub sort: SortArg,
-    /// Say where the page is that shows the same in a browser; if no daemon serves one, do so until stopped
+    /// Print the address of the page that shows the same in a browser; if no daemon serves one, serve it until stopped
     #[arg(long, conflicts_with = "once")]
     pub web: bool,
-    /// Where to serve it, if that is to be done here
+    /// Address of the page if this command serves it
     #[arg(long, value_name = "ADDRESS", value_parser = web_address, requires = "web", default_value = "127.0.0.1:0")]
     pub http: SocketAddr,
 }
 
-/// What comes first in lists.
+/// Order of lists.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SortArg {
-    /// What is used most
+    /// Most used first
     Heat,
-    /// What is largest
+    /// Largest first
     Size,
     /// By name
     Name,
@@ -535,15 +535,15 @@ fn interval(text: &str) -> Result<f64, String> {
 pub struct DestroyArgs {
     /// Directory of the store [default: as --store]
     pub dir: Option<PathBuf>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     pub yes: bool,
-    /// Even if programs use it, and past tiers that cannot be removed
+    /// Even if programs use the store, and despite tiers that cannot be removed
     #[arg(short, long)]
     pub force: bool,
 }
 
-/// What can be done to a tier.
+/// Tier commands.
 #[derive(Subcommand, Debug)]
 pub enum TierCommand {
     /// Add a tier
@@ -552,14 +552,14 @@ pub enum TierCommand {
         #[arg(value_parser = config::parse_tier)]
         spec: DeviceSpec,
     },
-    /// Move everything off a tier; it takes nothing new
+    /// Move everything off a tier; it takes no new data
     Drain {
-        /// Its name
+        /// Name of the tier
         name: String,
     },
-    /// Forget an empty tier
+    /// Remove an empty tier from the store
     Remove {
-        /// Its name
+        /// Name of the tier
         name: String,
     },
 }
@@ -574,13 +574,13 @@ what moving data shows since.
 /// Arguments of `tiers`.
 #[derive(Args, Debug)]
 pub struct TiersArgs {
-    /// Measure now: all tiers, or those named
+    /// Measure now: all tiers, or the named ones
     #[arg(short, long, value_name = "TIER", num_args = 0..)]
     pub measure: Option<Vec<String>>,
-    /// About so many seconds for each tier that is measured
+    /// Approximate seconds per measured tier
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5, requires = "measure", value_parser = config::parse_seconds)]
     pub seconds: f64,
-    /// Draw latency and bandwidth over the size of accesses
+    /// Draw latency and bandwidth by access size
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
 }
@@ -590,13 +590,13 @@ pub struct TiersArgs {
 pub struct LsArgs {
     /// A container [default: list the containers]
     pub container: Option<OsString>,
-    /// Size and use of each object (one look-up each)
+    /// Size and use of each object (one lookup each)
     #[arg(short, long)]
     pub long: bool,
-    /// List at most so many
+    /// Maximum number of entries
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
-    /// Begin after this object id
+    /// Start after this object id
     #[arg(long, value_name = "ID", requires = "container")]
     pub after: Option<String>,
 }
@@ -604,7 +604,7 @@ pub struct LsArgs {
 /// Arguments of `mk`.
 #[derive(Args, Debug)]
 pub struct MkArgs {
-    /// Its label: any text
+    /// Label: any text
     pub label: OsString,
     /// When updates are acknowledged
     #[arg(short, long, value_enum, default_value_t = DurabilityArg::Async)]
@@ -612,7 +612,7 @@ pub struct MkArgs {
     /// Block size of its objects: a power of two from 64 to 16MiB
     #[arg(short, long, default_value = "4KiB", value_parser = config::parse_block_size, value_name = "SIZE")]
     pub block_size: u8,
-    /// Most bytes that it may take; 0 for no limit
+    /// Maximum bytes it may take; 0 for no limit
     #[arg(long, default_value = "0", value_parser = size::parse, value_name = "SIZE")]
     pub quota: u64,
     /// Placement policy [default: fast-first]
@@ -621,7 +621,7 @@ pub struct MkArgs {
     /// Who may read and write it [default: 0755]
     #[arg(long, value_parser = mode::parse, value_name = "MODE")]
     pub rights: Option<ModeChange>,
-    /// No error if it is there already
+    /// Succeed if it exists already
     #[arg(long)]
     pub if_missing: bool,
 }
@@ -634,7 +634,7 @@ pub struct SetArgs {
     /// When updates are acknowledged
     #[arg(short, long, value_enum)]
     pub durability: Option<DurabilityArg>,
-    /// Most bytes that it may take; 0 for no limit
+    /// Maximum bytes it may take; 0 for no limit
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     pub quota: Option<u64>,
     /// Placement policy
@@ -656,12 +656,12 @@ pub struct SetArgs {
 pub struct PutArgs {
     /// The file; - for standard input
     pub file: PathBuf,
-    /// CONTAINER (the id is drawn at random) or CONTAINER/OBJECT
+    /// CONTAINER (with a random object id) or CONTAINER/OBJECT
     pub target: OsString,
-    /// Make the container if it is not there
+    /// Create the container if it does not exist
     #[arg(short, long)]
     pub parents: bool,
-    /// Replace the object's content if it is there; readers see the old or the new
+    /// Replace the object's content if it exists; readers see the old or the new content
     #[arg(short, long)]
     pub force: bool,
     /// Block size [default: the container's]
@@ -670,12 +670,12 @@ pub struct PutArgs {
     /// Return only when the copy survives power loss
     #[arg(long)]
     pub flush: bool,
-    /// Buffer it otherwise than the container says: sync (write-through), async (write-back), bypass (past the buffers)
+    /// Buffer it differently: sync (write-through), async (write-back), bypass (straight to the lowest persistent tier)
     #[arg(long, value_enum, value_name = "MODE")]
     pub buffered: Option<DurabilityArg>,
 }
 
-/// What can be done to indices. Keys and values are the bytes of the argument.
+/// Index commands. Keys and values are the bytes of the argument.
 #[derive(Subcommand, Debug)]
 pub enum IndexCommand {
     /// List the indices of a container
@@ -683,9 +683,9 @@ pub enum IndexCommand {
         /// CONTAINER
         container: OsString,
     },
-    /// Make an index; prints its name
+    /// Create an index; prints its name
     Mk {
-        /// CONTAINER (the id is drawn at random) or CONTAINER/INDEX
+        /// CONTAINER (with a random index id) or CONTAINER/INDEX
         target: OsString,
     },
     /// Delete an index with its records
@@ -693,7 +693,7 @@ pub enum IndexCommand {
         /// CONTAINER/INDEX
         index: OsString,
     },
-    /// Show values by key; exit code 1 if one is not there
+    /// Show values by key; exit code 1 if a key does not exist
     Get {
         /// CONTAINER/INDEX
         index: OsString,
@@ -702,7 +702,7 @@ pub enum IndexCommand {
         keys: Vec<OsString>,
         #[command(flatten)]
         form: KeyForm,
-        /// Write the bytes of the values as they are, without a line end
+        /// Write the bytes of the values unchanged, without a line end
         #[arg(long, conflicts_with = "json")]
         raw: bool,
     },
@@ -716,11 +716,11 @@ pub enum IndexCommand {
         value: OsString,
         #[command(flatten)]
         form: KeyForm,
-        /// Fail if the key is there already
+        /// Fail if the key exists
         #[arg(long)]
         new: bool,
     },
-    /// Delete records; exit code 1 if one is not there
+    /// Delete records; exit code 1 if a key does not exist
     Del {
         /// CONTAINER/INDEX
         index: OsString,
@@ -734,16 +734,16 @@ pub enum IndexCommand {
     Next {
         /// CONTAINER/INDEX
         index: OsString,
-        /// Only keys that begin with this
+        /// Only keys with this prefix
         #[arg(long)]
         prefix: Option<OsString>,
-        /// Begin at this key, or the next greater one
+        /// Start at this key, or the next greater one
         #[arg(long, conflicts_with = "after")]
         from: Option<OsString>,
-        /// Begin after this key
+        /// Start after this key
         #[arg(long)]
         after: Option<OsString>,
-        /// List at most so many
+        /// Maximum number of records
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: u32,
         #[command(flatten)]
@@ -751,10 +751,10 @@ pub enum IndexCommand {
     },
 }
 
-/// How keys and values are written.
+/// Notation of keys and values.
 #[derive(Args, Debug, Clone, Copy)]
 pub struct KeyForm {
-    /// Keys and values are written as hexadecimal digits
+    /// Keys and values are hexadecimal digits
     #[arg(long)]
     pub hex: bool,
 }

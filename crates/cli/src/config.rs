@@ -1,4 +1,4 @@
-//! Settings written by people: tiers on the command line, the TOML file of `init`, and which store is meant.
+//! Settings written by people: tiers on the command line, the TOML file of `init`, and the selection of the store.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use cenote::{DeviceKind, DeviceSpec, Error, ErrorKind, StoreConfig};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-/// The store that is meant, and what says so.
+/// Returns the selected store, and what selected it.
 pub fn store_dir(given: Option<&Path>) -> cenote::Result<(PathBuf, &'static str)> {
     let non_empty = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(dir) = given {
@@ -26,12 +26,12 @@ pub fn store_dir(given: Option<&Path>) -> cenote::Result<(PathBuf, &'static str)
     Ok((Path::new(&home).join(".local/share/cenote/default"), "default"))
 }
 
-/// A tier as written on the command line: `name=ram,kind=memory,size=2GiB,high=90%,low=70%`.
+/// Parses a tier on the command line: `name=ram,kind=memory,size=2GiB,high=90%,low=70%`.
 pub fn parse_tier(text: &str) -> Result<DeviceSpec, String> {
     text.parse().map_err(|error: Error| error.cause().to_owned())
 }
 
-/// log2 of a block size.
+/// Parses a block size to its log2.
 pub fn parse_block_size(text: &str) -> Result<u8, String> {
     let bytes = size::parse(text)?;
     let shift = bytes.checked_ilog2().unwrap_or_default() as u8;
@@ -42,7 +42,7 @@ pub fn parse_block_size(text: &str) -> Result<u8, String> {
     Ok(shift)
 }
 
-/// A time to measure for: what the store allows.
+/// Parses a measuring time within the store's limits.
 pub fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
     if (0.01..=10.0).contains(&seconds) { Ok(seconds) } else { Err("from 0.01 to 10 seconds".into()) }
@@ -80,7 +80,7 @@ struct TierToml {
     budget: Option<SizeText>,
 }
 
-/// A size as it is written, for options that are kept as text.
+/// A size as text, for options that are kept as text.
 #[derive(Clone)]
 struct SizeText(String);
 
@@ -173,17 +173,17 @@ pub fn read(file: &Path) -> cenote::Result<StoreConfig> {
     })
 }
 
-/// The number of the line that holds byte `at`.
+/// Returns the number of the line that contains byte `at`.
 fn line_of(text: &str, at: usize) -> usize {
     text.char_indices().take_while(|(place, _)| *place < at).filter(|(_, c)| *c == '\n').count() + 1
 }
 
-/// True if the option is the name of a file, seen from where it was written.
+/// Returns true if the option is the name of a file, relative to where it was written.
 fn is_relative_file(credentials: &str) -> bool {
     !credentials.starts_with("env:") && !credentials.starts_with('~') && Path::new(credentials).is_relative()
 }
 
-/// Paths of a tier are meant from `base`. That of an object service is none of the file system's; its credentials may be.
+/// Makes a tier's paths relative to `base`. The path of an object service is not a file's; its credentials may be.
 fn join_paths(spec: &mut DeviceSpec, base: &Path) {
     if spec.kind.is_object() {
         if let Some(file) = spec.options.get("credentials").filter(|text| is_relative_file(text)) {
@@ -207,7 +207,7 @@ pub fn make_absolute(spec: &mut DeviceSpec) -> cenote::Result<()> {
     Ok(())
 }
 
-/// Paths in the file are meant from where the file is.
+/// Parses the file; its paths are relative to its directory.
 fn parse(text: &str, base: Option<&Path>) -> Result<StoreConfig, (Option<usize>, String)> {
     let file: FileToml = toml::from_str(text).map_err(|error| {
         let line = error.span().map(|span| line_of(text, span.start));

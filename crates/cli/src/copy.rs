@@ -1,4 +1,4 @@
-//! Long copies between files and objects: in pieces, sparse where there are only zeros, with progress and an ETA.
+//! Long copies between files and objects: in pieces, with holes for zeros, with progress and an ETA.
 
 use std::fs::{self, File};
 use std::io::{self, IsTerminal, Read};
@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use cenote::{Container, Durability, Error, Object, ObjectId, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Bytes copied at once: large enough for every tier's bandwidth, small enough to be forgotten.
+/// Bytes copied at once: enough for every tier's bandwidth, few enough to be negligible.
 pub const PIECE_BYTES: usize = 4 << 20;
-/// Bytes that one transaction takes at most.
+/// Maximum number of bytes in one transaction.
 const TRANSACTION_BYTES: u64 = 16 << 30;
-/// Below this nobody has time to look at a progress bar.
+/// Smaller copies show no progress bar.
 const SHOWN_FROM_BYTES: u64 = 64 << 20;
 
-/// A progress bar on standard error, if that is a terminal and there is enough to wait for.
+/// A progress bar on standard error, if that is a terminal and the copy is long enough.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Counts bytes; with the rate and what is left of the time.
+    /// Counts bytes; shows the rate and the remaining time.
     pub fn bytes(wanted: bool, name: &str, len: Option<u64>) -> Self {
         let shown = wanted && io::stderr().is_terminal() && len.is_none_or(|len| len >= SHOWN_FROM_BYTES);
         if !shown {
@@ -36,49 +36,49 @@ impl Progress {
         bar.set_prefix(crate::out::escaped(name.as_bytes()));
         Self(bar)
     }
-    /// So many more.
+    /// Adds to the count.
     pub fn add(&self, bytes: u64) {
         self.0.inc(bytes);
     }
-    /// So many are done.
+    /// Sets the number of bytes done.
     pub fn at(&self, bytes: u64) {
         self.0.set_position(bytes);
     }
-    /// So many are left.
+    /// Sets the number of bytes left.
     pub fn left(&self, bytes: u64) {
         if let Some(all) = self.0.length() {
             self.0.set_position(all.saturating_sub(bytes));
         }
     }
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn done(&self) {
         self.0.finish_and_clear();
     }
 }
 
-/// Where a copy goes.
+/// Destination of a copy.
 pub struct Destination<'a> {
     /// The container.
     pub container: &'a Container,
-    /// The object's id; drawn at random if `None`.
+    /// The object's id; random if `None`.
     pub id: Option<ObjectId>,
     /// log2 of its block size; the container's if `None`.
     pub block_shift: Option<u8>,
-    /// True if an object of that id is there, and its content is to be replaced.
+    /// The object exists, and its content is to be replaced.
     pub replace: bool,
-    /// How it is buffered; as the container says if `None`.
+    /// Buffering; that of the container if `None`.
     pub mode: Option<Durability>,
 }
 
-/// Copies all that `from` gives into an object, and makes that its whole content. Pieces of zeros become holes.
+/// Copies everything from `from` into an object as its whole content. Pieces of zeros become holes.
 ///
-/// One transaction: the copy is there whole or not at all, whatever happens on the way. Very long copies take several,
-/// one for each [`TRANSACTION_BYTES`]; if a later one fails, a new object is deleted again.
+/// One transaction: the copy is complete or absent, whatever happens. Very long copies take several, one for each
+/// [`TRANSACTION_BYTES`]; if a later one fails, a new object is deleted again.
 pub fn into_store(to: &Destination<'_>, from: &mut dyn Read, progress: &Progress, name: &str) -> Result<(Object, u64)> {
     let mut committed = None;
     let copied = copy_in(to, from, progress, name, &mut committed);
     if let (Err(_), Some(half), false) = (&copied, committed, to.replace) {
-        // Half a copy is no use to anybody; the first error is the one to tell.
+        // A partial copy is useless; report the first error.
         let _ = to.container.delete_object(half);
     }
     copied
@@ -130,7 +130,7 @@ fn copy_in(
     Ok((object, at))
 }
 
-/// Reads until `buf` is full or there is no more.
+/// Reads until `buf` is full or the input ends.
 fn fill(from: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
     while got < buf.len() {
@@ -149,14 +149,14 @@ fn is_zero(bytes: &[u8]) -> bool {
     words.iter().all(|word| *word == [0; 64]) && tail.iter().all(|byte| *byte == 0)
 }
 
-/// Copies `size` bytes of `object` into a file: beside it first, under its name only when all is there.
+/// Copies `size` bytes of `object` into a file: into a temporary one first, renamed when complete.
 pub fn into_file(object: &Object, size: u64, file: &Path, progress: &Progress) -> Result<()> {
     let beside = beside(file);
     let copied = copy_out(object, size, &beside, progress).and_then(|()| {
         fs::rename(&beside, file).map_err(|error| Error::io(format!("file {}", file.display()), &error))
     });
     if copied.is_err() {
-        // What could not be finished must not be taken for the whole; the first error is the one to tell.
+        // A partial copy must not be taken for the whole; report the first error.
         let _ = fs::remove_file(&beside);
     }
     copied
@@ -178,7 +178,7 @@ fn copy_out(object: &Object, size: u64, path: &Path, progress: &Progress) -> Res
         let wanted = (size - at).min(piece.len() as u64) as usize;
         let got = object.read_at(at, &mut piece[..wanted])?;
         if got == 0 {
-            // Truncated by another process meanwhile: what is there now is the object.
+            // Truncated by another process meanwhile: the current content is the object.
             file.set_len(at).map_err(failed)?;
             break;
         }

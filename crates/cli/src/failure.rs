@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well: what is said on standard error, and with which exit code.
+//! Failure of a command: its message on standard error, and its exit code.
 
 use std::io;
 use std::process::ExitCode;
@@ -8,17 +8,17 @@ use cenote::{Error, ErrorKind};
 /// Why a command stopped.
 #[derive(Debug)]
 pub enum Failure {
-    /// It failed: exit code 1, or 3 if stored bytes are damaged.
+    /// Error: exit code 1, or 3 if stored bytes are damaged.
     Error(Error),
-    /// Damage was found, and has been listed on standard output: exit code 3.
+    /// Damage was found, and listed on standard output: exit code 3.
     Damage,
-    /// Whoever read our output has left (`cenote ls | head`): nothing to say, exit code 0.
+    /// The reader of our output has left (`cenote ls | head`): no message, exit code 0.
     ReaderLeft,
-    /// A program that was run for the user ended so: its exit code is ours.
+    /// A program that was run for the user ended with this exit code, which becomes ours.
     Program(u8),
 }
 
-/// What every command returns.
+/// Result of every command.
 pub type Done<T = ()> = Result<T, Failure>;
 
 impl From<Error> for Failure {
@@ -28,7 +28,7 @@ impl From<Error> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// An error of standard output; other files are given their names where they fail.
+    /// Converts an error of standard output; errors of other files get their names where they occur.
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self::ReaderLeft
@@ -39,7 +39,7 @@ impl From<io::Error> for Failure {
 }
 
 impl Failure {
-    /// Says it on standard error and gives the exit code.
+    /// Prints the message on standard error and returns the exit code.
     pub fn report(self) -> ExitCode {
         match self {
             Self::ReaderLeft => ExitCode::SUCCESS,

@@ -1,10 +1,10 @@
 //! The `cenote` command: reads the command line, calls the client, and writes for people (or, with `--json`, for
 //! programs).
 //!
-//! This room must not know how the engine keeps its data: everything goes through the client's API, as it does for
-//! any other program. Only `serve` names the daemon.
+//! This crate must not know how the engine keeps its data: everything goes through the client's API, as for any other
+//! program. Only `serve` names the daemon.
 //!
-//! Exit codes: 0 done, 1 it failed, 2 the command line makes no sense, 3 damage was found.
+//! Exit codes: 0 success, 1 failure, 2 invalid command line, 3 damage found.
 
 mod args;
 mod cmd;
@@ -23,15 +23,15 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Metadata are many small things that live long, spread over much memory: huge pages, which this allocator asks for, and
-/// quick small allocations are worth more here than what it costs to build it.
+/// Metadata are many small long-lived allocations, spread over much memory: huge pages, which this allocator requests,
+/// and fast small allocations are worth more here than the cost of building it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// `mount -t cenote` calls a program `mount.cenote` with what it was given.
+/// `mount -t cenote` calls a program `mount.cenote` with its arguments.
 const AS_HELPER: &str = "mount.cenote";
 
-/// The command line; called as `mount.cenote`, that of `cenote mount`.
+/// Returns the command line; called as `mount.cenote`, that of `cenote mount`.
 fn words() -> Vec<OsString> {
     let mut words: Vec<_> = std::env::args_os().collect();
     if words.first().is_some_and(|name| Path::new(name).file_name() == Some(AS_HELPER.as_ref())) {

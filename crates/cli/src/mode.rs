@@ -1,21 +1,21 @@
-//! Modes of containers in words, as for files.
+//! Modes of containers as text, as for files.
 
 use std::fmt::Write as _;
 
 use cenote::CONTAINER_MODE_BITS;
 
-/// What becomes of a mode: some bits stay, some are set.
+/// Change of a mode: the bits to keep and the bits to set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModeChange(Vec<(u16, u16)>);
 
 impl ModeChange {
-    /// The mode after the change.
+    /// Returns the mode after the change.
     pub fn apply(&self, mode: u16) -> u16 {
         self.0.iter().fold(mode, |mode, (stays, set)| mode & stays | set)
     }
 }
 
-/// `0750`, or `u=rw,g+r,o-rwx`.
+/// Parses `0750`, or `u=rw,g+r,o-rwx`.
 pub fn parse(text: &str) -> Result<ModeChange, String> {
     if let Ok(mode) = u16::from_str_radix(text, 8) {
         if mode & !CONTAINER_MODE_BITS != 0 {
@@ -62,7 +62,7 @@ fn clause(text: &str) -> Option<(u16, u16)> {
     })
 }
 
-/// `UID`, `UID:GID`, `:GID`.
+/// Parses `UID`, `UID:GID`, `:GID`.
 pub fn parse_owner(text: &str) -> Result<(Option<u32>, Option<u32>), String> {
     let number = |text: &str| match text {
         "" => Ok(None),
@@ -77,7 +77,7 @@ pub fn parse_owner(text: &str) -> Result<(Option<u32>, Option<u32>), String> {
     }
 }
 
-/// As `ls -l` shows it.
+/// Formats a mode as `ls -l` does.
 pub fn words(mode: u16) -> String {
     let mut text = String::new();
     for (at, bit) in "rwxrwxrwx".chars().enumerate() {

@@ -1,4 +1,5 @@
-//! Standard output: tables and lines for people, one JSON document for programs. Never panics when the reader leaves.
+//! Standard output: tables and lines for people, one JSON document for programs. Does not panic when the reader
+//! leaves.
 
 use std::io::{self, BufWriter, Write};
 
@@ -8,53 +9,53 @@ use tabled::settings::{Alignment, Padding, Style};
 
 use crate::failure::Done;
 
-/// Where commands write.
+/// Output of commands.
 pub struct Out {
     writer: BufWriter<Box<dyn Write>>,
-    /// True if the user asked for JSON.
+    /// The user asked for JSON.
     pub json: bool,
 }
 
 impl Out {
-    /// Standard output.
+    /// Writes to standard output.
     pub fn new(json: bool) -> Self {
         Self::to(Box::new(io::stdout()), json)
     }
-    /// Somewhere else.
+    /// Writes elsewhere.
     pub fn to(writer: Box<dyn Write>, json: bool) -> Self {
         Self { writer: BufWriter::with_capacity(1 << 16, writer), json }
     }
-    /// One line.
+    /// Writes a line.
     pub fn line(&mut self, text: impl AsRef<str>) -> Done {
         Ok(writeln!(self.writer, "{}", text.as_ref())?)
     }
-    /// Bytes as they are.
+    /// Writes bytes unchanged.
     pub fn bytes(&mut self, bytes: &[u8]) -> Done {
         Ok(self.writer.write_all(bytes)?)
     }
-    /// One JSON document.
+    /// Writes a JSON document.
     pub fn document(&mut self, value: &serde_json::Value) -> Done {
         serde_json::to_writer_pretty(&mut self.writer, value).map_err(io::Error::from)?;
         Ok(writeln!(self.writer)?)
     }
-    /// A table; columns whose title begins with `>` are aligned to the right.
+    /// Writes a table; columns whose title begins with `>` are right-aligned.
     pub fn table(&mut self, titles: &[&str], rows: &[Vec<String>]) -> Done {
         for line in layout(titles, rows) {
             self.line(line)?;
         }
         Ok(())
     }
-    /// Writes out what is buffered so far.
+    /// Flushes the buffer.
     pub fn flush(&mut self) -> Done {
         Ok(self.writer.flush()?)
     }
-    /// Writes out what is buffered.
+    /// Flushes the buffer at the end.
     pub fn finish(mut self) -> Done {
         Ok(self.writer.flush()?)
     }
 }
 
-/// The lines of a table: columns two spaces apart, no borders, nothing behind the last cell of a line.
+/// Returns the lines of a table: columns two spaces apart, no borders, no trailing spaces.
 fn layout(titles: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let mut cells = Builder::with_capacity(rows.len() + 1, titles.len());
     cells.push_record(titles.iter().map(|title| title.trim_start_matches('>')));
@@ -69,7 +70,7 @@ fn layout(titles: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     table.to_string().lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// A bar of `width` cells, filled to `part` of `whole`; something that is not nothing shows at least one cell.
+/// Returns a bar of `width` cells, filled to `part` of `whole`; any non-zero part fills at least one cell.
 pub fn bar(part: u64, whole: u64, width: usize) -> String {
     let share = if whole == 0 { 0.0 } else { (part as f64 / whole as f64).min(1.0) };
     let mut cells = (share * width as f64).round() as usize;
@@ -79,7 +80,7 @@ pub fn bar(part: u64, whole: u64, width: usize) -> String {
     format!("[{}{}]", "#".repeat(cells), ".".repeat(width - cells))
 }
 
-/// Bytes as text: what can be printed as it is, everything else as `\xNN`, a backslash doubled.
+/// Converts bytes to text: printable characters unchanged, everything else as `\xNN`, a backslash doubled.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -97,7 +98,7 @@ pub fn escaped(bytes: &[u8]) -> String {
     text
 }
 
-/// Bytes as hexadecimal digits.
+/// Returns bytes as hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| char::from(DIGITS[usize::from(digit)])).collect()

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use cenote::{Container, Error, ErrorKind, Index, IndexId, Object, ObjectId, Result, Store};
 
-/// A container's label: text, since labels are UTF-8.
+/// Checks a container's label: text, since labels are UTF-8.
 pub fn label(name: &OsStr) -> Result<&str> {
     let bad = |cause: &str| {
         Error::new(ErrorKind::InvalidInput, format!("container label `{}`", crate::out::escaped(name.as_bytes())))
@@ -29,13 +29,13 @@ fn split<'a, Id: FromStr<Err = Error>>(name: &'a OsStr, what: &str) -> Result<(&
     Ok((container, id.parse()?))
 }
 
-/// The object `CONTAINER/ID`; it need not exist, its container must.
+/// Returns the object `CONTAINER/ID`; its container must exist, the object need not.
 pub fn object(store: &Store, name: &OsStr) -> Result<Object> {
     let (container, id) = split::<ObjectId>(name, "object")?;
     Ok(store.container(container)?.object(id))
 }
 
-/// The index `CONTAINER/ID`; it need not exist, its container must.
+/// Returns the index `CONTAINER/ID`; its container must exist, the index need not.
 pub fn index(store: &Store, name: &OsStr) -> Result<Index> {
     let (container, id) = split::<IndexId>(name, "index")?;
     Ok(store.container(container)?.index(id))
@@ -49,7 +49,7 @@ pub enum Target<'a, Id> {
     Inside(&'a str, Id),
 }
 
-/// `CONTAINER` or `CONTAINER/ID`. A text that could be either is the container if there is one of that label.
+/// Parses `CONTAINER` or `CONTAINER/ID`. An ambiguous text is the container, if one has that label.
 pub fn either<'a, Id: FromStr<Err = Error>>(store: &Store, name: &'a OsStr) -> Result<Target<'a, Id>> {
     let text = label(name)?;
     let Some((container, id)) = text.rsplit_once('/').filter(|(container, _)| !container.is_empty()) else {
@@ -58,7 +58,7 @@ pub fn either<'a, Id: FromStr<Err = Error>>(store: &Store, name: &'a OsStr) -> R
     match (store.container(text), id.parse()) {
         (Ok(_), _) => Ok(Target::Container(text)),
         (Err(error), Ok(id)) if error.kind() == ErrorKind::NotFound => Ok(Target::Inside(container, id)),
-        // `runs/notes` with a container `runs`: it is the id that is wrong.
+        // `runs/notes` with an existing container `runs`: the id is wrong.
         (Err(error), Err(bad_id)) if error.kind() == ErrorKind::NotFound && store.container(container).is_ok() => {
             Err(bad_id)
         }
@@ -66,12 +66,12 @@ pub fn either<'a, Id: FromStr<Err = Error>>(store: &Store, name: &'a OsStr) -> R
     }
 }
 
-/// A container by label, with the next step if it is not there.
+/// Returns a container by label; the error for a missing one names the next step.
 pub fn container(store: &Store, name: &OsStr) -> Result<Container> {
     store.container(label(name)?)
 }
 
-/// The bytes of a key or value: the argument's own, or what its hexadecimal digits stand for.
+/// Returns the bytes of a key or value: those of the argument, or of its hexadecimal digits.
 pub fn bytes(argument: &OsStr, hex: bool) -> Result<Vec<u8>> {
     let raw = argument.as_bytes();
     if !hex {

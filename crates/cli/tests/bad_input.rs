@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use common::{Place, tree};
 
-/// Arguments, exit code, and a word that the error must have.
+/// Arguments, exit code, and a word that the error must contain.
 type Case = (&'static [&'static str], i32, &'static str);
 
 const CASES: [Case; 34] = [
@@ -54,7 +54,7 @@ fn each_error_is_clear_and_changes_nothing() {
     fs::write(place.path("present"), b"x").unwrap();
     let state = || {
         let status = place.json(["status"]);
-        // Not the epoch: a refused request may take one, since its outcome is remembered.
+        // Not the epoch: a refused request may use one, since its outcome is remembered.
         let counts = ["containers", "objects", "extents", "indices", "records"].map(|count| status[count].clone());
         (counts, status["tiers"].as_array().unwrap().len(), place.ok(["ls"]))
     };
@@ -172,7 +172,7 @@ fn a_copy_that_does_not_fit_leaves_nothing() {
 fn keys_and_values_have_limits() {
     let place = Place::served();
     place.ok(["index", "mk", "runs/1"]);
-    // The longest key is longer than what a command line can hold.
+    // The longest key is longer than a command line can hold.
     place.ok(["index", "put", "runs/1", &"k".repeat(100 << 10), "v"]);
     let large = vec![b'v'; (16 << 20) + 1];
     let said = place.run_with_input(&large, ["index", "put", "runs/1", "k", "-"]);
@@ -191,7 +191,7 @@ fn damage_is_found_and_named() {
     let why = place.json(["explain", &name]);
     let at = why["ranges"][0]["device_offset"].as_u64().unwrap();
     let mut raw = fs::read(place.path("disk")).unwrap();
-    // Where a device's first byte is in its file is the device's business: find the content.
+    // The device decides where its first byte is in its file: search for the content.
     let head = raw.windows(64).position(|window| window == &bytes[..64]).expect("the content is in the file") as u64;
     assert!(head >= at);
     raw[head as usize + 100_000] ^= 1;
@@ -208,7 +208,7 @@ fn damage_is_found_and_named() {
 fn a_wrong_version_is_named() {
     let place = Place::with_store();
     let files = tree(&place.store());
-    // Whatever file holds the superblock: one flipped byte in any file must never be a panic or a wrong answer.
+    // In any file: one flipped byte must never cause a panic or a wrong answer.
     for (path, good) in &files {
         for at in [0, 8, 9, 12, 20] {
             if at < good.len() {

@@ -1,5 +1,5 @@
-//! Store directories that are moved, copied, restored: one store never has two engines on the same tiers, and every refusal
-//! says what leads on.
+//! Moved, copied and restored store directories: one store never has two engines on the same tiers, and every refusal names
+//! the next step.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use common::{Place, Said};
 
-/// A store whose persistent tier is in its directory, as `cenote init` makes them, with bytes in it that are flushed.
+/// Creates a store with its persistent tier in its directory, as `cenote init` does, and flushed bytes in it.
 fn store_with(byte: u8) -> Place {
     let place = Place::new();
     let disk = format!("name=disk,kind=directory,path={},size=64MiB", place.store().join("disk").display());
@@ -28,7 +28,7 @@ fn put(place: &Place, dir: &Path, byte: u8) {
     assert_eq!(said.code, 0, "{said:?}");
 }
 
-/// The first byte of the object, all of whose bytes are the same.
+/// Returns the first byte of an object whose bytes are all the same.
 #[track_caller]
 fn byte_in(place: &Place, dir: &Path) -> u8 {
     let said = place.run(at(dir, &["cat", "runs/2a"]));
@@ -72,7 +72,7 @@ fn a_copy_is_refused_and_becomes_a_store_of_its_own() {
     }
     let said = place.ok(["clone", other.to_str().unwrap()]);
     assert!(said.contains("a store of its own") && said.contains("all is well"), "{said}");
-    // Both at once from here on, each with its own bytes and tiers.
+    // Both are used at once from here on, each with its own bytes and tiers.
     put(&place, &other, 2);
     put(&place, &store, 3);
     assert_eq!((byte_in(&place, &store), byte_in(&place, &other)), (3, 2));
@@ -121,7 +121,7 @@ fn a_backup_that_is_restored_in_place_is_taken_as_it_is() {
     put(&place, &store, 9);
     let memory = memory_of(&place, &store);
     assert!(memory.exists());
-    // As `rsync -a --delete` does: the directory itself stays, all that is in it is replaced.
+    // As `rsync -a --delete` does: the directory itself stays, and its content is replaced.
     let mut sh = Command::new("sh");
     sh.arg("-c").arg("rm -rf \"$0\"/* && cp -a \"$1\"/. \"$0\"").arg(&store).arg(&backup);
     assert!(sh.status().unwrap().success());
@@ -129,7 +129,7 @@ fn a_backup_that_is_restored_in_place_is_taken_as_it_is() {
     let said = place.ok(["adopt", store.to_str().unwrap()]);
     assert!(said.contains("memory alone") && said.contains("all is well"), "{said}");
     assert_eq!(byte_in(&place, &store), 8);
-    // And as who had to make the directory anew does.
+    // The same with a newly created directory.
     put(&place, &store, 10);
     fs::remove_dir_all(&store).unwrap();
     copy(&backup, &store);
@@ -165,7 +165,7 @@ fn what_a_damaged_store_says_leads_to_one_that_works() {
 
 #[test]
 fn two_directories_never_have_one_device() {
-    // As an earlier version leaves them: nothing says whose the directory is.
+    // As an earlier version leaves them: nothing records whose the directory is.
     let place = Place::with_store();
     place.ok(["serve", "--background", "--idle-exit", "60"]);
     let other = place.path("copy");
@@ -173,7 +173,7 @@ fn two_directories_never_have_one_device() {
     fs::remove_file(other.join("identity")).unwrap();
     let memory = memory_of(&place, &place.store());
     refused(&place.run(at(&other, &["ls"])), &["copy of", "next:"]);
-    // Nor where memory does not say where the store is.
+    // Nor does shared memory record where the store is.
     fs::remove_file(memory.join("home")).unwrap();
     fs::remove_file(memory.join("agrees-with")).unwrap();
     refused(&place.run(at(&other, &["ls"])), &["process ", "cenote"]);

@@ -1,4 +1,4 @@
-//! Stores end: destroyed with everything that is theirs and nothing else, or swept up after they were deleted by hand.
+//! Deletion of stores: with everything that is theirs and nothing else, or cleaned up after a deletion by hand.
 
 mod common;
 
@@ -64,7 +64,7 @@ fn files_of_others_in_the_directory_stay() {
 fn what_is_in_use_is_destroyed_by_force_only() {
     let place = Place::served();
     let memory = memory_of(&place);
-    // A client that stays: it waits for the bytes on standard input.
+    // A client that stays: it waits for bytes on standard input.
     let mut client = place
         .command(["put", "-", "runs"])
         .stdin(std::process::Stdio::piped())
@@ -113,7 +113,7 @@ fn orphans_are_found_and_cleaned() {
     assert_eq!(said.code, 1, "{said:?}");
     assert!(named(&said.out) && said.err.contains("--yes"), "{said:?}");
     assert!(memory.exists());
-    // Only this one: other tests' stores come and go meanwhile.
+    // Only this one: other tests' stores appear and disappear meanwhile.
     let list = place.run(["--json", "clean"]);
     let list: serde_json::Value = serde_json::from_str(&list.out).unwrap();
     let found = list.as_array().unwrap().iter().find(|orphan| orphan["memory"] == memory.to_str().unwrap()).unwrap();

@@ -1,6 +1,6 @@
-//! Every door that a second user, a reader, a hostile, a copied or a removed store directory could find: a table of
-//! commands, each of which must be refused within five seconds and leave every byte as it was. Without root there is
-//! no second user, and nothing is tried.
+//! Attempts to get in: a second user, a reader, a hostile, copied or removed store directory. A table of commands,
+//! each of which must be refused within five seconds without changing a byte. Without root there is no second user,
+//! and nothing is tried.
 
 mod common;
 
@@ -15,11 +15,11 @@ use common::{Place, tree};
 const READER: u32 = 65_534;
 const WRITER: u32 = 65_533;
 const NOBODY: u32 = 65_532;
-/// A command that takes longer hangs.
+/// A command that takes longer counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(5);
 const DISK: &str = "name=disk,kind=directory,path=disk,size=64MiB";
 
-/// What was tried, and what went wrong.
+/// Attempts, and what went wrong.
 #[derive(Default)]
 struct Tried {
     cases: usize,
@@ -29,8 +29,7 @@ struct Tried {
 }
 
 impl Tried {
-    /// Runs the command as a user: it must fail in time, with an error that says something, and without the secret in
-    /// what it says.
+    /// Runs the command as a user: it must fail in time, with an informative error that does not contain the secret.
     fn refused(&mut self, place: &Place, uid: u32, args: &[&str], more: &[(&str, &str)]) {
         self.cases += 1;
         let what = format!("`cenote {}` by user {uid}", args.join(" "));
@@ -55,7 +54,7 @@ impl Tried {
     }
 }
 
-/// Its code and all that it said; `None` if it was still there after its time.
+/// Returns its exit code and output; `None` if it did not end in time.
 fn in_time(command: &mut Command) -> Option<(Option<i32>, String)> {
     let out = tempfile();
     let (to, errors) = (out.try_clone().unwrap(), out.try_clone().unwrap());
@@ -86,7 +85,7 @@ fn tempfile() -> fs::File {
 
 const SECRET: &str = "the-secret-that-nobody-else-reads";
 
-/// Commands on what is private: an object of a container, and the object that is a file of a tree.
+/// Commands on private data: an object of a container, and the object that is a file of a tree.
 fn on_private(at: &str, file: &str) -> Vec<Vec<String>> {
     let all: &[&[&str]] = &[
         &["ls", "private"],
@@ -144,7 +143,7 @@ fn on_private(at: &str, file: &str) -> Vec<Vec<String>> {
     all.iter().map(|words| words.iter().map(|word| (*word).to_owned()).collect()).collect()
 }
 
-/// A file of mode 0600 in a tree; the id of the object that has its bytes.
+/// Creates a file of mode 0600 in a tree; returns the id of the object with its bytes.
 fn private_file(place: &Place) -> String {
     use cenote_posix::{Caller, FileSystem, Kind, Make, OpenFlags, Options};
     let store = cenote::Store::open(place.store()).unwrap();
@@ -196,13 +195,13 @@ fn second_users(tried: &mut Tried) {
     }
     let after = state(&place);
     tried.unchanged("the private container", before == after);
-    // What is opened to them is open.
+    // What is opened to them is accessible.
     place.ok(["chmod", "go+r", "private"]);
     let open = in_time(place.command(["cat", &at]).uid(READER).gid(READER));
     assert_eq!(open, Some((Some(0), SECRET.to_owned())));
 }
 
-/// A directory that another user made for whoever opens it.
+/// A directory that another user prepared for whoever opens it.
 fn hostile(tried: &mut Tried) {
     let place = Place::new();
     chown(&place.dir, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -220,7 +219,7 @@ fn hostile(tried: &mut Tried) {
             tried.refused(&place, uid, words, &[]);
         }
     }
-    // Names that lead elsewhere, even where its owner is trusted.
+    // Links that lead elsewhere, even if its owner is trusted.
     for name in ["daemon.log", "lock", "superblock", "identity", "socket", "profile"] {
         let at = place.store().join(name);
         let kept = fs::read(&at).ok();
@@ -228,7 +227,7 @@ fn hostile(tried: &mut Tried) {
         symlink(&victim, &at).unwrap();
         let words: &[&str] = if name == "daemon.log" { &["serve", "--background"] } else { &["ls"] };
         if name == "profile" {
-            // Only measured figures are in it: the store does without, and must not follow it.
+            // It only contains measurements: the store works without it, and must not follow a link there.
             let _ = in_time(place.command(words).env(trust.0, trust.1));
         } else {
             tried.refused(&place, 0, words, &[trust]);

@@ -1,5 +1,4 @@
-//! `import` and `export` where there is nothing to read: said before anything is made. What they do is tested with HDF5, in
-//! `views/hdf5/tests`.
+//! `import` and `export` without a source: refused before anything is created. Tests with HDF5 are in `views/hdf5/tests`.
 
 mod common;
 

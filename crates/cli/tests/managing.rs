@@ -11,7 +11,7 @@ use common::{Place, Said};
 
 const ID: &str = "runs/2a";
 
-/// Memory, and two directories; a container `runs`.
+/// Creates memory, two directories, and a container `runs`.
 fn three_tiers(memory: &str) -> Place {
     let place = Place::new();
     let memory = format!("name=ram,kind=memory,size={memory}");
@@ -28,7 +28,7 @@ fn refused(said: &Said, words: &[&str]) {
     }
 }
 
-/// The tiers that an object is read from, as `explain` says.
+/// Returns the tiers that an object is read from, as `explain` reports.
 fn tiers_of(place: &Place, object: &str) -> Vec<String> {
     let ranges = place.json(["explain", object])["ranges"].as_array().unwrap().clone();
     let mut tiers: Vec<String> = ranges.iter().map(|range| range["tier"].as_str().unwrap().to_owned()).collect();
@@ -77,7 +77,7 @@ fn pins_are_set_shown_and_refused() {
     }
 }
 
-/// Where the values of records are, and how many may be in memory, is to be seen where one looks for room and at work.
+/// `df`, `status` and `top` show where the values of records are, and how many may be in memory.
 #[test]
 fn the_budget_of_values_is_shown() {
     let place = three_tiers("64MiB");
@@ -135,7 +135,7 @@ fn an_archive_goes_on_where_a_killed_daemon_left_it() {
     wait_for("some of it", || far_bytes(&place) > 0 || archive.try_wait().unwrap().is_some());
     daemon.kill().unwrap();
     daemon.wait().unwrap();
-    let _ = archive.wait(); // it went on with another daemon, or says that it could not
+    let _ = archive.wait(); // continued with another daemon, or reports that it could not
     let rest = place.json(["archive", "runs", "--to", "far"]);
     let (moved, already) = (rest["moved_bytes"].as_u64().unwrap(), rest["already_bytes"].as_u64().unwrap());
     assert_eq!((moved + already, &rest["staying_bytes"]), (64 << 20, &0.into()), "{rest}");
@@ -196,7 +196,7 @@ fn rules_of_ones_own() {
     assert!(!place.store().exists(), "nothing of it is left");
 }
 
-/// The example, built with a macro that makes it misbehave. None: there is no C compiler.
+/// Builds the example with a macro that makes it misbehave. `None`: there is no C compiler.
 fn plugin(dir: &Path, macro_name: &str) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/policy-plugin/roomiest.c");
     let library = dir.join(format!("lib{macro_name}.so"));
@@ -231,15 +231,15 @@ fn policies_from_plugins() {
             place.ok(["put", path.to_str().unwrap(), &format!("c/{n}")]);
             assert_eq!(place.run(["cat", &format!("c/{n}")]).bytes, bytes);
         }
-        // Empty tiers have most of them free: `fast-first` would have put all into memory.
+        // The tiers are mostly empty: `fast-first` would have put everything into memory.
         let is_followed = (1..=12).any(|n| tiers_of(&place, &format!("c/{n}")) != ["ram"]);
         assert_eq!(is_followed, failure.is_empty(), "{name}");
         let shown = place.json(["policy", "show"])["plugins"][0].clone();
         assert_eq!(shown["name"], "roomiest");
         let said = shown["failure"].as_str().unwrap();
-        // A machine that is busy enough makes the sound one late once.
+        // On a busy machine even the correct plugin may be late once.
         assert!(said.contains(failure) && (!failure.is_empty() || !said.contains("nonsense")), "{name}: {said}");
-        // Programs that open the store themselves find it, too.
+        // Programs that open the store themselves find it too.
         place.ok(["stop"]);
         place.ok(["put", path.to_str().unwrap(), "c/20"]);
         assert!(place.ok(["policy", "show"]).contains("roomiest"));

@@ -11,7 +11,7 @@ use common::Place;
 
 const ID: &str = "c/0000000000000000000000000000000a";
 
-/// A store of memory, S3 and Swift with a container `c`; its secrets are in `secrets.ini`.
+/// Creates a store of memory, S3 and Swift with a container `c`; its secrets are in `secrets.ini`.
 fn place(prefix: &str) -> Option<Place> {
     let (s3, swift) = (servers::service("s3")?, servers::service("swift")?);
     let place = Place::new();
@@ -51,7 +51,7 @@ fn what_is_flushed_is_in_the_bucket() {
     assert!(said.contains("on a persistent tier") && said.contains("cold"), "{said}");
     let said = place.ok(["verify"]);
     assert!(said.contains("all is well"), "{said}");
-    // What is only there comes back before it is read, whole or in part, as often as it is wanted.
+    // Data that are only there come back before a read, whole or in part, as often as needed.
     let is_whole = |place: &Place| {
         place.ok(["get", "--force", ID, "back"]);
         fs::read(place.path("back")).unwrap() == fs::read(place.path("data")).unwrap()
@@ -104,7 +104,7 @@ fn a_tier_that_cannot_be_reached_is_said_to_be() {
     fs::write(place.path("secrets.ini"), good).unwrap();
     let said = place.ok(["verify"]);
     assert!(said.contains("all is well"), "{said}");
-    // Another store may not have the prefix.
+    // Another store must not use the prefix.
     let other = place.run(["--store", "other", "init", "--config", "tiers.toml"]);
     assert!(other.code == 1 && other.err.contains("exists already") && other.err.contains("prefix"), "{other:?}");
     place.ok(["destroy", "--yes"]);

@@ -1,5 +1,5 @@
-//! Who may do what to a store: a second user, a reader, a hostile store directory, names in shared memory that others
-//! took first. Each case is a line of a table. Without root they are left out, since there is no second user then.
+//! Access rights to a store: a second user, a reader, a hostile store directory, names in shared memory that others
+//! took first. Each case is a line of a table. Without root these cases are skipped, since there is no second user.
 
 mod common;
 
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use common::{Place, Said, said};
 
-/// Another user, who has nothing here.
+/// Another user without any rights here.
 const OTHER: u32 = 65_534;
 /// A user whom stores name.
 const NAMED: u32 = 65_533;
 
 impl Place {
-    /// Runs the command as a user, with more in its environment.
+    /// Runs the command as a user, with additional environment variables.
     fn by(&self, uid: u32, args: &[&str], more: &[(&str, &str)]) -> Said {
         let begin = Instant::now();
         let mut command = self.command(args);
@@ -26,7 +26,7 @@ impl Place {
         assert!(begin.elapsed() < Duration::from_secs(20), "{args:?} by {uid} took {:?}", begin.elapsed());
         said
     }
-    /// A store that belongs to another user, made by that user.
+    /// Creates a store that belongs to another user.
     fn of_other() -> Self {
         let place = Self::new();
         chown(&place.dir, Some(OTHER), Some(OTHER)).unwrap();
@@ -34,7 +34,7 @@ impl Place {
         assert_eq!(made.code, 0, "{made:?}");
         place
     }
-    /// A store of root's that names users.
+    /// Creates a store of root's that names users.
     fn naming(words: &[&str]) -> Self {
         let place = Self::new();
         let mut args = vec!["init", "--tier", "name=memory,kind=memory,size=16MiB", "--tier", DISK];
@@ -65,7 +65,7 @@ const CASES: &[Case] = &[
             refused(&place.run(args), "it belongs to user 65534");
         }
         assert!(!place.store().join("daemon.log").exists());
-        // Through a daemon of that user's too.
+        // Also through that user's daemon.
         assert_eq!(place.by(OTHER, &["serve", "--background", "--idle-exit", "60"], &[]).code, 0);
         refused(&place.run(["ls"]), "CENOTE_TRUST_OWNER=65534");
         assert_eq!(place.run_in(["ls"], &[TRUST]).code, 0);
@@ -203,7 +203,7 @@ const CASES: &[Case] = &[
         let mut child = inside.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
         let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
-        // Half is written, and others come meanwhile: each has the daemon look who is dead.
+        // Half is written, and others connect meanwhile: each makes the daemon look for dead clients.
         std::io::Write::write_all(&mut input, &bytes[..2_000_000]).unwrap();
         let connected = || place.json(["top", "--once"])["clients"].as_array().map_or(0, Vec::len) > 1;
         let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! What a person does with the command, from the first store to the last byte.
+//! A person's use of the command, from the first store to the last byte.
 
 mod common;
 
@@ -239,7 +239,7 @@ fn a_daemon_in_the_background_keeps_no_pipe_of_its_starter() {
     use std::time::{Duration, Instant};
     let place = Place::with_store();
     let begin = Instant::now();
-    // Descriptor 9 is another name of the pipe that is read here: it ends when nobody holds it any more.
+    // Descriptor 9 is another copy of the pipe read here: it ends when nobody holds it any more.
     let script = format!("exec 9>&1; {} serve --background --idle-exit 60", env!("CARGO_BIN_EXE_cenote"));
     let output = Command::new("sh").args(["-c", &script]).env("CENOTE_STORE", place.store()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,5 +1,5 @@
-//! A walk through bad input of every kind: each a clear error with its subject and the next step, the documented exit
-//! code, and no change to the store.
+//! Bad input of every kind: each gives a clear error with its subject and the next step, the documented exit code,
+//! and no change to the store.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn clear(said: &Said, code: i32, words: &[&str], what: &str) {
 /// Changes the bytes of a file.
 type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
 
-/// Damages a store at rest, and looks that it says so and stays as it is.
+/// Damages a store at rest, and checks that this is reported and that the store stays as it is.
 #[test]
 fn damaged_and_incomplete_stores() {
     let place = Place::with_store();
@@ -66,7 +66,7 @@ fn damaged_and_incomplete_stores() {
     assert!(place.ok(["ls"]).contains("runs"));
 }
 
-/// The version of a superblock raised, its checksum right.
+/// Raises the version of a superblock, with a correct checksum.
 fn raise_version(bytes: &mut [u8]) {
     bytes[8] = 3;
     bytes[12..16].fill(0);
@@ -170,7 +170,7 @@ fn arguments_in_any_encoding() {
     clear(&said, 1, &["store", "next:"], "a store at a path that is no text");
 }
 
-/// Runs a shell script in a mount namespace of its own; `None` where that is not allowed.
+/// Runs a shell script in a separate mount namespace; `None` where that is not allowed.
 fn in_namespace(place: &Place, script: &str) -> Option<Said> {
     let probe = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
     if !probe.is_ok_and(|status| status.success()) {
@@ -217,7 +217,7 @@ fn a_full_disk_at_the_store_and_at_a_tier() {
 fn a_disk_that_fills_up_later() {
     let place = Place::new();
     fs::create_dir(place.store()).unwrap();
-    // Room for two journal files, and then for none: what was acknowledged stays readable, what fails says why.
+    // Space for two journal files, then none: acknowledged data stay readable, and failures name their cause.
     let script = "mount -t tmpfs -o size=140m none store && \"$CENOTE\" init --tier name=memory,kind=memory,size=8MiB \
          && \"$CENOTE\" mk runs && head -c 100000 /dev/urandom >data && \"$CENOTE\" put data runs/1 \
          && { cat /dev/zero >store/ballast; true; } 2>/dev/null; \
@@ -250,7 +250,7 @@ fn read_only_paths() {
     assert!(place.ok(["ls"]).contains("runs"));
 }
 
-/// Runs the command as another user; `None` unless this is root and there is `setpriv`.
+/// Runs the command as another user; `None` unless this is root and `setpriv` exists.
 fn as_nobody(place: &Place, args: &[&str]) -> Option<Said> {
     let probe =
         Command::new("setpriv").args(["--reuid=65534", "--clear-groups", "true"]).stderr(Stdio::null()).status();
@@ -258,7 +258,7 @@ fn as_nobody(place: &Place, args: &[&str]) -> Option<Said> {
         println!("not tried: this is not root");
         return None;
     }
-    // Where the command was built others may not be allowed to look.
+    // Others may not be allowed into the build directory.
     let copy = place.path("cenote");
     if !copy.exists() {
         fs::copy(env!("CARGO_BIN_EXE_cenote"), &copy).unwrap();
@@ -285,7 +285,7 @@ fn other_users() {
     let said = as_nobody(&place, &["init", "/etc/cenote-store"]).unwrap();
     clear(&said, 1, &["/etc/cenote-store", "ermission"], "where one may not write");
 
-    // Those whom the owner named may read, or write too.
+    // Users whom the owner named may read, or also write.
     let place = Place::new();
     let disk = format!("name=disk,kind=directory,path={},size=16MiB", place.path("disk").display());
     place.ok(["init", "--tier", "name=memory,kind=memory,size=4MiB", "--tier", &disk, "--reader", "65534"]);

@@ -1,4 +1,4 @@
-//! `promote`, `demote`, `evict`, `pin`, `unpin`, `archive`, `release`: what people say of where things are.
+//! `promote`, `demote`, `evict`, `pin`, `unpin`, `archive`, `release`: explicit placement by people.
 
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::copy::Progress;
 use crate::failure::{Done, Failure};
 use crate::target::{self, Target};
 
-/// Between two looks at how far a long one is.
+/// Interval of progress updates.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Help on `--where`.
@@ -28,16 +28,16 @@ pub const QUERY_HELP: &str = "\
 
   cenote evict --where 'size>=1GiB and age>7d and tier=nvme' --dry-run";
 
-/// What is meant.
+/// What to move.
 #[derive(Args, Debug)]
 pub struct MoveArgs {
-    /// CONTAINER/OBJECT, or CONTAINER for all that is in it [default, with --where: everything]
+    /// CONTAINER/OBJECT, or CONTAINER for everything in it [default, with --where: everything]
     #[arg(required_unless_present = "query")]
     pub target: Option<OsString>,
     /// Only this part of an object: FROM-TO, as in 1GiB-2GiB
     #[arg(long, value_name = "FROM-TO", conflicts_with = "query")]
     pub range: Option<String>,
-    /// Only what these conditions hold for
+    /// Only what matches these conditions
     #[arg(long = "where", value_name = "QUERY")]
     pub query: Option<String>,
     /// Do nothing: print what would be moved, at what cost, and why
@@ -45,17 +45,17 @@ pub struct MoveArgs {
     pub dry_run: bool,
 }
 
-/// The same, with where to.
+/// What to move, and where to.
 #[derive(Args, Debug)]
 pub struct MoveToArgs {
     #[command(flatten)]
     pub what: MoveArgs,
-    /// The tier [default: the next one that has room; of archives: the lowest]
+    /// The tier [default: the next one with space; for archives: the lowest]
     #[arg(long, value_name = "TIER")]
     pub to: Option<String>,
 }
 
-/// The same, with where it stays.
+/// What to pin, and where.
 #[derive(Args, Debug)]
 pub struct PinArgs {
     #[command(flatten)]
@@ -108,7 +108,7 @@ fn arrange(context: &mut Context<'_>, args: &MoveArgs, what: &Arrange) -> Done {
     Ok(())
 }
 
-/// Something was to be moved and was not: that is no success, whatever else was moved.
+/// Reports data that were to be moved and were not: an error even if others moved.
 fn stayed(done: &Arrangement) -> Failure {
     Failure::Error(
         Error::new(ErrorKind::Unsupported, format!("moving {} of what was meant", human(done.staying_bytes)))
@@ -146,7 +146,7 @@ fn target_of(store: &Store, args: &MoveArgs) -> cenote::Result<ArrangeTarget> {
     }
 }
 
-/// Has it done, and shows how far it is if it takes long.
+/// Carries out the request, and shows progress if it takes long.
 fn watched(store: &Store, target: &ArrangeTarget, what: &Arrange) -> cenote::Result<Arrangement> {
     let all = store.arrange(target, what, true)?.bytes;
     let bar = Progress::bytes(true, "moving", Some(all));
@@ -156,7 +156,7 @@ fn watched(store: &Store, target: &ArrangeTarget, what: &Arrange) -> cenote::Res
             let mut number = None;
             while !is_done.load(Ordering::Relaxed) {
                 std::thread::park_timeout(LOOK_EVERY);
-                // The newest is this one, until another comes.
+                // The newest progress is that of this request, until another one comes.
                 let running = store.arrange_progress().unwrap_or_default();
                 number = number.or_else(|| running.iter().map(|one| one.number).max());
                 if let Some(one) = running.iter().find(|one| Some(one.number) == number) {
@@ -173,7 +173,7 @@ fn watched(store: &Store, target: &ArrangeTarget, what: &Arrange) -> cenote::Res
     done
 }
 
-/// Says what was done, or would be.
+/// Reports what was done, or would be.
 pub fn report(context: &mut Context<'_>, done: &Arrangement, is_dry: bool, nothing: &str) -> Done {
     if context.out.json {
         return context.out.document(&document(done));
@@ -184,7 +184,7 @@ pub fn report(context: &mut Context<'_>, done: &Arrangement, is_dry: bool, nothi
     show(context, done, is_dry)
 }
 
-/// Offset and length of `FROM-TO`.
+/// Parses `FROM-TO` to offset and length.
 fn range_of(text: &str) -> cenote::Result<(u64, u64)> {
     let bad = |why: String| {
         Error::new(ErrorKind::InvalidInput, format!("range `{text}`"))

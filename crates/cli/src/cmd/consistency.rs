@@ -1,4 +1,4 @@
-//! `consistency`: when others see what happens in a directory of a store's trees.
+//! `consistency`: when others see changes in a directory of a store's trees.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,29 +13,29 @@ use super::{Access, Context};
 use crate::failure::Done;
 use crate::out::escaped;
 
-/// The attribute by which programs set it, through a mount as well.
+/// The attribute by which programs set it, also through a mount.
 const XATTR: &str = "user.cenote.consistency";
 
-/// The words.
+/// The consistencies.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConsistencyWord {
-    /// As POSIX has it: seen by all when the call returns
+    /// As POSIX requires: changes are visible to all when the call returns
     Strict,
-    /// Names of files are seen by others at fsync, close or some 50 ms later
+    /// New and removed names of files are visible to others at fsync or close, or after some 50 ms
     Commit,
     /// Nothing changes any more, and nothing is asked for twice
     Laminated,
 }
 
-/// What `consistency` is told.
+/// Arguments of `consistency`.
 #[derive(Args, Debug)]
 pub struct ConsistencyArgs {
     /// CONTAINER or CONTAINER/DIRECTORY, or a directory of a mounted store
     path: std::ffi::OsString,
-    /// What it is to be from now on, also for directories made in it later [default: show what it is]
+    /// New consistency, also for directories created in it later [default: show the current one]
     #[arg(value_enum)]
     word: Option<ConsistencyWord>,
-    /// All directories below as well
+    /// Also for all directories below
     #[arg(short, long, requires = "word")]
     recursive: bool,
 }
@@ -50,7 +50,7 @@ Directories inherit from the one that they are made in. Its owner can set it. Th
   cenote consistency runs/checkpoints commit
   cenote consistency -r runs/done laminated";
 
-/// A directory, where it is.
+/// A directory, and how to reach it.
 enum Place {
     Mounted,
     Here(FileSystem, Ino),
@@ -153,7 +153,7 @@ fn set_mounted(dir: &Path, word: &str, recursive: bool) -> rustix::io::Result<()
     Ok(())
 }
 
-/// Who runs the command.
+/// Returns the user who runs the command.
 fn caller() -> Caller {
     let groups = rustix::process::getgroups().unwrap_or_default();
     Caller {

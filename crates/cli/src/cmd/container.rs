@@ -63,7 +63,7 @@ pub fn chown(context: &mut Context<'_>, (uid, gid): (Option<u32>, Option<u32>), 
     })
 }
 
-/// Looks at every container before it changes the first.
+/// Looks up all containers before it changes the first.
 fn change(context: &mut Context<'_>, containers: &[OsString], change: impl Fn(&mut ContainerSpec)) -> Done {
     let store = context.open(Access::Write)?;
     let found: Vec<_> = containers.iter().map(|label| target::container(&store, label)).collect::<Result<_, _>>()?;
@@ -80,7 +80,7 @@ pub fn rename(context: &mut Context<'_>, from: &OsStr, to: &OsStr) -> Done {
     Ok(store.rename_container(target::label(from)?, target::label(to)?)?)
 }
 
-/// Looks at every target before it deletes the first, so that a wrong name changes nothing.
+/// Looks up all targets before it deletes the first, so that a wrong name changes nothing.
 pub fn remove(context: &mut Context<'_>, targets: &[OsString], recursive: bool) -> Done {
     let store = context.open(Access::Write)?;
     let mut doomed = Vec::with_capacity(targets.len());

@@ -1,4 +1,4 @@
-//! `adopt` and `clone`: what becomes of a copied store directory.
+//! `adopt` and `clone`: how a copied store directory becomes usable.
 
 use std::path::Path;
 
@@ -33,7 +33,8 @@ fn busy(dir: &Path) -> Error {
         .try_next("stop it first: `cenote stop` for a daemon")
 }
 
-/// Opens what there is now and looks at all of it: who restores a copy wants to know what of it is good.
+/// Opens and verifies the resulting store: after a restore, people want to know how much of it is
+/// intact.
 fn finish(context: &mut Context<'_>, dir: &Path, copied: &Copied, said: &str) -> Done {
     let store = Store::open_with(dir, &OpenOptions { mode: Mode::InProcess, ..OpenOptions::default() })?;
     let report = store.verify()?;

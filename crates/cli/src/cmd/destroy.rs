@@ -1,4 +1,4 @@
-//! `destroy` and `clean`: the end of a store, and what is left of those that were deleted by hand.
+//! `destroy` and `clean`: deletion of a store, and of the remains of stores deleted by hand.
 
 use std::io::{IsTerminal, Write};
 
@@ -72,7 +72,7 @@ pub fn clean(context: &mut Context<'_>, yes: bool, files_alone: bool, also_waiti
     Ok(Store::sweep(&orphans)?)
 }
 
-/// Asks a person. Without one there is no yes.
+/// Asks for confirmation. Without a terminal the answer is no.
 fn confirm(question: &str) -> cenote::Result<()> {
     let refuse = |cause: &str, next: &str| {
         Err(Error::new(ErrorKind::InvalidInput, "confirmation").because(cause).try_next(next))

@@ -1,4 +1,4 @@
-//! `doctor`: what on this machine would keep a store from working well.
+//! `doctor`: checks this machine for what would keep a store from working well.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::failure::Done;
 use cenote::model::DeviceState;
 use cenote::model::size::human;
 
-/// A descriptor for each segment, ring and socket; below this a store of many tiers runs out.
+/// Each segment, ring and socket takes a descriptor; with a lower limit a store of many tiers runs out.
 const OPEN_FILES_MIN: u64 = 1024;
 
 struct Check {
@@ -101,7 +101,7 @@ fn free_bytes(path: &Path) -> Option<u64> {
 }
 
 fn open_files() -> Check {
-    // No limit at all is `None`.
+    // `None` means no limit.
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     Check {
         what: "open files",

@@ -1,4 +1,4 @@
-//! `cp` and `df`, and what `clean` and `doctor` say of HDF5 files: those whose stubs are gone, and those that wait.
+//! `cp` and `df`, and the parts of `clean` and `doctor` about HDF5 files: those whose stubs are gone, and those that wait.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,14 +26,14 @@ The stub of an HDF5 file is small text that only stands for it: `cp` copies the 
 /// Arguments of `cp`.
 #[derive(Args, Debug)]
 pub struct CpArgs {
-    /// The HDF5 file of the store
+    /// HDF5 file of the store
     pub from: PathBuf,
-    /// Where the copy is to be
+    /// Path of the copy
     pub to: PathBuf,
-    /// Replace what is there
+    /// Replace an existing file
     #[arg(short, long)]
     pub force: bool,
-    /// Of a copy of a stub: the file as it is now, not as it was when the stub was copied
+    /// For a copied stub: copy the file as it is now, not as it was when the stub was copied
     #[arg(long)]
     pub current: bool,
 }
@@ -60,14 +60,14 @@ pub fn cp(context: &mut Context<'_>, args: &CpArgs) -> Done {
     context.out.line(format!("{}: {}", to.display(), human(bytes)))
 }
 
-/// A file of which something is to be told.
+/// A file in the report.
 struct Told {
     label: String,
     bytes: u64,
 }
 
 fn told(store: &Store, container: cenote::ContainerId) -> Told {
-    // One that is gone meanwhile takes nothing.
+    // A file deleted meanwhile takes no space.
     let info = store.container_by_id(container).and_then(|container| container.info());
     info.map_or_else(
         |_| Told { label: format!("container {}", container.0), bytes: 0 },
@@ -127,7 +127,7 @@ pub fn df(context: &mut Context<'_>) -> Done {
     if report.waiting.is_empty() { Ok(()) } else { context.out.line("`cenote clean` lists those that wait") }
 }
 
-/// What `doctor` says.
+/// Returns the result for `doctor`.
 pub fn health(context: &Context<'_>) -> (bool, String) {
     let looked = context.open(Access::Read).and_then(|store| kept::look_at_all(&store, false, false));
     match looked {
@@ -146,7 +146,7 @@ pub fn health(context: &Context<'_>) -> (bool, String) {
     }
 }
 
-/// Frees the HDF5 files that were removed, and names those that may have been; with `also_waiting` these too.
+/// Frees removed HDF5 files, and lists those that may have been removed; `also_waiting` frees these too.
 pub fn clean(context: &mut Context<'_>, also_waiting: bool) -> Done {
     let store = match context.open(Access::Write) {
         Ok(store) => store,
@@ -174,13 +174,13 @@ pub fn clean(context: &mut Context<'_>, also_waiting: bool) -> Done {
     Ok(())
 }
 
-/// Between two looks of a daemon at the stubs.
+/// Interval at which a daemon looks at the stubs.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// While this process serves the store, what was removed is freed. By a process of its own: the daemon has no client in it.
+/// Frees removed files while this process serves the store, in a separate process: the daemon contains no client.
 pub fn free_in_background(dir: &Path) {
     let dir = dir.to_path_buf();
-    // Without the thread, files that are made free those that were removed.
+    // Without the thread, the creation of new files frees the removed ones.
     let _ = std::thread::Builder::new().name("hdf5-stubs".into()).spawn(move || {
         loop {
             std::thread::sleep(LOOK_EVERY);
@@ -190,7 +190,7 @@ pub fn free_in_background(dir: &Path) {
             let Ok(program) = std::env::current_exe() else { return };
             let mut command = std::process::Command::new(program);
             command.arg("--store").arg(&dir).args(["--quiet", "clean", "--files"]);
-            // What fails is tried again, and told by whoever asks.
+            // A failure is retried in the next round, and reported to whoever asks.
             let _ = command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null()).status();
         }
     });

@@ -12,7 +12,7 @@ use crate::failure::Done;
 use crate::out::{escaped, hex};
 use crate::target::{self, Target};
 
-/// Ids asked for at once.
+/// Ids requested at once.
 const PAGE: u32 = 4096;
 
 pub fn index(context: &mut Context<'_>, command: &IndexCommand) -> Done {
@@ -137,7 +137,7 @@ fn del(context: &Context<'_>, name: &OsStr, keys: &[OsString], form: KeyForm) ->
     let store = context.open(Access::Write)?;
     let (index, keys) = open(&store, name, keys, form)?;
     let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-    // Looked up first: a wrong key deletes none of the others.
+    // Look up all keys first: a wrong key must not delete the others.
     if let Some(at) = index.get(&borrowed)?.iter().position(Option::is_none) {
         return Err(missing(name, &keys[at]));
     }
@@ -154,7 +154,7 @@ fn show(context: &mut Context<'_>, records: &Records, form: KeyForm) -> Done {
     context.out.table(&["key", "value"], &rows)
 }
 
-/// A record for programs: always in hexadecimal, and as text where it is text.
+/// Converts a record for programs: always in hexadecimal, and as text if it is text.
 fn document(key: &[u8], value: &[u8]) -> Value {
     json!({
         "key": std::str::from_utf8(key).ok(),

@@ -1,4 +1,4 @@
-//! `init`: makes a store.
+//! `init`: creates a store.
 
 use std::path::{Path, absolute};
 
@@ -50,9 +50,9 @@ pub fn init(context: &mut Context<'_>, args: &InitArgs) -> Done {
     Ok(())
 }
 
-/// Other people's files are not to be mixed with a store's: a directory must be empty, or hold a store.
+/// Refuses to mix a store with other files: the directory must be empty, or hold a store.
 fn refuse_what_is_no_store(dir: &Path) -> cenote::Result<()> {
-    // An attempt that failed leaves its lock.
+    // A failed attempt leaves its lock.
     let foreign = |entry: std::io::Result<std::fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() != "lock");
     if !std::fs::read_dir(dir).is_ok_and(|mut entries| entries.any(foreign)) {
         return Ok(());
@@ -68,7 +68,7 @@ fn refuse_what_is_no_store(dir: &Path) -> cenote::Result<()> {
     }
 }
 
-/// What the arguments ask for. Paths are made absolute: a daemon has another working directory.
+/// Converts the arguments. Paths become absolute: a daemon has another working directory.
 fn config_of(args: &InitArgs) -> cenote::Result<StoreConfig> {
     let mut wanted = match &args.config {
         Some(file) => config::read(file)?,

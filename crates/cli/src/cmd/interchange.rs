@@ -35,7 +35,8 @@ pub fn export(context: &mut Context<'_>, args: &InterchangeArgs) -> Done {
     }
     let to = target(args)?;
     let h5 = load::library(args.hdf5.as_deref())?;
-    // A reader of the store reads; but files there are found by their stubs, which may have been renamed.
+    // A reader would suffice to read; but files are found by their stubs, and a renamed stub updates its
+    // container's label.
     let store = context.open(Access::Write)?;
     let size = interchange::export::stored_bytes(h5, &store, &args.from)?;
     let progress = Progress::bytes(context.progress(), &args.from.display().to_string(), Some(size));
@@ -83,7 +84,7 @@ fn moved(context: &mut Context<'_>, to: &Path, bytes: u64) -> Done {
     context.out.line(format!("{}: {}", to.display(), cenote::model::size::human(bytes)))
 }
 
-/// Where the copy is to be; refused if something is there that may not be replaced.
+/// Returns the path of the copy; an error if something there may not be replaced.
 fn target(args: &InterchangeArgs) -> cenote::Result<PathBuf> {
     let to = args.to.clone().unwrap_or_else(|| args.from.clone());
     check(&to, args.force)?;

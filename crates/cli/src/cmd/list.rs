@@ -1,4 +1,4 @@
-//! `ls` and `stat`: what is there.
+//! `ls` and `stat`: lists and attributes.
 
 use std::ffi::OsStr;
 
@@ -13,7 +13,7 @@ use crate::out::escaped;
 use crate::target::{self, Target};
 use cenote::model::size::{count, human};
 
-/// Ids asked for at once.
+/// Ids requested at once.
 const PAGE: u32 = 4096;
 
 pub fn ls(context: &mut Context<'_>, args: &LsArgs) -> Done {
@@ -33,12 +33,12 @@ pub fn ls(context: &mut Context<'_>, args: &LsArgs) -> Done {
         })?;
         return objects(context, &rows);
     }
-    // Plain lists may be millions long: written as they come.
+    // Plain lists may have millions of lines: write them as they come.
     let out = &mut *context.out;
     each_object(&container, after, args.limit, |object| out.line(object.key().object.to_string()))
 }
 
-/// Calls `each` for every object, a page of ids at a time.
+/// Calls `each` for every object, one page of ids at a time.
 fn each_object(
     container: &Container,
     mut after: Option<ObjectId>,
@@ -163,7 +163,7 @@ fn container_document(info: &ContainerInfo) -> Value {
     })
 }
 
-/// An object for programs.
+/// Converts an object for programs.
 pub fn object_document(id: ObjectId, stat: &ObjectStat) -> Value {
     json!({
         "object": id.to_string(),

@@ -1,4 +1,4 @@
-//! The commands, one file for each group of them, and how they reach the store.
+//! The commands, one file per group, and how they access the store.
 
 pub mod advise;
 pub mod arrange;
@@ -43,30 +43,30 @@ use crate::out::Out;
 /// What a command does to the store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Nothing.
+    /// It changes nothing.
     Read,
     /// It may change something.
     Write,
 }
 
-/// What every command gets.
+/// Context of every command.
 pub struct Context<'a> {
     cli: &'a Cli,
-    /// Where to write.
+    /// Output.
     pub out: &'a mut Out,
 }
 
 impl Context<'_> {
-    /// The directory of the store that is meant.
+    /// Returns the directory of the selected store.
     pub fn dir(&self) -> cenote::Result<PathBuf> {
         Ok(config::store_dir(self.cli.store.as_deref())?.0)
     }
-    /// Opens the store, which must be there.
+    /// Opens the store, which must exist.
     pub fn open(&self, access: Access) -> cenote::Result<Store> {
         let options = OpenOptions { mode: self.mode(), read_only: access == Access::Read, ..OpenOptions::default() };
         Store::open_with(self.dir()?, &options)
     }
-    /// How to reach it.
+    /// Returns how to access the store.
     pub fn mode(&self) -> Mode {
         match self.cli.mode {
             ModeArg::Auto => Mode::Auto,
@@ -74,13 +74,13 @@ impl Context<'_> {
             ModeArg::Daemon => Mode::Daemon,
         }
     }
-    /// True if progress may be shown.
+    /// Returns true if progress may be shown.
     pub fn progress(&self) -> bool {
         !self.cli.quiet
     }
 }
 
-/// Carries out the command.
+/// Runs the command.
 pub fn run(cli: &Cli, out: &mut Out) -> Done {
     let context = &mut Context { cli, out };
     match &cli.command {

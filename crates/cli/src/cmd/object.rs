@@ -1,4 +1,4 @@
-//! `put`, `get`, `cat`, `truncate`: bytes in and out.
+//! `put`, `get`, `cat`, `truncate`: copy bytes in and out.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::failure::Done;
 use crate::target::{self, Target};
 
 pub fn put(context: &mut Context<'_>, args: &PutArgs) -> Done {
-    // The file first: if it cannot be read, the store is not touched.
+    // Open the file first: if it cannot be read, the store is not touched.
     let (mut from, len) = source(&args.file)?;
     let store = context.open(Access::Write)?;
     let (label, id) = match target::either::<ObjectId>(&store, &args.target)? {
@@ -59,7 +59,7 @@ fn source(file: &Path) -> cenote::Result<(Box<dyn Read>, Option<u64>)> {
     Ok((Box::new(opened), meta.is_file().then_some(meta.len())))
 }
 
-/// Where to copy to: an object that is not there, or one that the user wants replaced.
+/// Returns the destination: a new object, or one that the user wants replaced.
 fn destination<'a>(container: &'a Container, id: Option<ObjectId>, args: &PutArgs) -> cenote::Result<Destination<'a>> {
     let mut destination = Destination {
         container,

@@ -1,4 +1,4 @@
-//! `policy`: rules of your own, set, checked and shown; `rules`: what their life cycle does; `policies`: what there is.
+//! `policy`: set, check and show your own rules; `rules`: what their life cycle does; `policies`: list of policies.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,22 +11,22 @@ use serde_json::json;
 use super::{Access, Context};
 use crate::failure::Done;
 
-/// What can be done with rules.
+/// Policy commands.
 #[derive(Subcommand, Debug)]
 pub enum PolicyCommand {
-    /// Follow the rules of a file from now on; refused, with the lines, if they make no sense for the store's tiers
+    /// Apply the rules of a file from now on; refused, with line numbers, if they make no sense for the store's tiers
     Set {
         /// The file (TOML: docs/policies.md); - for standard input
         file: std::path::PathBuf,
     },
-    /// Show the rules that are followed, what is wrong with them, who follows them, and policies from plugins
+    /// Show the current rules, what is wrong with them, the containers that use them, and policies from plugins
     Show,
-    /// Check a file against the store's tiers, and change nothing
+    /// Check a file against the store's tiers without any change
     Check {
         /// The file; - for standard input
         file: std::path::PathBuf,
     },
-    /// Follow no rules any more: containers with the policy `user` do as `fast-first`
+    /// Remove the rules: containers with the policy `user` behave as with `fast-first`
     Clear,
 }
 

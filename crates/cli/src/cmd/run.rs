@@ -1,4 +1,4 @@
-//! `run`: a program that sees the store as files, without a mount.
+//! `run`: runs a program that sees the store as files, without a mount.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -26,11 +26,11 @@ The program, and all that it starts, see the store's containers as directories b
 It works for programs that are linked to the C library (glibc, x86-64); of others is said that they do not see the store.
 The same without this command: LD_PRELOAD=.../libcenote_posix.so CENOTE_STORE=DIR PROGRAM. docs/run.md has all.";
 
-/// The library, which lies beside this command.
+/// The library, next to this command.
 const LIBRARY: &str = "libcenote_posix.so";
-/// Where the store is seen.
+/// Where the program sees the store by default.
 const AT: &str = "/cenote";
-/// Scripts that are the interpreters of scripts, at most.
+/// Maximum depth of scripts that interpret scripts.
 const SCRIPTS_MAX: usize = 4;
 
 /// Arguments of `run`.
@@ -39,13 +39,13 @@ pub struct RunArgs {
     /// Where the program sees the store: an absolute path, which need not exist
     #[arg(long, value_name = "DIR", default_value = AT)]
     at: PathBuf,
-    /// Show the files of this container, which is made if it is not there [default: all containers]
+    /// Show the files of this container, created if it does not exist [default: all containers]
     #[arg(short, long, value_name = "NAME")]
     container: Option<String>,
-    /// Nothing can be changed
+    /// Make the store read-only
     #[arg(short, long)]
     read_only: bool,
-    /// What new containers are: who sees changes when
+    /// Consistency of new containers: when others see changes
     #[arg(long, value_enum, default_value_t = ConsistencyArg::Strict, value_name = "CONSISTENCY")]
     consistency: ConsistencyArg,
     /// The program and its arguments
@@ -53,7 +53,7 @@ pub struct RunArgs {
     program: Vec<OsString>,
 }
 
-/// The library, or what is to be done to have it.
+/// Finds the library, or returns an error that says how to get it.
 fn library() -> cenote::Result<PathBuf> {
     let missing = || {
         Error::new(ErrorKind::NotFound, format!("library {LIBRARY}"))
@@ -63,7 +63,7 @@ fn library() -> cenote::Result<PathBuf> {
     let program = std::env::current_exe().and_then(|path| path.canonicalize()).map_err(|_| missing())?;
     let near = program.parent().into_iter().flat_map(|dir| [dir.to_path_buf(), dir.join("../lib")]);
     let found = near.map(|dir| dir.join(LIBRARY)).find(|path| path.is_file()).ok_or_else(missing)?;
-    // Lists of libraries are divided by these.
+    // Colons and spaces separate the entries of lists of libraries.
     if found.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b':' | b' ')) {
         return Err(Error::new(ErrorKind::InvalidInput, format!("library {}", found.display()))
             .because("LD_PRELOAD cannot name a path with a colon or a space in it")
@@ -72,7 +72,7 @@ fn library() -> cenote::Result<PathBuf> {
     Ok(found)
 }
 
-/// The file that would be started.
+/// Finds the file that would be executed.
 fn find(program: &OsString) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(program));
@@ -82,7 +82,7 @@ fn find(program: &OsString) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(program)).find(can_run)
 }
 
-/// Why the program would not see the store, if that is so.
+/// Returns why the program would not see the store, if so.
 fn beyond(path: &Path, depth: usize) -> Option<&'static str> {
     let mut head = vec![0; HEAD_BYTES];
     let mut file = std::fs::File::open(path).ok()?;
@@ -120,7 +120,7 @@ pub fn run(context: &mut Context<'_>, args: &RunArgs) -> Done {
             .try_next("`cenote mount`, which works for every program")
             .into());
     }
-    // The daemon is there before the program needs it, and what is wrong with the store is said here.
+    // Starts the daemon before the program needs it, so that errors of the store are reported here.
     let options = OpenOptions { mode: Mode::Daemon, read_only: args.read_only, ..OpenOptions::default() };
     let store = Store::open_with(&dir, &options)?;
     let mut command = Command::new(&args.program[0]);

@@ -1,4 +1,4 @@
-//! `s3`: serves a store to S3 clients, and manages the keys that they sign with.
+//! `s3`: serves a store to S3 clients, and manages their access keys.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use super::{Access, Context};
 use crate::args::DurabilityArg;
 use crate::failure::Done;
 
-/// How much the server says, as `cenote serve` has it.
+/// Log level, as for `cenote serve`.
 const LOG_VARIABLE: &str = "CENOTE_LOG";
 
 pub const HELP: &str = "\
@@ -36,46 +36,47 @@ pub struct S3Args {
     /// Directory of the store [default: as --store]
     #[arg(value_name = "STORE")]
     dir: Option<PathBuf>,
-    /// Where to listen; port 0 for a free one, which is printed
+    /// Address to listen on; port 0 for a free one, which is printed
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9000")]
     listen: SocketAddr,
-    /// File with the certificates of TLS, in PEM
+    /// File with the TLS certificates, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// File with the private key of TLS, in PEM
+    /// File with the TLS private key, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Listen on other addresses than loopback without TLS: whoever is on the way can read what goes over it
+    /// Listen on addresses other than loopback without TLS: anybody on the network path can read the traffic
     #[arg(long)]
     insecure: bool,
-    /// A domain whose subdomains are buckets (`bucket.DOMAIN`), besides paths
+    /// A domain whose subdomains are buckets (`bucket.DOMAIN`), in addition to paths
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
-    /// The region that clients are told
+    /// The region reported to clients
     #[arg(long, value_name = "NAME", default_value = "us-east-1")]
     region: String,
-    /// When updates of buckets that clients make are acknowledged
+    /// When updates are acknowledged, for buckets that clients create
     #[arg(long, value_enum, default_value = "async", value_name = "MODE")]
     durability: DurabilityArg,
 }
 
 #[derive(Subcommand, Debug)]
 enum S3Command {
-    /// Make, list, replace and remove access keys
+    /// Create, list, replace and remove access keys
     #[command(subcommand)]
     Key(KeyCommand),
 }
 
 #[derive(Subcommand, Debug)]
 enum KeyCommand {
-    /// Make a key for a user, and the user if there is none; prints the secret, once
+    /// Create a key for a user, and the user if there is none; prints the secret, once
     Add {
         /// The user
         user: String,
-        /// Numeric user whose files it makes and whose rights it has [default: who runs this; root must say]
+        /// Numeric user who owns the created files and whose rights apply [default: the user who runs this; root must
+        /// name one]
         #[arg(long)]
         uid: Option<u32>,
-        /// Numeric group of its files [default: that of the user]
+        /// Numeric group of its files [default: that user's group]
         #[arg(long)]
         gid: Option<u32>,
         /// Use this key id, with the secret from the environment variable CENOTE_S3_SECRET
@@ -84,11 +85,11 @@ enum KeyCommand {
     },
     /// List keys, without secrets
     List,
-    /// Make a new key for a user; the one before works for a while more
+    /// Create a new key for a user; the previous one works for a while longer
     Rotate {
         /// The user
         user: String,
-        /// Hours that the one before still works
+        /// Hours that the previous key still works
         #[arg(long, value_name = "HOURS", default_value_t = GRACE_S / 3600)]
         grace: u64,
     },
@@ -123,7 +124,7 @@ fn serve(context: &mut Context<'_>, args: &S3Args) -> Done {
         None => context.open(Access::Write)?,
     };
     let files = cenote_posix::Options::default();
-    // Buckets are the server's: who may do what in them is for it to say.
+    // The server owns the buckets, and decides who may do what in them.
     let new_containers = ContainerSpec { durability: args.durability.into(), ..files.new_containers.clone() };
     let files = cenote_posix::Options { new_containers, ..files };
     let config = Config {
@@ -151,7 +152,7 @@ fn serve(context: &mut Context<'_>, args: &S3Args) -> Done {
     Ok(store.close()?)
 }
 
-/// Says on standard error what the server notices. What the library says of each refused request is for `debug` only.
+/// Logs to standard error. The library's messages about each refused request need `debug`.
 fn log() {
     let wanted = std::env::var(LOG_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO);
     let of_library = if wanted >= LevelFilter::DEBUG { wanted } else { LevelFilter::OFF };
@@ -196,7 +197,7 @@ fn key(context: &mut Context<'_>, command: &KeyCommand) -> Done {
     Ok(store.close()?)
 }
 
-/// Whose rights a key has: of who runs this unless told otherwise. Root's only if that is said.
+/// Returns the numeric user and group of a key: by default the user who runs this. Root must be named explicitly.
 fn whose(user: &str, uid: Option<u32>, gid: Option<u32>) -> cenote::Result<(u32, u32)> {
     let (me, my_group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     match uid {
@@ -209,7 +210,7 @@ fn whose(user: &str, uid: Option<u32>, gid: Option<u32>) -> cenote::Result<(u32,
     }
 }
 
-/// The group of a user, as `/etc/passwd` has it.
+/// Returns the group of a user in `/etc/passwd`.
 fn group_of(uid: u32) -> Option<u32> {
     let users = std::fs::read_to_string("/etc/passwd").ok()?;
     users.lines().find_map(|line| {

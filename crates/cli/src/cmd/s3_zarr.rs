@@ -1,4 +1,4 @@
-//! HDF5 files as Zarr's keys in two buckets of S3: `hdf5-zarr` (format 3) and `hdf5-zarr2` (format 2).
+//! HDF5 files as Zarr keys in two S3 buckets: `hdf5-zarr` (format 3) and `hdf5-zarr2` (format 2).
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
@@ -11,10 +11,10 @@ use cenote_posix::STREAMS_CONTAINER;
 use cenote_s3::Keyed;
 use cenote_zarr::{Entry, Format, Tree};
 
-/// Files that are kept open.
+/// Maximum number of files kept open.
 const OPEN_MAX: usize = 256;
 
-/// The buckets of a store.
+/// The Zarr buckets of a store.
 #[derive(Debug)]
 pub struct ZarrBuckets {
     store: Store,
@@ -45,7 +45,7 @@ impl ZarrBuckets {
     pub fn new(store: &Store) -> Self {
         Self { store: store.clone(), open: Mutex::default() }
     }
-    /// The file that a key is of, and the key within it.
+    /// Splits a key into the file and the key within it.
     fn split(key: &str) -> Option<(PathBuf, &str)> {
         let ends = key.match_indices('/').map(|(at, _)| at).chain([key.len()]);
         ends.map(|end| (PathBuf::from(format!("/{}", &key[..end])), key[end..].trim_start_matches('/')))
@@ -72,7 +72,7 @@ impl ZarrBuckets {
     fn missing(key: &str) -> Error {
         Error::new(ErrorKind::NotFound, format!("key {key}")).because("no HDF5 file of the store has it")
     }
-    /// Paths of all files, without the leading slash.
+    /// Returns the paths of all files, without the leading slash.
     fn files(&self) -> Result<BTreeSet<String>> {
         let all = file::open::files(&self.store)?.into_iter();
         let shown =

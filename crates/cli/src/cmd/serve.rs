@@ -1,4 +1,4 @@
-//! `serve` and `stop`: the daemon's beginning and end. Beside the names of files in a store's directory, the only one here that names the daemon.
+//! `serve` and `stop`: start and end of the daemon. Apart from the names of files in a store's directory, only this module names the daemon.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{Context, files, web};
 use crate::args::ServeArgs;
 use crate::failure::Done;
 
-/// How much the daemon says: off, error, warn, info (the preset), debug, trace.
+/// Log level of the daemon: off, error, warn, info (the default), debug, trace.
 const LOG_VARIABLE: &str = "CENOTE_LOG";
 
 pub fn serve(context: &mut Context<'_>, args: &ServeArgs) -> Done {
@@ -25,7 +25,7 @@ pub fn serve(context: &mut Context<'_>, args: &ServeArgs) -> Done {
             None
         }
         Some(path) => {
-            // Before it is kept: what does not load must not be found by whoever opens the store next.
+            // Load it before the setting is kept: the next process to open the store must not find a plugin that does not load.
             cenote_server::Plugin::load(path, cenote_server::PLUGIN_PATIENCE)?;
             if dir.is_dir() {
                 cenote_server::keep_plugin(&dir, Some(path))?;
@@ -62,7 +62,7 @@ pub fn serve(context: &mut Context<'_>, args: &ServeArgs) -> Done {
     }
 }
 
-/// Says on standard error what the daemon notices; in the background that is `daemon.log` in the store's directory.
+/// Logs to standard error; in the background that is `daemon.log` in the store's directory.
 fn log() {
     let wanted = std::env::var(LOG_VARIABLE).ok().and_then(|text| text.parse().ok());
     tracing_subscriber::fmt()

@@ -1,4 +1,4 @@
-//! `snapshot`: of containers, and of HDF5 files by their paths.
+//! `snapshot`: of containers, and of HDF5 files by path.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::failure::Done;
 use crate::out::escaped;
 use crate::target;
 
-/// What the labels of containers that are HDF5 files begin with; the absolute path follows.
+/// Prefix of the labels of containers that are HDF5 files; the absolute path follows.
 const HDF5_PREFIX: &str = "hdf5:";
 
 pub fn snapshot(context: &mut Context<'_>, command: &SnapshotCommand) -> Done {
@@ -55,7 +55,7 @@ pub fn snapshot(context: &mut Context<'_>, command: &SnapshotCommand) -> Done {
     }
 }
 
-/// A container by its label, or an HDF5 file by its path.
+/// Returns a container by its label, or an HDF5 file by its path.
 fn container_or_file(store: &Store, name: &OsStr) -> Result<Container> {
     let text = target::label(name)?;
     match store.container(text) {
@@ -65,11 +65,11 @@ fn container_or_file(store: &Store, name: &OsStr) -> Result<Container> {
     let path = std::path::absolute(Path::new(name)).map_err(|error| Error::io(format!("file {text}"), &error))?;
     if path.is_file() {
         match cenote_hdf5::file::open::container_at(store, &path) {
-            Err(error) if error.kind() == ErrorKind::Corrupt => {} // some other file of that name
+            Err(error) if error.kind() == ErrorKind::Corrupt => {} // another kind of file with that name
             result => return result,
         }
     }
-    // The connector names files by their directory's true path.
+    // The connector names files by the canonical path of their directory.
     let path = match (path.parent().map(std::fs::canonicalize), path.file_name()) {
         (Some(Ok(parent)), Some(name)) => parent.join(name),
         _ => path,
@@ -130,7 +130,7 @@ fn document(snapshot: &SnapshotInfo) -> Value {
     })
 }
 
-/// A moment as `2026-01-31 23:59:59`.
+/// Formats a time as `2026-01-31 23:59:59`.
 fn time(unix_ms: u64) -> String {
     let (days, seconds) = ((unix_ms / 86_400_000) as i64, unix_ms / 1000 % 86_400);
     // Days since 0000-03-01, in eras of 400 years; years begin in March, so that leap days come last.
@@ -145,7 +145,7 @@ fn time(unix_ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Of an HDF5 file: makes a small file by which programs open the snapshot. Of any other container: lists what is in it.
+/// For an HDF5 file, creates a stub by which programs open the snapshot. For any other container, lists the snapshot.
 fn open(context: &mut Context<'_>, container: &Container, name: &str, stub: Option<&Path>) -> Done {
     let label = container.info()?.label;
     let snapshot = found(container, name)?;
@@ -182,7 +182,7 @@ fn open(context: &mut Context<'_>, container: &Container, name: &str, stub: Opti
     objects.iter().try_for_each(|object| context.out.line(object.to_string()))
 }
 
-/// What `views/hdf5/src/file/stub.rs` reads.
+/// Returns a stub in the format that `views/hdf5/src/file/stub.rs` reads.
 fn stub_text(store: &str, file: &str, snapshot: &str) -> Vec<u8> {
     let mut text = b"\x89HDF\r\n\x1a\n\ncenote-hdf5-snapshot 1\n".to_vec();
     text.extend_from_slice(

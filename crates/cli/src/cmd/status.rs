@@ -1,4 +1,4 @@
-//! `status`: tiers, counters, sessions, journal. `config`: the settings in effect and where each comes from.
+//! `status`: tiers, counters, sessions, journal. `config`: the effective settings and their sources.
 
 use cenote::{DeviceInfo, Mode, Store, StoreStats};
 use serde_json::json;
@@ -68,7 +68,7 @@ fn document(store: &Store, devices: &[DeviceInfo], stats: &StoreStats) -> serde_
     })
 }
 
-/// Where the values of records are.
+/// Formats where the values of records are.
 pub fn values(stats: &StoreStats) -> String {
     let (here, budget, away) = (stats.values_here_bytes, stats.values_budget_bytes, stats.values_away_bytes);
     format!("{} in memory (budget {}), {} on tiers", human(here), human(budget), human(away))

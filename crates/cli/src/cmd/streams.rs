@@ -1,4 +1,4 @@
-//! `streams`: HDF5 files of the store as ordinary byte streams, for who asks on the command line and for views that have started this.
+//! `streams`: HDF5 files of the store as ordinary byte streams, for the command line and for views that start this command.
 
 use std::ffi::OsString;
 use std::io::{BufRead, Write};
@@ -31,22 +31,22 @@ store.files, and the key data/run.h5 of the bucket hdf5: bytes that every HDF5 r
 looked at, and anew when the file has changed. Raw data are not copied for it. This command makes all of them now.
 The page docs/hdf5-files.md says what is there.";
 
-/// Exit code of `--adopt` where there is nothing to adopt.
+/// Exit code of `--adopt` if there is nothing to adopt.
 const NOTHING: u8 = 4;
-/// Held in the store's directory while a file is adopted.
+/// Locked in the store's directory while a file is adopted.
 const LOCK_FILE: &str = "streams.lock";
-/// Somewhat longer than views wait for an answer.
+/// Slightly longer than views wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(130);
-/// How often a file may change while it is adopted.
+/// Retries if a file changes while it is adopted.
 const TRIES: u32 = 5;
 
 /// Arguments of `streams`.
 #[derive(Args, Debug)]
 pub struct StreamsArgs {
-    /// Make streams as standard input asks for them (how views use this)
+    /// Make streams on request from standard input (views use this)
     #[arg(long, hide = true)]
     serve: bool,
-    /// Do so in a process of its own, which nobody waits for
+    /// Do so in a separate process, without waiting for it
     #[arg(long, hide = true, requires = "serve")]
     background: bool,
     /// Make the .h5 file that was put into the container `hdf5` a file of the store at this path, as HDF5 programs do when they open
@@ -108,7 +108,7 @@ fn lost(error: std::io::Error) -> Error {
     Error::io("standard streams of `cenote streams`", &error)
 }
 
-/// Starts this command again with the same standard streams, in the background.
+/// Starts this command again in the background, with the same standard streams.
 fn start_again() -> Done {
     let failed = |error: std::io::Error| Error::io("a process that makes streams", &error);
     let words = crate::words().into_iter().skip(1).filter(|word| word != "--background");
@@ -119,11 +119,11 @@ fn start_again() -> Done {
     Ok(())
 }
 
-/// Tells whoever asked.
+/// Answers a request.
 fn answer(done: &cenote::Result<()>) -> Done {
     let line = match done {
         Ok(()) => "ok".to_owned(),
-        Err(error) if error.kind() == ErrorKind::NotFound => "ok".to_owned(), // the look that follows says so
+        Err(error) if error.kind() == ErrorKind::NotFound => "ok".to_owned(), // the lookup that follows reports it
         Err(error) => {
             let errno = if error.kind() == ErrorKind::Exists { libc::EEXIST } else { libc::EIO };
             format!("error {errno} {}", error.to_string().replace('\n', " "))
@@ -134,7 +134,7 @@ fn answer(done: &cenote::Result<()>) -> Done {
     Ok(())
 }
 
-/// Ends this process if what was begun does not end: nobody waits for it any more then.
+/// Ends this process if a request does not end: the view no longer waits for it.
 fn watch(told: &Receiver<()>) {
     while told.recv().is_ok() {
         if told.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
@@ -171,7 +171,7 @@ struct Maker {
 
 impl Maker {
     fn library(&self) -> cenote::Result<&'static Api> {
-        // That there is no library is not that there is no file.
+        // A missing library must not look like a missing file.
         self.library.clone().map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
                 Error::new(ErrorKind::Unsupported, "an HDF5 file as a stream").because(error.to_string())
@@ -180,13 +180,13 @@ impl Maker {
         })
     }
 
-    /// Answers lines until there are no more.
+    /// Answers requests line by line until the input ends.
     fn serve(&self) -> Done {
         let (tell, told) = channel();
         std::thread::spawn(move || watch(&told));
         for line in std::io::stdin().lock().lines() {
             let line = line.map_err(lost)?;
-            // Without whom it goes on.
+            // Without the watching thread, the work continues.
             let _ = tell.send(());
             let done = match line.split_once(' ') {
                 Some(("stream", hex)) => self.make(&of_hex(hex)).map(|_| ()),
@@ -198,7 +198,7 @@ impl Maker {
         Ok(())
     }
 
-    /// Makes the ordinary file that was put where `file` is shown a file of the store. False: there is none.
+    /// Makes an ordinary file that was put where `file` is shown a file of the store. Returns false if there is none.
     fn adopt(&self, file: &Path) -> cenote::Result<bool> {
         let path = in_tree(file);
         let failed = |error: std::io::Error| Error::io(format!("file {LOCK_FILE} of the store"), &error);
@@ -225,7 +225,7 @@ impl Maker {
             match placed {
                 Ok(()) => return Ok(true),
                 Err(error) => {
-                    // As it was before: the bytes that were put there are still what is there.
+                    // Undo: the bytes that were put there are still in place.
                     std::fs::remove_file(file).map_err(|error| Error::io(shown(&path), &error))?;
                     if !matches!(error.kind(), ErrorKind::Busy | ErrorKind::Exists | ErrorKind::Conflict) {
                         return Err(error);
@@ -238,7 +238,7 @@ impl Maker {
             .try_next("open it when it is whole"))
     }
 
-    /// The names are those of the files there are.
+    /// Brings the names up to date with the existing files.
     fn names(&self) -> cenote::Result<()> {
         let files = file::open::files(&self.store)?;
         let there = self.fs.streams().map_err(told)?;
@@ -252,7 +252,7 @@ impl Maker {
             if !there.iter().any(|(there, _)| *there == path) {
                 let named = StreamFile { container, ..of_stub(&file) };
                 match self.fs.put_stream(&path, &named) {
-                    // A file that somebody has put there keeps its name: whoever looks at the stream is told.
+                    // An ordinary file keeps its name: a look at the stream reports that.
                     Err(error) if error.kind() == Some(ErrorKind::Exists) => {}
                     done => done.map_err(told)?,
                 }
@@ -261,7 +261,7 @@ impl Maker {
         Ok(())
     }
 
-    /// The stream at a path of the tree is what its file is by now.
+    /// Brings the stream at a path of the tree up to date with its file.
     fn make(&self, path: &[u8]) -> cenote::Result<Stream> {
         let h5 = self.library()?;
         let file = PathBuf::from(OsString::from_vec([b"/", path].concat()));
@@ -284,7 +284,7 @@ impl Maker {
             ..of_stub(&file)
         };
         if let Err(error) = self.fs.put_stream(path, &stream) {
-            // The first error is the one to tell.
+            // Report the first error.
             let _ = made.object.container().delete_object(key.object);
             return Err(told(error));
         }
@@ -292,7 +292,7 @@ impl Maker {
     }
 }
 
-/// Rights of a file are those of its stub.
+/// Takes the rights of a file from its stub.
 fn of_stub(file: &Path) -> StreamFile {
     match file.metadata() {
         Ok(stub) => StreamFile { mode: stub.mode(), uid: stub.uid(), gid: stub.gid(), ..StreamFile::default() },

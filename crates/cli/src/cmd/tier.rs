@@ -35,7 +35,7 @@ pub fn tier(context: &mut Context<'_>, command: &TierCommand) -> Done {
     }
 }
 
-/// Drains, with a spinner that counts what is left.
+/// Drains, with a spinner that counts the remaining bytes.
 fn drain(context: &Context<'_>, store: &Store, name: &str) -> cenote::Result<()> {
     let used = |store: &Store| {
         let devices = store.devices().unwrap_or_default();
@@ -52,7 +52,7 @@ fn drain(context: &Context<'_>, store: &Store, name: &str) -> cenote::Result<()>
     })
 }
 
-/// The table of tiers with their use as drawn bars.
+/// Prints the table of tiers, with their use as bars.
 pub fn table(out: &mut Out, devices: &[DeviceInfo]) -> Done {
     let rows: Vec<Vec<String>> = devices
         .iter()
@@ -84,7 +84,7 @@ pub fn state(device: &DeviceInfo) -> &'static str {
     }
 }
 
-/// A tier for programs.
+/// Converts a tier for programs.
 pub fn document(device: &DeviceInfo) -> Value {
     json!({
         "name": device.spec.name,

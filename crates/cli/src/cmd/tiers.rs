@@ -1,4 +1,4 @@
-//! `tiers`: how full the tiers are and how fast, as a table, as JSON, as a drawing.
+//! `tiers`: use and speed of the tiers, as a table, as JSON, as a drawing.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::failure::Done;
 use crate::out::{Out, bar};
 
 const BAR_CELLS: usize = 10;
-/// A tier that is new is measured for so long: what it is like, at a price that nobody notices.
+/// Measurement time of a new tier: enough for a rough profile, too short to notice.
 const NEW: Duration = Duration::from_millis(100);
 
 pub fn tiers(context: &mut Context<'_>, args: &TiersArgs) -> Done {
@@ -40,7 +40,7 @@ pub fn tiers(context: &mut Context<'_>, args: &TiersArgs) -> Done {
     Ok(())
 }
 
-/// Measures the tiers named, or all that are online.
+/// Measures the named tiers, or all that are online.
 fn measure(context: &Context<'_>, store: &Store, names: &[String], time: Duration) -> Done {
     let devices = store.devices()?;
     if let Some(unknown) = names.iter().find(|name| !devices.iter().any(|device| device.spec.name == **name)) {
@@ -62,7 +62,7 @@ fn measure(context: &Context<'_>, store: &Store, names: &[String], time: Duratio
     Ok(())
 }
 
-/// Measures what nobody measured yet, shortly. That it cannot be is no reason to fail: a tier that is too full, say.
+/// Measures new tiers briefly. Failure to measure, such as for a tier that is too full, is no error.
 pub fn measure_new(store: &Store) -> cenote::Result<()> {
     for device in store.devices()? {
         if device.speed.is_none() && device.spec.kind.is_shareable() {
@@ -116,7 +116,7 @@ fn notes(device: &DeviceInfo) -> String {
         .join("; ")
 }
 
-/// Nanoseconds for people.
+/// Formats nanoseconds for people.
 pub fn time(ns: f64) -> String {
     match ns {
         ns if ns < 995.0 => format!("{ns:.0} ns"),
@@ -127,7 +127,7 @@ pub fn time(ns: f64) -> String {
     }
 }
 
-/// Bytes per second for people: decimal, as devices are sold.
+/// Formats bytes per second for people: decimal, as devices are sold.
 pub fn rate(bytes_per_s: f64) -> String {
     match bytes_per_s {
         rate if rate < 995e3 => format!("{:.0} kB/s", rate / 1e3),
@@ -136,7 +136,7 @@ pub fn rate(bytes_per_s: f64) -> String {
     }
 }
 
-/// All that is known of a tier.
+/// Converts everything known of a tier.
 fn document((device, profile): (&DeviceInfo, &Profile)) -> Value {
     let points = profile.points.iter().map(|point| {
         json!({

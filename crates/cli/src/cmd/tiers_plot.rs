@@ -1,4 +1,4 @@
-//! Latency and bandwidth of tiers over the size of accesses, as a drawing.
+//! Drawing of the latency and bandwidth of tiers by access size.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::tiers::{rate, time};
 const SIZE: (u32, u32) = (1280, 560);
 const MARGIN: u32 = 12;
 pub const FONT: &str = "sans-serif";
-/// Of each tier: told apart by those who see no red or green too (Okabe and Ito).
+/// Colours of the tiers, distinguishable with colour blindness too (Okabe and Ito).
 pub const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -22,7 +22,7 @@ pub const COLOURS: [RGBColor; 7] = [
     RGBColor(90, 90, 90),
 ];
 
-/// Draws what was measured into a file.
+/// Draws measurements into a file.
 pub fn draw(file: &Path, tiers: &[(&str, &Profile)]) -> cenote::Result<()> {
     if tiers.iter().all(|(_, profile)| profile.points.is_empty()) {
         return Err(Error::new(ErrorKind::NotFound, "a plot of the tiers")
@@ -34,16 +34,16 @@ pub fn draw(file: &Path, tiers: &[(&str, &Profile)]) -> cenote::Result<()> {
     std::fs::write(file, text).map_err(|error| Error::io(format!("plot {}", file.display()), &error))
 }
 
-/// A line of one tier: size of accesses and what it costs or gives.
+/// A tier's line: access size, and latency or bandwidth.
 type Line = Vec<(f64, f64)>;
 
-/// Of one direction, by size: the medians of one access at a time.
+/// Returns the median latency of single accesses in one direction, by size.
 fn latencies(profile: &Profile, is_write: bool) -> Line {
     let fits = |point: &&ProfilePoint| point.is_write == is_write && point.parallel == 1;
     profile.points.iter().filter(fits).map(|point| (f64::from(point.bytes), point.p50_ns.max(1) as f64)).collect()
 }
 
-/// Of one direction, by size: the best bandwidth of any parallelism.
+/// Returns the best bandwidth at any parallelism in one direction, by size.
 fn bandwidths(profile: &Profile, is_write: bool) -> Line {
     let mut line: Line = Vec::new();
     for point in profile.points.iter().filter(|point| point.is_write == is_write) {
@@ -149,7 +149,7 @@ fn panel(
         .map_err(|e| failed(&e))
 }
 
-/// A logarithmic axis with a mark at each power of its base (4 for sizes), which the library's has not.
+/// A logarithmic axis with a mark at each power of its base (4 for sizes), which the library lacks.
 struct Decades {
     range: (f64, f64),
     base: f64,
@@ -178,7 +178,7 @@ impl Ranged for Decades {
     }
 }
 
-/// The axes' own formatters say more.
+/// Labels come from the axes' own formatters.
 impl ValueFormatter<f64> for Decades {
     fn format_ext(&self, value: &f64) -> String {
         value.to_string()

@@ -1,4 +1,4 @@
-//! `tree`: what is in an HDF5 file of the store, and where its raw data are.
+//! `tree`: content of an HDF5 file of the store, and the place of its raw data.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::failure::Done;
 use crate::out::escaped;
 
 pub fn tree(context: &mut Context<'_>, file: &Path, depth: Option<usize>) -> Done {
-    // Files are found by their stubs, which may have been renamed: then the container's label follows.
+    // Files are found by their stubs; a renamed stub updates the container's label, which is a write.
     let store = context.open(Access::Write)?;
     let mut nodes = Vec::new();
     tree::walk(&store, file, depth.unwrap_or(usize::MAX), &mut |node| {

@@ -1,4 +1,4 @@
-//! `verify`, `flush`, `checkpoint`: what concerns the safety of what is stored.
+//! `verify`, `flush`, `checkpoint`: safety of stored data.
 
 use std::ffi::OsStr;
 
@@ -17,11 +17,11 @@ pub fn verify(context: &mut Context<'_>, container: Option<&OsStr>) -> Done {
         Some(name) => vec![target::container(&store, name)?.info()?],
         None => store.containers("")?,
     };
-    // Container by container, so that there is progress to show, each with its snapshots.
+    // Container by container, each with its snapshots, so that there is progress to show.
     let mut parts = Vec::new();
     for info in infos {
         match with_snapshots(&store, &info) {
-            // Deleted by another process meanwhile.
+            // Another process deleted it meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound && container.is_none() => {}
             found => parts.extend(found?),
         }
@@ -78,7 +78,7 @@ pub fn verify(context: &mut Context<'_>, container: Option<&OsStr>) -> Done {
     if report.findings.is_empty() && report.contradictions.is_empty() { Ok(()) } else { Err(Failure::Damage) }
 }
 
-/// A container and its snapshots.
+/// Returns a container and its snapshots.
 fn with_snapshots(store: &Store, info: &ContainerInfo) -> Result<Vec<(Container, ContainerInfo)>> {
     let container = store.container(&info.label)?;
     let mut found = Vec::new();

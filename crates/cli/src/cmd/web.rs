@@ -1,4 +1,4 @@
-//! The page in a browser: what it is fed with, and where people find it.
+//! The page in a browser: its data source and its address.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,7 +13,8 @@ use rustix::fs::Mode;
 
 use crate::args::HttpArg;
 
-/// What serves the page with the daemon: where the command line says, or else where it was served before.
+/// Returns the observer that serves the page with the daemon: where the command line says, otherwise
+/// where it was served before.
 pub fn observer(dir: &Path, http: Option<HttpArg>) -> Option<Observer> {
     match http {
         Some(HttpArg::Off) => {
@@ -24,7 +25,8 @@ pub fn observer(dir: &Path, http: Option<HttpArg>) -> Option<Observer> {
             let dir = dir.to_owned();
             move |onlooker| {
                 let web = Web::start(address, Arc::new(OfDaemon(onlooker)))?;
-                // It says where, not what; who may reach the directory may know.
+                // The file contains the address, not data; anybody who may reach the directory may read
+                // it.
                 let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
                 StoreDir::open(&dir)?.write_text(WEB_ADDRESS_FILE, &web.url(), mode)?;
                 tracing::info!(url = web.url(), "the page is served");
@@ -44,7 +46,7 @@ pub fn observer(dir: &Path, http: Option<HttpArg>) -> Option<Observer> {
     }
 }
 
-/// The words for the command line of a daemon in the background.
+/// Returns the argument for the command line of a background daemon.
 pub fn argument(http: HttpArg) -> String {
     match http {
         HttpArg::Off => "--http=off".to_owned(),
@@ -58,14 +60,14 @@ fn address_in(dir: &Path) -> Option<SocketAddr> {
     address.ip().is_loopback().then_some(address)
 }
 
-/// Where the page of the store in `dir` is served, if somebody listens there.
+/// Returns the address of the page of the store in `dir`, if somebody listens there.
 pub fn address_of_daemon(dir: &Path) -> Option<String> {
     let address = address_in(dir)?;
     std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_millis(500)).ok()?;
     Some(format!("http://{address}/"))
 }
 
-/// Serves the page of a store that this process has opened.
+/// Serves the page of a store that this process has open.
 pub fn of_store(store: Store, address: SocketAddr) -> Result<Web> {
     Web::start(address, Arc::new(OfStore(store)))
 }
@@ -93,7 +95,7 @@ impl Source for OfStore {
     fn telemetry(&self, hot: u32) -> Result<Telemetry> {
         self.0.telemetry(hot)
     }
-    /// Who started the command, and root.
+    /// Allows the user who started the command, and root.
     fn may_look(&self, uid: u32) -> bool {
         uid == 0 || uid == rustix::process::geteuid().as_raw()
     }

@@ -1,4 +1,4 @@
-/* Does with files, processes and memory what programs do; the same whether it is watched or not. */
+/* Uses files, processes and memory as programs do; its results are the same with and without watching. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -49,7 +49,7 @@ static void *thread(void *number) {
 static void handler(int signal) {
     char byte;
     (void)signal;
-    /* Reading in a handler is allowed, on the file that is just being used as well. */
+    /* A handler may read, also from the file in use. */
     if (pread(shared_fd, &byte, 1, 0) == 1)
         handled++;
 }
@@ -89,7 +89,7 @@ __attribute__((noinline)) void grow(void) {
     char *mapped = mmap(NULL, 4 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(mapped != MAP_FAILED);
     mapped[0] = 9;
-    /* Fails if anybody cut the mapping into pieces. */
+    /* Fails if the mapping was split. */
     mapped = mremap(mapped, 4 << 20, 9 << 20, MREMAP_MAYMOVE);
     CHECK(mapped != MAP_FAILED && mapped[0] == 9);
     mapped[(9 << 20) - 1] = 1;
@@ -178,7 +178,7 @@ static void children(void) {
     fd = open(path("vforked"), O_WRONLY | O_CREAT, 0644);
     child = vfork();
     if (child == 0) {
-        /* Its memory is the parent's: that its descriptor is closed is none of the parent's business. */
+        /* It shares the parent's memory, but closing its descriptor does not affect the parent. */
         close(fd);
         execl("/bin/true", "true", (char *)NULL);
         _exit(97);

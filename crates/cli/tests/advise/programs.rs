@@ -1,4 +1,4 @@
-//! What is seen of programs as they are.
+//! Results of watching unmodified programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,7 @@ fn dd_cat_and_tar_are_seen_to_the_byte() {
     assert_eq!(number(item, "/file/syncs"), 1);
     assert!(item["now_s"].as_f64().unwrap() > 0.0);
 
-    // Standard output stays the program's, all of it.
+    // Standard output remains the program's, unchanged.
     let (done, report) = watched(&place, &[], ["cat", a.to_str().unwrap()]);
     assert_eq!(done.bytes, vec![0; 50 * 65_536]);
     assert!(done.err.is_empty(), "{}", done.err);
@@ -52,12 +52,12 @@ fn children_temporary_files_and_pipes_of_a_shell() {
     assert!(bytes > 1_000_000, "{big:#}");
     assert!(number(big, "/file/reads/bytes") >= 3 * bytes, "{big:#}");
     assert!(big["file"]["reads"]["unique_bytes"].as_u64().unwrap() < bytes * 11 / 10, "read again: {big:#}");
-    // What one process wrote another renamed.
+    // One process renamed what another wrote.
     assert_eq!(fs::metadata(place.path("three")).unwrap().len(), 2 * bytes);
     assert!(number(&report, "/processes") >= 6, "{report:#}");
 }
 
-/// The same results with and without being watched, and everything that it did is seen.
+/// The results are the same with and without watching, and everything the program does is seen.
 #[test]
 fn a_program_that_does_everything_does_it_unchanged() {
     let place = Place::with_store();
@@ -87,11 +87,11 @@ fn a_program_that_does_everything_does_it_unchanged() {
     assert_eq!(side("threads", "size_bytes"), 1 << 22);
     // Every third block of 4 KiB.
     assert!(side("strided", "reads/strided") >= 95, "{:#}", at("strided"));
-    // A child of `fork`, and a program that it becomes.
+    // A child of `fork`, and the program that it executes.
     assert_eq!(side("forked", "writes/bytes"), 5 * 1000);
     assert_eq!(side("execed", "writes/bytes"), 6);
     assert_eq!(side("vforked", "writes/bytes"), 8);
-    // C streams: what is formatted shows when they are closed.
+    // C streams: formatted output shows when they are closed.
     assert_eq!(side("stream", "writes/bytes"), fs::metadata(traced.join("stream")).unwrap().len());
     assert!(side("stream", "writes/accesses") < 200, "by the buffer, not by the call: {:#}", at("stream"));
     assert_eq!(at("stream")["file"]["streamed"], true);
@@ -168,7 +168,7 @@ print('done')
     assert!(number(&report, "/own_files") > 10, "its modules are not its data");
 }
 
-/// What was counted survives whatever ends the program; its end is passed on.
+/// Counts survive whatever ends the program, and its exit status is passed on.
 #[test]
 fn a_killed_program_still_gives_a_report() {
     let place = Place::with_store();
@@ -198,7 +198,7 @@ fn a_killed_program_still_gives_a_report() {
     let report: Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
     assert_eq!(report["signal"], 9);
     let big = file(&report, &place.path("big"));
-    // Every write but the one in which it died.
+    // Every write except the one in which it died.
     let written = fs::metadata(place.path("big")).unwrap().len();
     let seen = number(big, "/file/writes/bytes") - 300 * 4096;
     assert!(seen <= written && seen + 8192 >= written, "{seen} of {written}");
@@ -234,7 +234,7 @@ fn what_cannot_be_watched_is_said_before_it_runs() {
         let done = said(&mut advise(&place, &[], [&program]));
         assert!(done.code == 1 && done.err.contains("statically"), "{done:?}");
         assert!(!place.path("ran").exists(), "it was run");
-        // In a script, too.
+        // The same in a script.
         let script = place.path("script");
         fs::write(&script, format!("#!{}\n", program.display())).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
@@ -255,12 +255,12 @@ fn what_cannot_be_watched_is_said_before_it_runs() {
     }
     let done = said(advise(&place, &[], ["true"]).env("CENOTE_TRACE_LIBRARY", "/no/such.so"));
     assert!(done.code == 1 && done.err.contains("make build"), "{done:?}");
-    // A program that takes the tracer away from itself.
+    // A program that removes the tracer from its own environment.
     let done = said(&mut advise(&place, &[], ["env", "-i", "/bin/sh", "-c", "exit 3"]));
     assert_eq!(done.code, 3, "{done:?}");
 }
 
-/// The tracer alone, without anywhere to write to, is not there at all.
+/// The tracer alone, without a place for traces, has no effect.
 #[test]
 fn without_a_place_for_traces_nothing_happens() {
     let place = Place::new();

@@ -1,11 +1,11 @@
-//! What is made of it: tables, drawings, policies; and what is done with nonsense.
+//! Outputs of a run: tables, drawings, policies; and invalid options and traces.
 
 use std::fs;
 
 use crate::common::{Place, said};
 use crate::watched::{advise, file, watched};
 
-/// Writes and syncs little pieces; writes past the kernel's memory what it never syncs, and deletes it.
+/// Writes and syncs small pieces; writes without sync more than the kernel's write cache holds, and deletes it.
 const SLOW: &str = "for i in 1 2 3; do dd if=/dev/zero of=ckpt-$i.dat bs=16k count=64 oflag=dsync 2>/dev/null; done; \
                     dd if=/dev/zero of=scratch bs=4k count=500 oflag=direct 2>/dev/null; rm scratch";
 
@@ -19,7 +19,7 @@ fn the_policy_that_is_applied_sends_files_to_their_tiers() {
     assert_eq!(report["policy"], policy.display().to_string());
     assert_eq!(fs::read_to_string(policy.with_extension("toml.old")).unwrap(), "version = 1\n");
     let text = fs::read_to_string(&policy).unwrap();
-    // Whether to memory or to the disk depends on how fast both were measured; not that waiting for media each time is slow.
+    // Memory or disk depends on how fast both were measured; but waiting for media each time is always slow.
     let tier = |name: &str| file(&report, &place.path(name))["tier"].as_str().map(str::to_owned);
     assert!(tier("scratch").is_some(), "{report:#}");
 
@@ -41,7 +41,7 @@ fn the_policy_that_is_applied_sends_files_to_their_tiers() {
     }
     assert!(text.contains("mode = \"scratch\""), "{text}");
 
-    // Another file, and no store's.
+    // Another file, which belongs to no store.
     let other = place.path("mine.toml");
     let done = said(&mut advise(&place, &["--policy", other.to_str().unwrap()], ["sh", "-c", SLOW]));
     assert_eq!(done.code, 0, "{done:?}");
@@ -61,7 +61,7 @@ fn tables_and_drawings() {
     assert!(drawn.starts_with("<svg") && drawn.contains("scratch") && drawn.contains("on memory"), "{drawn}");
     let done = said(&mut advise(&place, &["--plot", "x.png"], ["touch", "ran"]));
     assert!(done.code == 1 && done.err.contains("SVG") && !place.path("ran").exists(), "{done:?}");
-    // The program's own end comes first.
+    // The program's own exit code takes precedence.
     let done = said(&mut advise(&place, &["--output", "/dev/null"], ["sh", "-c", "exit 42"]));
     assert_eq!(done.code, 42);
 }
@@ -75,7 +75,7 @@ fn without_a_store_this_machine_is_measured() {
     assert!(done.code == 0 && done.err.contains("would make of this machine"), "{done:?}");
     let left: Vec<_> = fs::read_dir(&place.dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(left.is_empty(), "{left:?}");
-    // One that is asked for must be there.
+    // A store that is named must exist.
     for options in [&["--store", "/no/such/store"][..], &["--apply"]] {
         let mut command = advise(&place, options, ["touch", "ran"]);
         command.env_remove("CENOTE_STORE").env("XDG_DATA_HOME", place.path("data"));
@@ -84,7 +84,7 @@ fn without_a_store_this_machine_is_measured() {
     }
 }
 
-/// Whoever is watched can write anything where its traces are.
+/// A watched program can write anything where its traces are.
 #[test]
 fn traces_that_are_none_are_left_out_and_named() {
     let place = Place::with_store();

@@ -1,4 +1,4 @@
-//! Programs for these tests, and what is said of them.
+//! Programs for these tests, and access to their reports.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::common::{Place, Said, said};
 
-/// The tracer, built if it is not: nothing that Rust links needs it, so `cargo test` does not build it by itself.
+/// Path of the tracer, built if missing: nothing that Rust links needs it, so `cargo test` does not build it by
+/// itself.
 pub fn tracer() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -23,14 +24,14 @@ pub fn tracer() -> &'static Path {
     })
 }
 
-/// `cenote advise` in a place, with what is to be said of it.
+/// Prepares `cenote advise` in a place.
 pub fn advise<S: AsRef<OsStr>>(place: &Place, options: &[&str], program: impl IntoIterator<Item = S>) -> Command {
     let mut command = place.command(["advise"]);
     command.env("CENOTE_TRACE_LIBRARY", tracer()).args(options).arg("--").args(program).stdin(Stdio::null());
     command
 }
 
-/// The same with a report for programs.
+/// Runs it with a JSON report.
 pub fn watched<S: AsRef<OsStr>>(
     place: &Place,
     options: &[&str],
@@ -45,7 +46,7 @@ pub fn watched<S: AsRef<OsStr>>(
     (done, value)
 }
 
-/// What is said of a file.
+/// Returns the part of the report about a file.
 #[track_caller]
 pub fn file<'a>(report: &'a Value, path: &Path) -> &'a Value {
     let name = path.display().to_string();
@@ -53,13 +54,13 @@ pub fn file<'a>(report: &'a Value, path: &Path) -> &'a Value {
     items.iter().find(|item| item["name"] == name.as_str()).unwrap_or_else(|| panic!("{name} in {report:#}"))
 }
 
-/// A number somewhere in it.
+/// Returns a number in it.
 #[track_caller]
 pub fn number(value: &Value, path: &str) -> u64 {
     value.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} in {value:#}"))
 }
 
-/// Compiles a C program, or says why not.
+/// Compiles a C program, or prints why not.
 pub fn compiled(place: &Place, source: &str, options: &[&str]) -> Option<PathBuf> {
     let (from, to) = (place.path("program.c"), place.path("program"));
     std::fs::write(&from, source).unwrap();

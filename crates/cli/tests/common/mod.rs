@@ -1,4 +1,4 @@
-//! A place for a store, and the command run on it.
+//! A directory for a store, and the command run on it.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::ffi::OsStr;
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A directory for a test; when it goes, so do its daemon and its shared memory.
+/// A directory for a test; dropping it also removes its daemon and its shared memory.
 pub struct Place {
     pub dir: PathBuf,
 }
 
-/// What a command said.
+/// Result of a command.
 #[derive(Debug)]
 pub struct Said {
     pub code: i32,
@@ -31,14 +31,14 @@ impl Place {
         fs::create_dir_all(&dir).unwrap();
         Self { dir }
     }
-    /// With a store of two tiers and a container `runs`.
+    /// Creates a store of two tiers and a container `runs`.
     pub fn with_store() -> Self {
         let place = Self::new();
         place.init("16MiB", "64MiB");
         place.ok(["mk", "runs"]);
         place
     }
-    /// The same, with a daemon that serves it: opening a store anew for each command takes its time.
+    /// Creates the same store with a daemon: opening a store anew for each command takes time.
     pub fn served() -> Self {
         let place = Self::with_store();
         place.ok(["serve", "--background", "--idle-exit", "60"]);
@@ -55,7 +55,7 @@ impl Place {
     pub fn store(&self) -> PathBuf {
         self.path("store")
     }
-    /// A file of `len` bytes that are not all the same.
+    /// Creates a file of `len` bytes that are not all the same.
     pub fn file(&self, name: &str, len: usize) -> (PathBuf, Vec<u8>) {
         let bytes: Vec<u8> = (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8).collect();
         let path = self.path(name);
@@ -67,7 +67,7 @@ impl Place {
         command
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            // Where an instrumented program counts the branches that it took.
+            // Where an instrumented program records its branches.
             .envs(std::env::var_os("LLVM_PROFILE_FILE").map(|path| ("LLVM_PROFILE_FILE", path)))
             .env("CENOTE_STORE", self.store())
             .env("XDG_CONFIG_HOME", self.path("config"))
@@ -79,7 +79,7 @@ impl Place {
     pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Said {
         said(self.command(args).stdin(Stdio::null()))
     }
-    /// With more in its environment.
+    /// Runs the command with additional environment variables.
     pub fn run_in<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>, more: &[(&str, &str)]) -> Said {
         said(self.command(args).stdin(Stdio::null()).envs(more.iter().copied()))
     }
@@ -90,7 +90,7 @@ impl Place {
         let output = child.wait_with_output().unwrap();
         Said::of(output)
     }
-    /// Runs it; it must succeed. Gives its output without the last line's end.
+    /// Runs the command, which must succeed. Returns its output without the final line end.
     #[track_caller]
     pub fn ok<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         let said = self.run(args);
@@ -124,7 +124,7 @@ impl Said {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Stores that a test moved or damaged have their memory swept up by what they noted.
+        // For stores that a test moved or damaged, the shared memory is found by their notes.
         self.run(["destroy", "--yes", "--force"]);
         let homes = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
         for memory in homes.map(|entry| entry.path()) {
@@ -138,7 +138,7 @@ impl Drop for Place {
     }
 }
 
-/// All files below a directory, with their content.
+/// Returns all files below a directory, with their content.
 pub fn tree(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut open = vec![dir.to_owned()];

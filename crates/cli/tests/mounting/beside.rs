@@ -1,5 +1,5 @@
-//! Writes beside stores: one thread writes by calls while another changes other bytes of the same pages through a
-//! mapping.
+//! Writes concurrent with stores: one thread writes by calls while another changes other bytes of the same pages
+//! through a mapping.
 #![allow(unsafe_code, reason = "mappings and calls that std has no way to")]
 
 use std::fs::File;
@@ -21,14 +21,14 @@ unsafe impl Sync for Shared {}
 impl Shared {
     fn new(file: &File) -> Self {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping anywhere, which stays until the process ends.
+        // SAFETY: a new mapping at any address, which stays until the process ends.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, rights, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
         Self(at.cast())
     }
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at < BYTES && at.is_multiple_of(8));
-        // SAFETY: mapped for as long as the process lives, aligned, and used by atomic words only.
+        // SAFETY: mapped as long as the process lives, aligned, and used by atomic words only.
         unsafe { AtomicU64::from_ptr(self.0.add(at).cast()) }
     }
 }
@@ -40,7 +40,7 @@ impl Drop for Shared {
     }
 }
 
-/// Ends a thread when the test does, however it ends.
+/// Ends a thread when the test ends, however it ends.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -55,8 +55,8 @@ fn make(path: &Path) -> File {
     file
 }
 
-/// The first and the last word are stored through the mapping, all between is written: both must be there, whoever
-/// looks.
+/// The first and last word are stored through the mapping, everything between is written: every reader must see
+/// both.
 fn beside(mounted: &Mounted, name: &str, write: impl Fn(&File, &[u8])) {
     const ROUNDS: u64 = 60;
     let path = mounted.path(name);

@@ -1,4 +1,4 @@
-//! Bytes: every way in which the kernel's calls read and write them.
+//! All ways in which the kernel's calls read and write bytes.
 #![allow(unsafe_code, reason = "mappings and calls that std has no way to")]
 
 use std::fs::{self, File, OpenOptions};
@@ -66,7 +66,7 @@ fn holes_are_seen_made_and_filled() {
     allocate(0, 9 * MIB, MIB).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 10 * MIB);
     assert_eq!(errno(allocate(libc::FALLOC_FL_COLLAPSE_RANGE, 0, 4096)), libc::EOPNOTSUPP);
-    // More than there is room for.
+    // More than there is space for.
     for mode in [0, libc::FALLOC_FL_KEEP_SIZE, libc::FALLOC_FL_ZERO_RANGE] {
         assert_eq!(errno(allocate(mode, 0, 100 << 30)), libc::ENOSPC, "{mode}");
     }
@@ -94,7 +94,7 @@ fn ranges_are_copied_inside_the_store() {
     assert_eq!(to.metadata().unwrap().len(), 70_000 + (2 << 20));
 }
 
-/// A buffer that direct I/O takes.
+/// A buffer aligned for direct I/O.
 #[repr(align(4096))]
 struct Aligned([u8; 8192]);
 
@@ -121,7 +121,7 @@ struct Mapping {
 impl Mapping {
     fn new(file: &File, len: usize, flags: libc::c_int) -> Self {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping anywhere.
+        // SAFETY: a new mapping at any address.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), len, rights, flags, file.as_raw_fd(), 0) };
         assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
         Self { at: at.cast(), len }
@@ -166,7 +166,7 @@ fn mappings_shared_and_private() {
     drop((shared, file));
     let got = fs::read(&path).unwrap();
     assert_eq!((&got[..4], &got[5000..5006]), (&bytes[..4], &b"abefgh"[..]));
-    // By a daemon of its own, and not by pages that are still here.
+    // From a new daemon, not from cached pages.
     mounted.unmount();
     let said = mounted.try_mount(&mounted.dir, &[]);
     assert_eq!(said.code, 0, "{said:?}");
@@ -177,7 +177,7 @@ fn mappings_shared_and_private() {
 fn appends_of_many_come_one_behind_the_other() {
     const LINES: usize = 200;
     let Some(mut mounted) = Mounted::new() else { return };
-    // From two mounts, each of which has its own idea of where the end is.
+    // From two mounts, each with its own idea of the end.
     let second = mounted.place.path("second");
     mounted.mount(&second, &[]);
     let paths = [mounted.path("log"), second.join("runs/log")];
@@ -211,7 +211,8 @@ fn appends_of_many_come_one_behind_the_other() {
     assert_eq!(first, text.as_bytes()[..8]);
 }
 
-/// What `fallocate` keeps: `statfs` counts it, writing to it makes the file no larger, cuts give it back, and more than there is is refused.
+/// Reservations of `fallocate`: `statfs` counts them, writes into them do not grow the file, cuts return them, and more than the free space
+/// is refused.
 #[test]
 fn what_is_kept_is_taken_and_is_the_files() {
     const MIB: u64 = 1 << 20;
@@ -228,7 +229,7 @@ fn what_is_kept_is_taken_and_is_the_files() {
         checked(unsafe { libc::fallocate(file.as_raw_fd(), 0, offset.cast_signed(), len.cast_signed()) }.into())
     };
     let before = free();
-    // The file is closed each time: what is kept stays its own.
+    // The file is closed each time: the reservation stays its own.
     for (cut, kept) in [(100, 0), (64 * MIB, 64 * MIB), (128 * MIB, 64 * MIB), (192 * MIB, 65 * MIB)] {
         allocate(0, 64 * MIB).unwrap();
         if kept > 64 * MIB {
@@ -242,7 +243,7 @@ fn what_is_kept_is_taken_and_is_the_files() {
     }
     assert_eq!(errno(allocate(0, 2 * before)), libc::ENOSPC);
     fs::remove_file(&path).unwrap();
-    // Two bytes that meet two blocks.
+    // Two bytes that touch two blocks.
     allocate(4095, 2).unwrap();
     let allocated = fs::metadata(&path).unwrap().blocks();
     assert_eq!(allocated, 16);

@@ -1,4 +1,4 @@
-//! Beginnings and ends: of mounts, of the processes that serve them, and of the daemon behind.
+//! Start and end of mounts, of the processes that serve them, and of the daemon behind.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -51,7 +51,7 @@ fn a_mount_in_use_is_not_unmounted_but_by_force_or_in_time() {
     assert!(said.code == 1 && said.err.contains("open") && said.err.contains("fuser"), "{said:?}");
     file.write_all_at(b"still", 0).unwrap();
 
-    // After a signal it waits for those who use it.
+    // After a signal it waits for its users.
     let server = Mounted::server(&mounted.dir);
     kill(server, Signal::TERM);
     std::thread::sleep(Duration::from_millis(500));
@@ -61,7 +61,7 @@ fn a_mount_in_use_is_not_unmounted_but_by_force_or_in_time() {
     assert_eq!(mounted.try_mount(&mounted.dir, &[]).code, 0);
     assert_eq!(fs::read(mounted.path("open")).unwrap(), b"longer");
 
-    // A second signal is for who does not want to wait.
+    // A second signal ends it without waiting.
     let file = File::open(mounted.path("open")).unwrap();
     let (server, begin) = (Mounted::server(&mounted.dir), Instant::now());
     kill(server, Signal::TERM);
@@ -71,7 +71,7 @@ fn a_mount_in_use_is_not_unmounted_but_by_force_or_in_time() {
     assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
     assert!(file.read_at(&mut [0; 1], 0).is_err());
 
-    // Taken out of sight at once, and ended by its last user.
+    // Detached at once, and ended by its last user.
     assert_eq!(mounted.try_mount(&mounted.dir, &[]).code, 0);
     let (server, file) = (Mounted::server(&mounted.dir), File::open(mounted.path("open")).unwrap());
     mounted.place.ok(["unmount".as_ref(), "--lazy".as_ref(), mounted.dir.as_os_str()]);
@@ -93,14 +93,14 @@ fn a_killed_server_is_cleared_away_and_nothing_acknowledged_is_lost() {
     until(SOON, || !is_alive(server));
     let is_gone = |errno| [libc::ENOTCONN, libc::ECONNABORTED].contains(&errno);
     assert!(is_gone(errno(open.read_at(&mut [0; 8], 0))));
-    // Without anybody's doing.
+    // Without any action.
     until(SOON, || !is_alive(guard));
     assert_eq!(errno(fs::read(mounted.path("kept"))), libc::ENOENT);
     drop(open);
     assert_eq!(mounted.try_mount(&mounted.dir, &[]).code, 0);
     assert!(fs::read(mounted.path("kept")).unwrap() == pattern(2, 1 << 20));
 
-    // Whoever kills both has to unmount.
+    // After both are killed, somebody has to unmount.
     let server = Mounted::server(&mounted.dir);
     let guard = children_of(server).into_iter().find(|child| is_guard(*child)).unwrap();
     kill(guard, Signal::KILL);
@@ -112,7 +112,7 @@ fn a_killed_server_is_cleared_away_and_nothing_acknowledged_is_lost() {
     mounted.unmount();
     assert_eq!(mounted.try_mount(&mounted.dir, &[]).code, 0);
     assert!(fs::read(mounted.path("kept")).unwrap() == pattern(2, 1 << 20));
-    // A mount that ends as it should takes along who looks after it.
+    // A mount that ends normally ends its guard too.
     let server = Mounted::server(&mounted.dir);
     let guard = children_of(server).into_iter().find(|child| is_guard(*child)).unwrap();
     mounted.unmount();
@@ -156,7 +156,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_mounted() {
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
 }
 
-/// Writers and readers go on while the daemon is killed under them, again and again.
+/// Writers and readers continue while the daemon is killed repeatedly.
 #[test]
 fn the_daemon_dies_in_the_middle_of_writes() {
     const BLOCK: usize = 64 << 10;
@@ -212,12 +212,12 @@ fn the_daemon_dies_in_the_middle_of_writes() {
     }
 }
 
-/// Half a minute is what the client tries to find a daemon for; nothing waits much longer, however many wait.
+/// The client looks for a daemon for half a minute; nothing waits much longer, however many wait.
 #[test]
 fn nothing_hangs_when_no_daemon_comes_back() {
     let Some(mounted) = Mounted::with(&["--mode", "daemon"]) else { return };
     fs::write(mounted.path("file"), pattern(3, 1 << 20)).unwrap();
-    // Whoever would start another one finds no program for it.
+    // The program for a new daemon is missing.
     fs::remove_file(mounted.program()).unwrap();
     mounted.kill_daemon();
     let begin = Instant::now();
@@ -227,7 +227,7 @@ fn nothing_hangs_when_no_daemon_comes_back() {
             std::thread::spawn(move || fs::write(path, b"x").map_err(|error| error.raw_os_error()))
         })
         .collect();
-    // Who is killed does not wait for any of it.
+    // A killed process does not wait for any of it.
     let mut killed = Command::new("touch").arg(mounted.path("never")).spawn().unwrap();
     std::thread::sleep(Duration::from_secs(2));
     let since = Instant::now();
@@ -243,7 +243,7 @@ fn nothing_hangs_when_no_daemon_comes_back() {
     assert!(fs::read(mounted.path("file")).unwrap() == pattern(3, 1 << 20));
     fs::write(mounted.path("after"), b"works again").unwrap();
     mounted.unmount();
-    // The mount's own files go with the store.
+    // The mount's own files are removed with the store.
     mounted.place.ok(["destroy", "--yes"]);
     assert!(!mounted.place.store().exists());
 }

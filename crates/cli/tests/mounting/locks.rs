@@ -1,4 +1,4 @@
-//! Advisory locks, between all programs on all mounts of a machine.
+//! Advisory locks between all programs on all mounts of a machine.
 #![allow(unsafe_code, reason = "record locks have no way in std")]
 
 use std::fs::{self, File, OpenOptions};
@@ -15,7 +15,7 @@ fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
 }
 
-/// A range, as `fcntl` takes it.
+/// A range for `fcntl`.
 fn range(kind: libc::c_int, start: i64, len: i64) -> libc::flock {
     // SAFETY: all fields are numbers.
     let mut range: libc::flock = unsafe { std::mem::zeroed() };
@@ -44,13 +44,13 @@ fn whole_files_and_ranges_are_locked_between_programs() {
     let (one, two) = (open(), open());
     one.lock().unwrap();
     assert!(matches!(two.try_lock(), Err(std::fs::TryLockError::WouldBlock)));
-    // By another process, which waits until it may.
+    // By another process, which waits for the lock.
     let waiting = Command::new("flock").arg(&path).args(["echo", "mine"]).stdout(std::process::Stdio::piped()).spawn();
     one.unlock().unwrap();
     let said = waiting.unwrap().wait_with_output().unwrap();
     assert_eq!(said.stdout, b"mine\n");
 
-    // Ranges that belong to open files, so that one process can have both sides.
+    // Locks of open files (OFD), so that one process can play both sides.
     let lock = |file: &std::fs::File, kind: libc::c_int, start: i64, len: i64| {
         // SAFETY: all fields are numbers.
         let mut range: libc::flock = unsafe { std::mem::zeroed() };
@@ -61,7 +61,7 @@ fn whole_files_and_ranges_are_locked_between_programs() {
     lock(&one, libc::F_WRLCK, 0, 100).unwrap();
     assert_eq!(errno(lock(&two, libc::F_RDLCK, 99, 1)), libc::EAGAIN);
     lock(&two, libc::F_WRLCK, 100, 0).unwrap();
-    // No other lock of this file tells that it is over; and the kernel closes it a moment later.
+    // No other lock of this file reports the unlock; the kernel closes the file a moment later.
     drop(one);
     until(Duration::from_secs(5), || lock(&two, libc::F_WRLCK, 0, 100).is_ok());
 }
@@ -72,7 +72,7 @@ fn locks_hold_between_mounts() {
     let (one, two) = (open(&mounted.path("locked")), open(&there));
     one.lock().unwrap();
     assert!(matches!(two.try_lock(), Err(fs::TryLockError::WouldBlock)));
-    // Those of ranges are something else.
+    // Range locks are independent of those.
     lock(&two, libc::F_OFD_SETLK, libc::F_WRLCK, 0, 0).unwrap();
     assert_eq!(errno(lock(&one, libc::F_OFD_SETLK, libc::F_RDLCK, 5, 1)), libc::EAGAIN);
     lock(&two, libc::F_OFD_SETLK, libc::F_UNLCK, 0, 10).unwrap();
@@ -80,7 +80,7 @@ fn locks_hold_between_mounts() {
     drop(one);
     until(Duration::from_secs(5), || two.try_lock().is_ok());
 
-    // Of a process, which says who it is, and whose locks go with any descriptor of the file.
+    // Locks of a process: reported with its pid, and released with any descriptor of the file.
     let (other, path) = (open(&there), mounted.path("locked"));
     lock(&other, libc::F_SETLK, libc::F_WRLCK, 100, 50).unwrap_err();
     lock(&two, libc::F_OFD_SETLK, libc::F_UNLCK, 0, 0).unwrap();
@@ -103,7 +103,7 @@ fn who_waits_for_a_lock_is_ended_by_signals_and_by_death() {
     let Some((mounted, there)) = two_mounts() else { return };
     let (one, two) = (open(&mounted.path("locked")), open(&there));
     one.lock().unwrap();
-    // SAFETY: the handler does nothing, and waiting calls are not begun anew.
+    // SAFETY: the handler does nothing, and waiting calls are not restarted.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
@@ -111,7 +111,7 @@ fn who_waits_for_a_lock_is_ended_by_signals_and_by_death() {
     }
     let (tell, told) = std::sync::mpsc::channel();
     let waiting = std::thread::spawn(move || {
-        // SAFETY: the calls take no memory.
+        // SAFETY: the calls access no memory.
         unsafe {
             tell.send(libc::pthread_self()).unwrap();
             checked(libc::flock(two.as_raw_fd(), libc::LOCK_EX).into())
@@ -130,20 +130,20 @@ fn who_waits_for_a_lock_is_ended_by_signals_and_by_death() {
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
-    // It does not get it when it is dead, and who has it and dies leaves it.
+    // A dead waiter does not get the lock, and a dead owner releases it.
     drop(one);
     let mut has = Command::new("flock");
     let mut has = has.arg(mounted.path("locked")).args(["sleep", "60"]).process_group(0).spawn().unwrap();
     let three = open(&there);
     until(Duration::from_secs(5), || three.try_lock().inspect(|()| three.unlock().unwrap()).is_err());
-    // With the child that it may have begun just now, which has the descriptor as well.
+    // Including the child that it may have just started, which has the descriptor as well.
     let group = rustix::process::Pid::from_raw(has.id().cast_signed()).unwrap();
     rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
     has.wait().unwrap();
     until(Duration::from_secs(5), || three.try_lock().is_ok());
 }
 
-/// More of them than there are threads that read requests.
+/// More waiters than threads that read requests.
 #[test]
 fn very_many_wait_for_one_lock() {
     const WAITERS: usize = 100;
@@ -162,7 +162,7 @@ fn very_many_wait_for_one_lock() {
             });
         }
         std::thread::sleep(Duration::from_millis(500));
-        // The mount is there for others.
+        // The mount still serves others.
         assert!(fs::metadata(mounted.path("locked")).is_ok());
         drop(first);
     });

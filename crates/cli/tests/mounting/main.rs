@@ -1,6 +1,7 @@
-//! `cenote mount` and `cenote unmount`: files on a store by the kernel's own calls.
+//! `cenote mount` and `cenote unmount`: files on a store through the kernel's own calls.
 //!
-//! Only root can mount without a helper, and not every container has /dev/fuse: elsewhere each test says so and is skipped.
+//! Only root can mount without a helper, and not every container has /dev/fuse: elsewhere each test prints that and is
+//! skipped.
 
 mod beside;
 mod bytes;

@@ -1,4 +1,4 @@
-//! A store that is mounted for a test.
+//! A store mounted for a test.
 #![allow(unsafe_code, reason = "system calls that std has no way to")]
 
 use std::ffi::CString;
@@ -11,16 +11,17 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Place, Said, said};
 
-/// A store with a container `runs`, mounted.
+/// A mounted store with a container `runs`.
 pub struct Mounted {
     pub place: Place,
-    /// Where all containers are seen.
+    /// Mount point with all containers.
     pub dir: PathBuf,
     more: Vec<PathBuf>,
 }
 
 impl Mounted {
-    /// A mount for all users; none, said on standard output, where this cannot be.
+    /// Creates a mount for all users; `None`, with a message on standard output, where that is
+    /// impossible.
     pub fn new() -> Option<Self> {
         Self::with(&["--allow-other"])
     }
@@ -42,7 +43,7 @@ impl Mounted {
         mounted.mount(&dir, options);
         Some(mounted)
     }
-    /// Mounts the store in one more place.
+    /// Mounts the store in another place.
     pub fn mount(&mut self, dir: &Path, options: &[&str]) {
         let said = self.try_mount(dir, options);
         assert_eq!(said.code, 0, "{said:?}");
@@ -54,30 +55,30 @@ impl Mounted {
         command.env("CENOTE_BIN", self.program()).args(options).arg(self.place.store()).arg(dir).stdin(Stdio::null());
         said(&mut command)
     }
-    /// What starts daemons for the mount; a test may take it away.
+    /// Returns the path of the program that starts daemons for the mount; a test may remove it.
     pub fn program(&self) -> PathBuf {
         self.place.path("program")
     }
-    /// Mounts where something is mounted, or was.
+    /// Mounts where something is or was mounted.
     pub fn try_mount_over(&self) -> Said {
         self.place.run(["mount".as_ref(), self.place.store().as_os_str(), self.dir.as_os_str()])
     }
-    /// A path in the container `runs`.
+    /// Returns a path in the container `runs`.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join("runs").join(name)
     }
-    /// Ends the mount as people do.
+    /// Unmounts as people do.
     #[track_caller]
     pub fn unmount(&self) {
         self.place.ok(["unmount".as_ref(), self.dir.as_os_str()]);
     }
-    /// The process that serves the mount on `dir`.
+    /// Returns the process that serves the mount on `dir`.
     pub fn server(dir: &Path) -> u32 {
         let mut text = [0; 16];
         let len = rustix::fs::getxattr(dir, "cenote.mount.pid", &mut text).unwrap();
         std::str::from_utf8(&text[..len]).unwrap().parse().unwrap()
     }
-    /// The daemon that serves the store, if there is one.
+    /// Returns the daemon that serves the store, if there is one.
     pub fn daemon(&self) -> Option<u32> {
         let store = self.place.store();
         processes().into_iter().find_map(|(pid, words)| {
@@ -86,7 +87,7 @@ impl Mounted {
             serves.then_some(pid)
         })
     }
-    /// Kills the daemon in mid-air, and waits until it is gone.
+    /// Kills the daemon, and waits until it is gone.
     pub fn kill_daemon(&self) {
         let pid = self.daemon().expect("a daemon serves the store");
         kill(pid, rustix::process::Signal::KILL);
@@ -118,7 +119,7 @@ pub fn kill(pid: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
-/// Processes that were started by another one, which still lives.
+/// Returns the children of a living process.
 pub fn children_of(pid: u32) -> Vec<u32> {
     let above = |child: u32| {
         let stat = fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
@@ -127,18 +128,18 @@ pub fn children_of(pid: u32) -> Vec<u32> {
     processes().into_iter().map(|(child, _)| child).filter(|child| above(*child) == Some(pid)).collect()
 }
 
-/// True for what looks after a mount.
+/// Returns true for the guard of a mount.
 pub fn is_guard(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.windows(7).any(|word| word == b"--guard"))
 }
 
-/// True unless it has ended; one that nobody has waited for has.
+/// Returns false if the process has ended, even if nobody has waited for it yet.
 pub fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 #[track_caller]
 pub fn until(patience: Duration, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
@@ -148,7 +149,7 @@ pub fn until(patience: Duration, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The number of the error that a call must end with.
+/// Returns the error number with which a call must fail.
 #[track_caller]
 pub fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> i32 {
     result.unwrap_err().raw_os_error().unwrap()
@@ -158,18 +159,18 @@ pub fn c(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap()
 }
 
-/// What a system call returned, as std would have it.
+/// Converts the result of a system call as std does.
 pub fn checked(result: i64) -> io::Result<i64> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Runs a line of shell as another user, who is in a group besides.
+/// Runs a shell command as another user with additional groups.
 pub fn as_user(uid: u32, groups: &[u32], line: &str) -> Said {
     use std::os::unix::process::CommandExt;
     let groups = groups.to_vec();
     let mut command = Command::new("sh");
     command.arg("-c").arg(line).stdin(Stdio::null());
-    // SAFETY: three system calls between fork and exec, which take nothing but what the closure owns.
+    // SAFETY: three system calls between fork and exec, which use only what the closure owns.
     unsafe {
         command.pre_exec(move || {
             checked(libc::setgroups(groups.len(), groups.as_ptr()).into())?;
@@ -181,7 +182,7 @@ pub fn as_user(uid: u32, groups: &[u32], line: &str) -> Said {
     said(&mut command)
 }
 
-/// Bytes that tell their place and a seed.
+/// Returns bytes that depend on their position and a seed.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| ((at ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8).collect()
 }

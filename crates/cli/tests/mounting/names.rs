@@ -1,4 +1,4 @@
-//! Names: what can be made, found, listed, renamed and linked, and what the kernel tells of it.
+//! Names: creation, lookup, lists, rename, links, and what the kernel reports.
 #![allow(unsafe_code, reason = "system calls that std has no way to")]
 
 use std::collections::BTreeSet;
@@ -56,7 +56,7 @@ fn everything_that_has_a_name_can_be_made() {
     fs::hard_link(mounted.path("dir/file"), mounted.path("second")).unwrap();
     let (one, two) = (fs::metadata(mounted.path("dir/file")).unwrap(), fs::metadata(mounted.path("second")).unwrap());
     assert_eq!((one.ino(), one.nlink()), (two.ino(), 2));
-    // A pipe is the kernel's business, between two programs that open its name.
+    // The kernel implements a pipe, between two programs that open its name.
     let pipe = mounted.path("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
@@ -156,7 +156,7 @@ fn directories_are_read_whole_while_they_change() {
         let Some(entry) = read.next() else { break };
         assert!(seen.insert(entry.unwrap().file_name()), "twice");
         if count == 1000 {
-            // What was there all the time comes once, whatever else comes and goes.
+            // What exists all the time is listed once, whatever appears and disappears meanwhile.
             for number in (0..3000).step_by(3) {
                 fs::remove_file(dir.join(format!("file-{number:05}"))).unwrap();
                 File::create(dir.join(format!("new-{number:05}"))).unwrap();
@@ -166,7 +166,7 @@ fn directories_are_read_whole_while_they_change() {
     for number in (0..3000).filter(|number| number % 3 != 0) {
         assert!(seen.contains(OsStr::new(&format!("file-{number:05}"))), "{number}");
     }
-    // `rm -r` reads and removes in turns; `ls -l` wants attributes of all.
+    // `rm -r` alternates reads and removals; `ls -l` asks for all attributes.
     let listed = Command::new("ls").arg("-l").arg(&dir).output().unwrap();
     assert_eq!(String::from_utf8(listed.stdout).unwrap().lines().count(), 3001);
     assert!(Command::new("rm").arg("-r").arg(&dir).status().unwrap().success());
@@ -257,7 +257,7 @@ fn unnamed_files_get_a_name_when_they_are_whole() {
     file.write_all(b", and more").unwrap();
     let meta = fs::metadata(mounted.path("named")).unwrap();
     assert_eq!((meta.len(), meta.nlink(), meta.mode() & 0o7777), (15, 1, 0o640));
-    // Once it has a name it is a file like others.
+    // Once it has a name it is a file like any other.
     link(&file, "second").unwrap();
     assert_eq!(fs::metadata(mounted.path("named")).unwrap().nlink(), 2);
     assert_eq!(errno(link(&unnamed(0), "named")), libc::EEXIST);

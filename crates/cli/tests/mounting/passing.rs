@@ -1,4 +1,4 @@
-//! `--passthrough`: the kernel reads and writes files' bytes by itself, in windows that all others see.
+//! `--passthrough`: the kernel reads and writes files' bytes itself, in windows that all others see.
 #![allow(unsafe_code, reason = "mappings have no way in std")]
 
 use std::fs::{self, File, OpenOptions};
@@ -23,7 +23,7 @@ fn passing() -> Option<Mounted> {
     Mounted::with(&["--allow-other", "--passthrough"])
 }
 
-/// The same store as a second mount shows it, in the usual way.
+/// The same store through a second, ordinary mount.
 fn and_beside() -> Option<(Mounted, PathBuf)> {
     let mut mounted = passing()?;
     let second = mounted.place.path("second");
@@ -39,7 +39,8 @@ fn is_stopped(pid: u32) -> bool {
     })
 }
 
-/// Does something while nobody serves the mount; whether it was done. Files are to be closed by who calls this: the server hears of that.
+/// Does something while nobody serves the mount; returns whether it finished. The caller must close the files: the server is notified of
+/// that.
 fn is_done_without_server(mounted: &Mounted, doing: impl FnOnce() + Send + 'static) -> bool {
     let server = Mounted::server(&mounted.dir);
     kill(server, Signal::STOP);
@@ -60,7 +61,7 @@ fn bytes_are_read_and_written_while_nobody_serves() {
     let Some(mounted) = passing() else { return };
     let file = Arc::new(open(&mounted.path("file")));
     let two = file.clone();
-    // With the first write the kernel asks whether there is a privilege to be taken away.
+    // At the first write the kernel asks whether a privilege must be removed.
     file.write_all_at(b"first", 0).unwrap();
     let write_and_read = move || {
         two.write_all_at(&pattern(1, 3 << 20), 0).unwrap();
@@ -69,7 +70,7 @@ fn bytes_are_read_and_written_while_nobody_serves() {
         assert!(got == pattern(1, 3 << 20));
     };
     assert!(is_done_without_server(&mounted, write_and_read), "the kernel asks the mount's process");
-    // Not so what goes to media with each write.
+    // Not so for files that go to media with each write.
     let synced = OpenOptions::new().write(true).custom_flags(libc::O_DSYNC).open(mounted.path("file"));
     let synced = Arc::new(synced.unwrap());
     let two = synced.clone();
@@ -79,7 +80,7 @@ fn bytes_are_read_and_written_while_nobody_serves() {
     file.read_exact_at(&mut got, 0).unwrap();
     assert_eq!(&got, b"synced");
     drop(file);
-    // Nobody has it open, and it is still where the kernel finds it.
+    // Nobody has it open, and the kernel still finds it.
     let file = Arc::new(File::open(mounted.path("file")).unwrap());
     let two = file.clone();
     assert!(is_done_without_server(&mounted, move || two.read_exact_at(&mut [0; 4096], 1 << 20).unwrap()));
@@ -107,7 +108,7 @@ fn others_see_at_once_what_the_kernel_writes() {
     }
     other.set_len(50).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 50);
-    // Ends of both sides.
+    // Appends from both sides.
     let append = |path: PathBuf| OpenOptions::new().append(true).open(path).unwrap();
     let mut ends = [append(mounted.path("file")), append(there.join("file"))];
     for round in 0..100_u8 {
@@ -116,7 +117,7 @@ fn others_see_at_once_what_the_kernel_writes() {
     let bytes = fs::read(mounted.path("file")).unwrap();
     assert_eq!(bytes.len(), 1050);
     assert!(bytes[50..].chunks(10).zip(0..).all(|(chunk, round)| chunk == [round; 10]));
-    // It was removed on the other side, and stays for who has it open.
+    // Removed on the other side, it stays for those who have it open.
     fs::remove_file(there.join("file")).unwrap();
     assert_eq!(errno(fs::metadata(mounted.path("file"))), libc::ENOENT);
     file.write_all_at(b"still", 0).unwrap();
@@ -129,7 +130,7 @@ fn mappings_and_holes_are_those_of_the_window() {
     let Some((mounted, there)) = and_beside() else { return };
     let file = open(&mounted.path("mapped"));
     file.set_len(1 << 20).unwrap();
-    // SAFETY: a new mapping of an open file, which ends below.
+    // SAFETY: a new mapping of an open file, unmapped below.
     let at = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -203,7 +204,7 @@ fn who_only_looks_loads_nothing() {
     let begin = Arc::new(open(&mounted.path("large")));
     let two = begin.clone();
     assert!(!is_done_without_server(&mounted, move || two.read_exact_at(&mut [0; 100], 0).unwrap()));
-    // Everybody has it in the same way.
+    // All openers use it in the same way.
     let second = open(&mounted.path("large"));
     second.write_all_at(b"x", 1).unwrap();
     assert_eq!(fs::read(mounted.path("large")).unwrap()[1], b'x');

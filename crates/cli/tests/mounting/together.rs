@@ -1,4 +1,4 @@
-//! Two mounts of a store: what one changes the other sees, as the consistency of the directory says.
+//! Two mounts of a store: one sees the other's changes according to the consistency of the directory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -28,7 +28,7 @@ fn strict_directories_are_seen_at_once() {
     for round in 0..200_u64 {
         let bytes = pattern(round, 5000);
         let (from, to) = if round % 2 == 0 { (&file, &other) } else { (&other, &file) };
-        // Written over: size and names stay as they are. And then behind the end.
+        // Overwritten: size and names stay. Then beyond the end.
         from.write_all_at(&bytes, 100).unwrap();
         to.read_exact_at(&mut got, 100).unwrap();
         assert!(got == bytes, "round {round}");
@@ -45,13 +45,13 @@ fn strict_directories_are_seen_at_once() {
         fs::remove_file(from.join("next")).unwrap();
         assert!(!to.join("next").exists());
     }
-    // A file that was removed on the other side stays what it was for who has it open.
+    // A file removed on the other side stays for those who have it open.
     fs::remove_file(there.join("file")).unwrap();
     file.read_exact_at(&mut got, 100).unwrap();
     assert!(got == pattern(199, 5000));
 }
 
-/// A mount that has the store for itself lets the kernel remember; what it remembers counts no more when somebody comes.
+/// A mount that has the store for itself lets the kernel cache; that cache is invalid when another client comes.
 #[test]
 fn what_was_remembered_alone_counts_no_more_in_company() {
     let Some(mut mounted) = Mounted::new() else { return };
@@ -115,7 +115,7 @@ fn commit_directories_are_seen_when_files_are_closed() {
     assert_eq!(fs::metadata(here.join("dump")).unwrap().len(), 100_000);
     drop(file);
     assert!(fs::read(there.join("dump")).unwrap() == pattern(5, 100_000));
-    // Again, with what the other side knows of it already.
+    // Again, with what the other side has cached already.
     for round in 6..30 {
         let len = 1000 * round as usize;
         fs::write(here.join("dump"), pattern(round, len)).unwrap();
@@ -146,7 +146,8 @@ fn laminated_directories_change_no_more() {
     }
 }
 
-/// What the kernel holds back is seen elsewhere after `fsync` and `close`, also what was appended, mapped and cut.
+/// What the kernel holds back is visible elsewhere after `fsync` and `close`, including appends, mapped writes and
+/// truncation.
 #[test]
 fn what_is_written_back_is_seen_when_files_are_closed() {
     let Some(mut mounted) = Mounted::with(&["--allow-other", "--write-back"]) else { return };
@@ -169,7 +170,7 @@ fn what_is_written_back_is_seen_when_files_are_closed() {
     appending.write_all(b" twice").unwrap();
     drop(appending);
     assert_eq!(fs::read(&there).unwrap()[10..], *b"appended twice");
-    // By programs that know of none of this.
+    // By programs that know nothing of this.
     let line = format!(
         "set -e; cd {}; seq 1000 > numbers; mv numbers moved; sort -rn moved > sorted",
         mounted.path("").display()

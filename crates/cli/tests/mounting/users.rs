@@ -1,4 +1,4 @@
-//! Several users on one mount: each has its own rights, and nobody another's.
+//! Several users on one mount: each has its own rights and nobody else's.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -29,7 +29,7 @@ fn rights_are_those_of_who_asks() {
     refused(&as_user(USER, &[], &format!("chown {USER} {}", at("roots"))), "not permitted");
     refused(&as_user(USER, &[], &format!("touch -c -d 2001-01-01 {}", at("roots"))), "not permitted");
 
-    // What a user makes is its own.
+    // A user owns what it creates.
     let said = as_user(USER, &[GROUP], &format!("umask 027; echo mine > {}; mkdir {}", at("mine"), at("dir")));
     assert_eq!(said.code, 0, "{said:?}");
     let (file, dir) = (fs::metadata(mounted.path("mine")).unwrap(), fs::metadata(mounted.path("dir")).unwrap());
@@ -38,7 +38,7 @@ fn rights_are_those_of_who_asks() {
     refused(&as_user(OTHER, &[], &format!("cat {}", at("mine"))), "Permission denied");
     refused(&as_user(OTHER, &[], &format!("ls {}", at("dir"))), "Permission denied");
 
-    // A group is enough, one of several too.
+    // A group suffices, also one of several.
     chown(mounted.path("mine"), None, Some(GROUP)).unwrap();
     let said = as_user(OTHER, &[7, GROUP], &format!("cat {}", at("mine")));
     assert_eq!((said.code, said.out.as_str()), (0, "mine\n"), "{said:?}");
@@ -58,7 +58,7 @@ fn sticky_directories_and_set_id_bits() {
     refused(&as_user(OTHER, &[], &format!("mv {} {}", at("tmp/file"), at("tmp/other"))), "not permitted");
     assert_eq!(as_user(USER, &[], &format!("mv {} {}", at("tmp/file"), at("tmp/own"))).code, 0);
 
-    // Bits that run as somebody go when somebody else changes what runs.
+    // Set-id bits are dropped when somebody else changes the file.
     for change in [
         "echo more >> FILE",
         "truncate -s 3 FILE",
@@ -74,7 +74,7 @@ fn sticky_directories_and_set_id_bits() {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o6777)).unwrap();
         let said = as_user(OTHER, &[], &change.replace("FILE", &at("program")));
         assert_eq!(said.code, 0, "{said:?}");
-        // Who asks for the mode alone is answered by what the kernel remembers.
+        // A request for the mode alone is answered from the kernel's cache.
         assert_eq!(mode_alone(&file), 0o777, "{change}");
         assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o777, "{change}");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o6777)).unwrap();
@@ -82,7 +82,8 @@ fn sticky_directories_and_set_id_bits() {
         assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o6777);
         chown(&file, Some(OTHER), None).unwrap();
         assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o777);
-        // Set-group-id that no execution by the group goes with is no right; it goes unless a member writes (xfstests 683 to 685).
+        // Set-group-id without execute permission of the group grants nothing; it is dropped unless a member writes (xfstests 683
+        // to 685).
         for (groups, left) in [(&[][..], 0o767), (&[GROUP][..], 0o2767)] {
             chown(&file, Some(USER), Some(GROUP)).unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o6767)).unwrap();
@@ -91,7 +92,7 @@ fn sticky_directories_and_set_id_bits() {
             assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, left, "{change}");
         }
     }
-    // What is made in a directory of a group belongs to the group.
+    // What is created in a set-group-id directory belongs to the group.
     fs::create_dir(mounted.path("shared")).unwrap();
     chown(mounted.path("shared"), None, Some(GROUP)).unwrap();
     fs::set_permissions(mounted.path("shared"), fs::Permissions::from_mode(0o2777)).unwrap();
@@ -106,8 +107,7 @@ fn mode_alone(file: &Path) -> u16 {
     rustix::fs::statx(at, file, rustix::fs::AtFlags::empty(), mask).unwrap().stx_mode & 0o7777
 }
 
-/// What lets a program do more than who runs it goes with any change of its bytes and its owner, by whomever; other
-/// attributes stay.
+/// Capabilities are dropped by any change of a program's bytes or owner, whoever makes it; other attributes stay.
 #[test]
 fn capabilities_go_when_a_program_changes() {
     const NAME: &str = "security.capability";
@@ -156,7 +156,7 @@ fn without_allow_other_nobody_else_comes_in() {
     refused(&as_user(USER, &[], &format!("ls {}", mounted.dir.display())), "Permission denied");
 }
 
-/// With a device of its own that users may open, in a mount namespace of its own.
+/// In a separate mount namespace, with a device that users may open.
 #[test]
 fn a_user_mounts_by_the_helper() {
     let Some(mounted) = Mounted::new() else { return };
@@ -201,6 +201,6 @@ fn a_user_mounts_by_the_helper() {
     }
     let each = "more\n10001\n65534:644\n";
     assert!(said.code == 0 && said.out.matches(each).count() == 3, "{said:?}");
-    // Not without leave in /etc/fuse.conf, which says so.
+    // Without permission in /etc/fuse.conf it fails, and the error names that file.
     assert!(said.out.contains("user_allow_other") && said.out.ends_with("end\n"), "{said:?}");
 }

@@ -46,7 +46,7 @@ def wait() -> Callable[..., object]:
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[object]:
-    """A headless Chromium that reaches nothing but this machine."""
+    """A headless Chromium that can reach only this machine."""
     selenium = pytest.importorskip("selenium.webdriver")
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not (chromium and driver):
@@ -69,7 +69,7 @@ def browser(tmp_path: Path) -> Iterator[object]:
         options.add_argument(word)
     options.add_argument(f"--user-data-dir={tmp_path / 'profile'}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    # Chromium finds no sandbox in a container that runs as root: --no-sandbox, and only pages of our own.
+    # Chromium has no sandbox in a container that runs as root: --no-sandbox, and only our own pages.
     found = selenium.Chrome(options=options, service=selenium.ChromeService(driver))
     yield found
     found.quit()

@@ -1,4 +1,4 @@
-"""A store that is looked at, and how to wait for what is to be seen."""
+"""A store under observation, and waiting for what should appear."""
 
 import contextlib
 import json
@@ -47,7 +47,7 @@ class Served:
         return json.loads(self.cenote("--json", *args))
 
     def daemon_pid(self) -> int:
-        """The process that has the store's socket: the one whose command line says so."""
+        """Returns the process that has the store's socket, by its command line."""
         for proc in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 words = (proc / "cmdline").read_bytes().split(b"\0")
@@ -57,12 +57,12 @@ class Served:
 
 
 def command() -> Path:
-    """The `cenote` to be tested: `CENOTE_BIN`, or the release that `make build` made."""
+    """Path of the `cenote` to test: `CENOTE_BIN`, or the release that `make build` made."""
     return Path(os.environ.get("CENOTE_BIN") or ROOT / "target/release/cenote")
 
 
 def until(is_true: Callable[[], object], what: str, seconds: float = 20) -> object:
-    """Waits for something to come true, and gives it."""
+    """Waits for a true value and returns it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := is_true():

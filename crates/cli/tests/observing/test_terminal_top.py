@@ -1,4 +1,4 @@
-"""`cenote top` on a terminal that is emulated, and for scripts."""
+"""`cenote top` on an emulated terminal, and for scripts."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from observed import MIB, Served
 
 
 class Terminal:
-    """A program on a terminal of some size, and what is on the screen."""
+    """Runs a program on a terminal of a given size, and holds the screen's content."""
 
     def __init__(self, served: Served, *args: str, rows: int = 40, columns: int = 120, env: dict | None = None) -> None:
         self.screen = pyte.Screen(columns, rows)
@@ -25,7 +25,7 @@ class Terminal:
         self.program = pexpect.spawn(str(served.command), words, dimensions=(rows, columns), env=everything, timeout=10)
 
     def take(self, seconds: float) -> str:
-        """What is on the screen after so long."""
+        """Returns the screen's content after this time."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             try:
@@ -106,7 +106,7 @@ def test_once_and_json_for_scripts(served: Served, writer: subprocess.Popen) -> 
     said = served.cenote("top", "--once")
     assert said.isascii() or "µs" in said, said
     assert "memory" in said and "-> " in said
-    # Without a terminal it does not draw.
+    # Without a terminal it prints tables.
     assert "\x1b" not in served.cenote("top")
     look = served.json("top", "--once", "--interval", "2")
     assert {tier["name"] for tier in look["tiers"]} == {"memory", "disk"}
@@ -134,7 +134,7 @@ def test_the_address_of_the_page(served: Served) -> None:
     assert served.cenote("status") and (served.dir / "web-address").exists(), "kept for the next daemon"
     served.cenote("serve", "--background", "--http=off")
     assert not (served.dir / "web-address").exists()
-    # No daemon serves it: the command does, until it is stopped.
+    # No daemon serves the page: the command does, until it is stopped.
     process = subprocess.Popen(
         [served.command, "--store", served.dir, "top", "--web"], stdout=subprocess.PIPE, text=True
     )

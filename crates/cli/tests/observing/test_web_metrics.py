@@ -1,4 +1,4 @@
-"""What is scraped is what Prometheus reads, by its own parser."""
+"""Prometheus's own parser reads the metrics."""
 
 import subprocess
 import urllib.request
@@ -20,9 +20,9 @@ def scrape(served: Served) -> dict:
 
 def test_every_family_is_well_formed(served: Served, writer: subprocess.Popen, wait: Callable[..., object]) -> None:
     def flowed() -> bool:
-        served.cenote("flush")  # or it takes its time while a program writes
+        served.cenote("flush")  # otherwise it takes long while a program writes
         families = scrape(served)
-        # Of messages with writes one in sixteen is timed.
+        # Of messages with writes, one in sixteen is timed.
         put = any(sample.labels["operation"] == "put" for sample in families["cenote_latency_seconds"].samples)
         return put and any(sample.labels["why"] == "durability" for sample in families["cenote_flow_bytes"].samples)
 

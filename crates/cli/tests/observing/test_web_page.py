@@ -1,4 +1,4 @@
-"""The page in a real browser: what it shows is what the store does."""
+"""The page in a real browser shows what the store does."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ def text(browser: WebDriver, selector: str) -> str:
 
 
 def mistakes(browser: WebDriver) -> list[str]:
-    """What the console says, but for connections that were lost."""
+    """Returns the console's messages, except those about lost connections."""
     said = [entry["message"] for entry in browser.get_log("browser")]
     return [line for line in said if "net::ERR" not in line]
 
@@ -46,7 +46,7 @@ def test_numbers_and_flows_are_alive(
         wait(lambda way=way: browser.find_elements(By.CSS_SELECTOR, way), f"{why} flows")
     tags = [tag.text for tag in browser.find_elements(By.CSS_SELECTOR, ".flow.tag text:first-child")]
     assert tags and all(tag.endswith("/s") for tag in tags), tags
-    # A copy for durability comes in its time, or when somebody flushes.
+    # Draining for durability takes time, unless somebody flushes.
     durable = '.flow[data-why="durability"][data-from="memory"][data-to="disk"]'
 
     def flows_down() -> bool:
@@ -90,13 +90,13 @@ def test_it_says_that_the_daemon_is_gone_and_comes_back(
 ) -> None:
     opened(browser, served, wait)
     wait(lambda: "/s" in text(browser, "#figure-write"), "writes are counted")
-    writer.send_signal(signal.SIGSTOP)  # or it starts the next daemon at once
+    writer.send_signal(signal.SIGSTOP)  # otherwise it starts the next daemon at once
     try:
         os.kill(served.daemon_pid(), signal.SIGKILL)
         wait(lambda: "daemon gone" in text(browser, "#status"), "the page says so")
     finally:
         writer.send_signal(signal.SIGCONT)
-    # The program starts another daemon, which serves the page where it was served before.
+    # The program starts another daemon, which serves the page at the same address.
     wait(lambda: text(browser, "#status") == "live", "the page is back")
     wait(lambda: "/s" in text(browser, "#figure-write"), "and counts again")
     assert mistakes(browser) == []
@@ -118,7 +118,7 @@ def test_keys_themes_sorting_and_a_phone(
     before = ground()
     body.send_keys("t")
     assert ground() != before
-    # By keyboard alone: the first stop is the way past the head, then everything else has a visible focus.
+    # By keyboard alone: the first stop skips the header, then everything else shows its focus.
     browser.execute_script("document.activeElement.blur()")
     body.send_keys(Keys.TAB)
     assert browser.switch_to.active_element.text == "Skip to the well"
@@ -165,7 +165,7 @@ def request(served: Served, head: str) -> bytes:
 def test_what_is_answered(served: Served, head: str, status: int) -> None:
     try:
         answer = request(served, head)
-    except ConnectionError:  # it closed before it read everything
+    except ConnectionError:  # it closed before reading everything
         assert status == 431
         return
     assert answer.startswith(f"HTTP/1.1 {status} ".encode()), answer[:200]
@@ -180,7 +180,7 @@ def test_slow_and_many_browsers_do_no_harm(served: Served, writer: subprocess.Po
         connection.sendall(b"GET /api/stream?every=200 HTTP/1.1\r\nHost: localhost\r\n\r\n")  # and never reads
         stuck.append(connection)
     for connection in idle[30:40]:
-        connection.sendall(b"GET / HTTP/1.1\r\nHo")  # and no more
+        connection.sendall(b"GET / HTTP/1.1\r\nHo")  # and sends no more
     before = served.json("top", "--once")
     for _ in range(3):
         begin = time.monotonic()

@@ -1,4 +1,4 @@
-// Calls of the C library on the directory that the first argument names; prints what they say. The same on every file system.
+// Calls the C library on the directory in the first argument and prints the results, which are the same on every file system.
 #define _GNU_SOURCE
 #include <aio.h>
 #include <dirent.h>

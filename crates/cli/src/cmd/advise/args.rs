@@ -20,22 +20,22 @@ Without a store in the default place or --store, this machine's memory and disk 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub struct AdviseArgs {
-    /// Write the report here instead of to standard error
+    /// Write the report to this file instead of standard error
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Draw times now and on the recommended tiers
+    /// Draw the current times and those on the recommended tiers
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
-    /// Write the store's policy file (policy.toml in its directory; one that is there is kept as policy.toml.old)
+    /// Write the store's policy file (policy.toml in its directory; an existing one is kept as policy.toml.old)
     #[arg(long)]
     pub apply: bool,
     /// Write the policy file here
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// Watch memory objects of at least that size; 0: none
+    /// Watch memory objects of at least this size; 0: none
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size::parse)]
     pub memory: u64,
-    /// List at most so many files and memory objects
+    /// Maximum number of files and memory objects in the report
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub top: usize,
     /// The program and its arguments

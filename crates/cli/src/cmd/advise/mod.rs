@@ -1,4 +1,4 @@
-//! `advise`: watches an unmodified program and says which of its files and memory objects belong on which tier.
+//! `advise`: watches an unmodified program and recommends a tier for each of its files and memory objects.
 //!
 //! The program keeps its standard streams: the report goes to standard error, or to a file.
 
@@ -24,13 +24,13 @@ use super::Context;
 use crate::failure::{Done, Failure};
 use crate::out::Out;
 
-/// The tracer's file.
+/// File name of the tracer.
 const TRACER: &str = "libcenote_trace.so";
-/// Names it.
+/// Environment variable with its path.
 const TRACER_VARIABLE: &str = "CENOTE_TRACE_LIBRARY";
 
 pub fn advise(context: &mut Context<'_>, args: &AdviseArgs) -> Done {
-    // Everything that can be wrong is found before the program does anything.
+    // Find every error before the program does anything.
     let tracer = tracer()?;
     let program = program::find(&args.program[0])?;
     let known = tiers::known(context, args.apply)?;
@@ -48,7 +48,7 @@ pub fn advise(context: &mut Context<'_>, args: &AdviseArgs) -> Done {
     report::look_again(&mut seen.run);
     let advice = judge(&seen.run, &known.tiers, seen.wall_s);
     let reported = told(&mut out, args, &known, &seen, &advice);
-    // What became of the program is more than what became of the report.
+    // The program's outcome takes precedence over the report's.
     match (seen.exit_code, reported) {
         (0, reported) => reported,
         (code, reported) => {
@@ -60,7 +60,7 @@ pub fn advise(context: &mut Context<'_>, args: &AdviseArgs) -> Done {
     }
 }
 
-/// Writes all that was asked for.
+/// Writes the requested outputs.
 fn told(
     out: &mut Out,
     args: &AdviseArgs,
@@ -69,7 +69,7 @@ fn told(
     advice: &cenote_advise::Advice,
 ) -> Done {
     let mut policy: Option<(PathBuf, cenote_advise::Rules)> = None;
-    // Nothing seen is no reason to replace a policy.
+    // If nothing was seen, no policy is replaced.
     if seen.run.processes > 0 {
         for file in [known.policy_file(args.apply), args.policy.clone()].into_iter().flatten() {
             let rules = cenote_advise::policy_text(advice, &known.tiers)?;
@@ -85,7 +85,7 @@ fn told(
     out.flush()
 }
 
-/// The library that is preloaded: what the variable names, else beside the command, else where it is installed to.
+/// Finds the library to preload: in the variable, next to the command, or in the installation directory.
 fn tracer() -> cenote::Result<PathBuf> {
     if let Some(named) = std::env::var_os(TRACER_VARIABLE).filter(|named| !named.is_empty()) {
         return usable(Path::new(&named)).ok_or_else(|| missing(&[PathBuf::from(named)]));
@@ -99,11 +99,11 @@ fn tracer() -> cenote::Result<PathBuf> {
     places.iter().find_map(|place| usable(place)).ok_or_else(|| missing(&places))
 }
 
-/// An absolute path that the run-time linker's list can hold.
+/// Returns an absolute path, if the run-time linker's list can hold it.
 fn usable(place: &Path) -> Option<PathBuf> {
     let place = std::fs::canonicalize(place).ok()?;
     let text = place.to_str()?;
-    // The list is divided by both.
+    // Spaces and colons separate the entries of the list.
     (!text.contains([' ', ':'])).then_some(place)
 }
 

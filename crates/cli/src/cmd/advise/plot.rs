@@ -1,4 +1,4 @@
-//! The recommendations as a drawing: for each file or memory object the time now, and below it the time on its tier.
+//! Drawing of the recommendations: per file or memory object the current time, and below it the time on its tier.
 
 use std::path::Path;
 
@@ -14,17 +14,17 @@ use super::super::tiers::time;
 use super::super::tiers_plot::{COLOURS, FONT};
 
 const WIDTH: u32 = 1280;
-/// Of one subject, in pixels.
+/// Height of a row, in pixels.
 const ROW: i32 = 44;
 const HEAD: i32 = 64;
-/// Of names, and of what stands behind the bars.
+/// Width of names, and of the text after the bars.
 const LEFT: i32 = 400;
 const RIGHT: i32 = 250;
 const SUBJECTS_MOST: usize = 24;
 const NAME_CHARS: usize = 52;
 const NOW: RGBColor = RGBColor(170, 170, 170);
 
-/// Finds out before the program runs.
+/// Checks before the program runs that the file can be written.
 pub fn check(file: &Path) -> cenote::Result<()> {
     if file.extension().is_some_and(|ending| !ending.eq_ignore_ascii_case("svg")) {
         return Err(Error::new(ErrorKind::Unsupported, format!("plot {}", file.display()))
@@ -100,7 +100,7 @@ fn legend(area: &DrawingArea<SVGBackend<'_>, Shift>, tiers: &[DeviceView]) -> Re
     Ok(())
 }
 
-/// The end of a name, where it differs.
+/// Returns the end of a name, where names differ.
 fn short(name: &str) -> String {
     let count = name.chars().count();
     if count <= NAME_CHARS {

@@ -1,4 +1,4 @@
-//! Writing a policy file: whole or not at all, the one before kept.
+//! Writes a policy file atomically, and keeps the previous one.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cenote::{Error, Result};
 
-/// The file that a store's policy `user` follows.
+/// Returns the file with a store's policy `user`.
 pub fn of_store(dir: &Path) -> PathBuf {
     dir.join("policy.toml")
 }
@@ -17,7 +17,7 @@ fn with_ending(file: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Writes it. What was there is `FILE.old` then.
+/// Writes the file. The previous one becomes `FILE.old`.
 pub fn write(file: &Path, text: &str) -> Result<()> {
     let failed = |error: std::io::Error| {
         Error::io(format!("policy file {}", file.display()), &error)
@@ -29,7 +29,7 @@ pub fn write(file: &Path, text: &str) -> Result<()> {
         out.write_all(text.as_bytes())?;
         out.sync_all()?;
         if file.exists() {
-            // A second name, so that there is a policy at every moment.
+            // A second hard link, so that a policy exists at every moment.
             match fs::remove_file(&old) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
                 _ => {}

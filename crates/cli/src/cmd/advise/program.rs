@@ -1,4 +1,4 @@
-//! The program that is to be watched: where it is, and whether a library can be preloaded into it.
+//! The program to watch: its path, and whether a library can be preloaded into it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use cenote::{Error, ErrorKind, Result};
 
-/// Scripts of scripts of ... are followed so far.
+/// Maximum depth of scripts that interpret scripts.
 const SCRIPTS_MOST: usize = 4;
 
-/// Finds a program as a shell would, and looks whether it can be watched.
+/// Finds a program as a shell would, and checks that it can be watched.
 pub fn find(name: &OsStr) -> Result<PathBuf> {
     let path = in_path(name).ok_or_else(|| {
         Error::new(ErrorKind::NotFound, format!("program `{}`", name.display()))
@@ -37,7 +37,7 @@ fn unwatchable(path: &Path, cause: &str, next: &str) -> Error {
     Error::new(ErrorKind::Unsupported, format!("watching {}", path.display())).because(cause).try_next(next)
 }
 
-/// Looks whether a library can be preloaded into it.
+/// Checks that a library can be preloaded into it.
 fn check(path: &Path, scripts_left: usize) -> Result<()> {
     let subject = || format!("program {}", path.display());
     let file = File::open(path).map_err(|error| {
@@ -61,7 +61,7 @@ fn check(path: &Path, scripts_left: usize) -> Result<()> {
         let interpreter = words.next().unwrap_or_default();
         if scripts_left > 0 && !interpreter.is_empty() {
             check(Path::new(OsStr::from_bytes(interpreter)), scripts_left - 1)?;
-            // `#!/usr/bin/env python3`
+            // As in `#!/usr/bin/env python3`.
             if interpreter.ends_with(b"/env")
                 && let Some(found) = words.next().and_then(|name| in_path(OsStr::from_bytes(name)))
             {
@@ -77,12 +77,12 @@ fn check(path: &Path, scripts_left: usize) -> Result<()> {
             "link it dynamically for this run",
         )),
         Some(Linkage::Foreign(why)) => Err(unwatchable(path, &why, "use a build for this machine's GNU C library")),
-        // What is neither script nor ELF the system or a shell will judge.
+        // What is neither script nor ELF is left to the system or a shell to judge.
         Some(Linkage::Dynamic) | None => Ok(()),
     }
 }
 
-/// True if the file gives its processes capabilities.
+/// Returns true if the file gives its processes capabilities.
 fn has_capabilities(path: &Path) -> bool {
     let mut value = [0u8; 64];
     rustix::fs::getxattr(path, "security.capability", &mut value).is_ok_and(|len| len > 0)
@@ -96,7 +96,7 @@ enum Linkage {
     Foreign(String),
 }
 
-/// How an ELF file is linked; `None`: it is none.
+/// Returns how an ELF file is linked; `None`: not an ELF file.
 fn linkage(file: &File, head: &[u8]) -> Option<Linkage> {
     const CLASS_64: u8 = 2;
     const LITTLE: u8 = 1;
@@ -164,7 +164,7 @@ mod tests {
         assert!(judged(&bare).unwrap_err().cause().contains("processor"));
         assert!(judged(b"#!/bin/sh\nexit 0\n").is_ok());
         assert_eq!(judged(b"#!/no/such/shell\n").unwrap_err().kind(), ErrorKind::NotFound);
-        // Whatever a head says that is cut off: no panic.
+        // No truncated header causes a panic.
         for len in 0..200 {
             let _ = judged(&sh[..len]);
         }

@@ -1,4 +1,4 @@
-//! What is said about a run: a table for people, a document for programs.
+//! Report on a run: a table for people, a JSON document for programs.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use super::watch::Seen;
 use crate::failure::Done;
 use crate::out::Out;
 
-/// A file that was deleted and is there again is not gone: a program that replaces its output, say.
+/// Unmarks files that were deleted and exist again, such as the replaced output of a program.
 pub fn look_again(run: &mut Run) {
     for file in run.files.values_mut() {
         if file.is(file_flag::DELETED) && Path::new(&file.path).exists() {
@@ -25,7 +25,7 @@ pub fn look_again(run: &mut Run) {
     }
 }
 
-/// The report.
+/// Writes the report.
 pub fn write(
     out: &mut Out,
     args: &AdviseArgs,
@@ -111,7 +111,7 @@ fn processes(count: u64) -> String {
     }
 }
 
-/// The name of a memory object: the innermost function, and if that has no name, the first that has one.
+/// Names a memory object by its innermost function; if that has no name, adds the first one that has.
 pub fn place(memory: &MemoryUse) -> String {
     let innermost = memory.place.lines().next().unwrap_or("unknown");
     match memory.place.lines().find_map(|line| line.split_once(" in ")) {
@@ -123,7 +123,7 @@ pub fn place(memory: &MemoryUse) -> String {
     }
 }
 
-/// What is listed: not the crowd of small memory objects that stay where they are.
+/// Returns the listed recommendations: without the many small memory objects that stay where they are.
 pub fn listed(advice: &Advice) -> Vec<&Recommendation> {
     let is_memory = |item: &&Recommendation| matches!(item.subject, Subject::Memory(_));
     let largest = advice.items.iter().filter(is_memory).map(|item| item.bytes).max().unwrap_or(0);

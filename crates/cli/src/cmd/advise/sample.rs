@@ -1,10 +1,10 @@
-//! How much of large memory objects and mapped files is touched, seen from outside.
+//! Samples from outside how much of large memory objects and mapped files is touched.
 //!
-//! The kernel marks each page that is read or written. Writing 1 to `/proc/PID/clear_refs` takes the marks away;
-//! `Referenced` in `/proc/PID/smaps` counts, for each mapping, those that came since. So what is known is: of so many bytes
-//! so many were touched at least once between two samples. Not known is how often, whether they were read or written, and
-//! which pages of a mapping it was; objects that share a mapping with other memory share what was touched by their bytes. Huge
-//! pages count as a whole.
+//! The kernel marks each page that is read or written. Writing 1 to `/proc/PID/clear_refs` clears the marks; `Referenced` in
+//! `/proc/PID/smaps` counts, per mapping, those set since. So a sample tells how many of an object's bytes were touched at
+//! least once since the previous one. It does not tell how often, whether by reads or writes, or which pages of a mapping;
+//! objects that share a mapping with other memory get a share of its touched bytes in proportion to their size. Huge pages
+//! count as a whole.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,24 +12,24 @@ use std::time::{Duration, Instant};
 
 use cenote_tally::{FileUse, MemoryUse, ProcessTally, Run, file_flag};
 
-/// The least time between two samples.
+/// Minimum time between samples.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// A sample may take this part of the time until the next.
+/// A sample may take at most one part in this many of the time until the next.
 const SHARE: u32 = 30;
-/// A mapping that is so much longer than the object is shared: the allocator's own bytes, and the edges that the tracer
+/// A mapping that exceeds the object by more than this is shared: the allocator's own bytes, and the edges that the tracer
 /// keeps apart, are no more.
 const OTHERS_BYTES: u64 = 4 * 4096;
 
-/// Takes samples, as often as they are cheap.
+/// Takes samples as often as they are cheap.
 pub struct Sampler {
     next: Instant,
-    /// Samples that were taken.
+    /// Number of samples taken.
     pub samples: u64,
-    /// Time that all took.
+    /// Total time spent on them.
     pub spent: Duration,
 }
 
-/// One mapping of a process.
+/// A mapping of a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Mapping {
     begin: u64,
@@ -43,7 +43,7 @@ impl Sampler {
     pub fn new() -> Self {
         Self { next: Instant::now() + INTERVAL / 2, samples: 0, spent: Duration::ZERO }
     }
-    /// Until when nothing is to be done.
+    /// Returns the time of the next sample.
     pub fn next(&self) -> Instant {
         self.next
     }
@@ -83,7 +83,7 @@ fn take(process: &ProcessTally, mappings: &[Mapping], run: &mut Run) {
             let common = mapping.end.min(end) - mapping.begin.max(object.address);
             let all = mapping.end - mapping.begin;
             let is_alone = all - common <= OTHERS_BYTES;
-            // The last bytes may be in a page with the next object's first.
+            // The last bytes may share a page with the next object's first.
             sum.is_shared_out |= !is_alone && common > OTHERS_BYTES && mapping.referenced_bytes > 0;
             let share = if is_alone { 1.0 } else { common as f64 / all as f64 };
             touched += mapping.referenced_bytes as f64 * share;
@@ -105,7 +105,7 @@ fn take(process: &ProcessTally, mappings: &[Mapping], run: &mut Run) {
     }
 }
 
-/// What `smaps` says, as far as it is understood.
+/// Parses `smaps`, skipping what it does not know.
 fn mappings(text: &str) -> Vec<Mapping> {
     let mut found: Vec<Mapping> = Vec::new();
     for line in text.lines() {
@@ -119,7 +119,7 @@ fn mappings(text: &str) -> Vec<Mapping> {
             && let (Ok(begin), Ok(end)) = (u64::from_str_radix(begin, 16), u64::from_str_radix(end, 16))
             && begin < end
         {
-            // Rights, offset, device, inode, then the path with whatever spaces it has.
+            // Rights, offset, device, inode, then the path, which may contain spaces.
             let path = rest.splitn(5, ' ').nth(4).unwrap_or_default().trim_start().to_owned();
             found.push(Mapping { begin, end, path, resident_bytes: 0, referenced_bytes: 0 });
         }

@@ -1,4 +1,4 @@
-//! The tiers that are advised on: a store's, or what `cenote init` would make of this machine.
+//! Tiers for the advice: a store's, or what `cenote init` would create on this machine.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use cenote_policy::{DeviceView, speed_preset};
 use super::super::{Access, Context, tiers};
 use super::policy_file;
 
-/// Tiers, and whose they are.
+/// Tiers and their owner.
 pub struct Known {
     /// As policies see them.
     pub tiers: Vec<DeviceView>,
@@ -18,16 +18,16 @@ pub struct Known {
 }
 
 impl Known {
-    /// Where the store reads its policy `user` from, if it is to be written.
+    /// Returns the file with the store's policy `user`, if it is to be written.
     pub fn policy_file(&self, apply: bool) -> Option<PathBuf> {
         self.store.as_deref().filter(|_| apply).map(policy_file::of_store)
     }
 }
 
-/// The tiers of the store that is meant; without one, and none asked for, those of this machine.
+/// Returns the tiers of the selected store; if there is none, and none was named, those of this machine.
 pub fn known(context: &Context<'_>, must_be_a_store: bool) -> cenote::Result<Known> {
     let dir = context.dir()?;
-    // Open for no longer than it takes: the program may want the store for itself.
+    // Open only as long as needed: the program may want the store for itself.
     let devices = context.open(Access::Read).and_then(|store| store.devices());
     match devices {
         Ok(devices) => Ok(Known { tiers: devices.iter().map(view).collect(), store: Some(dir) }),
@@ -52,7 +52,7 @@ fn view(device: &DeviceInfo) -> DeviceView {
     }
 }
 
-/// What `cenote init` would make and measure, in a store that is gone at once.
+/// Measures what `cenote init` would create, in a temporary store.
 fn measured() -> cenote::Result<Vec<DeviceView>> {
     struct Gone<'a>(&'a Path);
     impl Drop for Gone<'_> {

@@ -1,4 +1,4 @@
-//! Running the program with the tracer in it, and gathering what it and its children leave.
+//! Runs the program with the tracer preloaded, and collects the traces of it and its children.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,34 +15,34 @@ use super::AdviseArgs;
 use super::sample::Sampler;
 use super::signals::{Came, Signals};
 
-/// Room that there must be for traces: that of some dozens of processes at a time.
+/// Required space for traces: those of several dozen processes at a time.
 const ROOM_BYTES: u64 = 64 << 20;
-/// What directories of traces begin with; then comes the number of the process that made them.
+/// Prefix of directories for traces; the number of the process that created them follows.
 const DIR_BEGIN: &str = "cenote-trace-";
-/// Traces that are kept while processes live.
+/// Extension of traces of living processes.
 const ENDING: &str = ".tally";
 
-/// What was seen.
+/// Result of watching.
 pub struct Seen {
     /// Files and memory.
     pub run: Run,
-    /// Seconds from the beginning to the end.
+    /// Seconds from start to end.
     pub wall_s: f64,
-    /// How the program ended, as a shell says it.
+    /// Exit code of the program, as a shell gives it.
     pub exit_code: u8,
     /// The signal that ended it.
     pub signal: Option<i32>,
     /// Traces that could not be read, and why.
     pub damaged: Vec<String>,
-    /// Samples of memory.
+    /// Number of memory samples.
     pub samples: u64,
 }
 
-/// A directory for traces that goes with this.
+/// A directory for traces, removed on drop.
 struct TraceDir(PathBuf);
 
 impl TraceDir {
-    /// In memory where there is room for it, else where temporary files are.
+    /// Creates it in shared memory if there is space, otherwise in the directory for temporary files.
     fn new() -> Result<Self> {
         let has_room =
             |dir: &Path| rustix::fs::statvfs(dir).is_ok_and(|found| found.f_bavail * found.f_frsize >= ROOM_BYTES);
@@ -64,14 +64,14 @@ impl TraceDir {
     }
 }
 
-/// Takes away what commands have left that were killed.
+/// Removes directories that killed commands have left.
 fn sweep(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let owner = name.to_str().and_then(|name| name.strip_prefix(DIR_BEGIN)?.parse::<u32>().ok());
         let is_left =
             owner.is_some_and(|pid| pid == std::process::id() || !Path::new(&format!("/proc/{pid}")).exists());
-        // Others' cannot be taken away, and are not even tried by root.
+        // Other users' directories cannot be removed, and root does not try.
         let own = rustix::process::geteuid().as_raw();
         if is_left && entry.metadata().is_ok_and(|found| found.is_dir() && found.uid() == own) {
             let _ = fs::remove_dir_all(entry.path());
@@ -93,7 +93,7 @@ pub fn watch(program: &Path, args: &AdviseArgs, tracer: &Path) -> Result<Seen> {
         preload.push(":");
         preload.push(others);
     }
-    // Held before the program is there, so that none is lost; it begins with an empty mask all the same.
+    // Block signals before the program starts, so that none is lost; it still starts with an empty mask.
     let signals = Signals::hold();
     let begin = Instant::now();
     let mut child = Command::new(program)
@@ -113,7 +113,7 @@ pub fn watch(program: &Path, args: &AdviseArgs, tracer: &Path) -> Result<Seen> {
             && let Ok(pid) = i32::try_from(child.id())
             && let Some(pid) = rustix::process::Pid::from_raw(pid)
         {
-            // Not waited for yet, so the number is still its own.
+            // The process was not waited for yet, so the number is still its own.
             let _ = rustix::process::kill_process(pid, signal);
         }
         match child.try_wait() {
@@ -136,7 +136,7 @@ pub fn watch(program: &Path, args: &AdviseArgs, tracer: &Path) -> Result<Seen> {
     Ok(Seen { run: gathered.run, wall_s, exit_code, signal, damaged: gathered.damaged, samples: sampler.samples })
 }
 
-/// What processes have left, and leave.
+/// Traces that processes have left so far.
 struct Gathered {
     dir: PathBuf,
     run: Run,
@@ -147,7 +147,7 @@ impl Gathered {
     fn new(dir: PathBuf) -> Self {
         Self { dir, run: Run::default(), damaged: Vec::new() }
     }
-    /// Names of traces in the order of process and beginning.
+    /// Returns the names of traces in the order of process and start.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -158,7 +158,7 @@ impl Gathered {
     fn read(&mut self, name: &str) -> Option<ProcessTally> {
         let path = self.dir.join(name);
         let bytes = fs::metadata(&path).ok()?.len();
-        // What is not one is not read: it may be of any size.
+        // A file that is no trace is not read: it may have any size.
         let found = if bytes == Tally::BYTES as u64 {
             read::read(&fs::read(&path).ok()?).map_err(|damage| damage.to_string())
         } else {
@@ -166,19 +166,20 @@ impl Gathered {
         };
         found.map_err(|why| self.damaged.push(format!("{name}: {why}"))).ok()
     }
-    /// Takes what has ended, so that it does not take room, and gives what lives.
+    /// Takes and removes the traces of ended processes, to free their space, and returns those of living
+    /// ones.
     fn look(&mut self) -> Vec<ProcessTally> {
         let names = self.names();
         let mut living = Vec::new();
         for (at, name) in names.iter().enumerate() {
             let Some((pid, _)) = place_of(name) else { continue };
-            // A process that has a later one became another program.
+            // A process with a later trace has executed another program.
             let is_last = names.get(at + 1).and_then(|next| place_of(next)).is_none_or(|(next, _)| next != pid);
             if is_last && Path::new(&format!("/proc/{pid}")).exists() {
                 if self.wants_samples(name) {
                     let known = self.damaged.len();
                     living.extend(self.read(name));
-                    // It may be in the making; in the end it counts.
+                    // A trace of a living process may be incomplete; damage counts only at the end.
                     self.damaged.truncate(known);
                 }
             } else {
@@ -187,7 +188,7 @@ impl Gathered {
         }
         living
     }
-    /// Most processes have nothing to sample: their traces are not read each time.
+    /// Returns whether a process needs samples: most do not, and their traces are not read each time.
     fn wants_samples(&self, name: &str) -> bool {
         let mut header = [0; read::HEADER_BYTES];
         let file = fs::File::open(self.dir.join(name));
@@ -199,7 +200,7 @@ impl Gathered {
         }
         let _ = fs::remove_file(self.dir.join(name));
     }
-    /// Takes everything.
+    /// Takes all traces.
     fn all(&mut self) {
         for name in self.names() {
             self.take(&name);
@@ -207,7 +208,7 @@ impl Gathered {
     }
 }
 
-/// The process and the beginning that a name tells.
+/// Parses process and start in a name.
 fn place_of(name: &str) -> Option<(u32, u64)> {
     let (pid, begin) = name.strip_suffix(ENDING)?.split_once('-')?;
     Some((pid.parse().ok()?, begin.parse().ok()?))
@@ -220,7 +221,7 @@ mod tests {
     #[test]
     fn what_killed_commands_left_is_taken_away() {
         let place = std::env::temp_dir().join(format!("cenote-advise-sweep-{}", std::process::id()));
-        // No process has this number: it is above the most that Linux gives.
+        // No process has this number: it is above Linux's maximum.
         let names = ["cenote-trace-4194999", "cenote-trace-1", "cenote-trace-x", "other-4194999"];
         for name in names {
             fs::create_dir_all(place.join(name)).unwrap();

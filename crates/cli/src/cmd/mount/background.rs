@@ -1,4 +1,4 @@
-//! A mount in the background: a process of its own session that says when files can be used, or on its standard error why not.
+//! A background mount: a process in its own session that reports when files can be used, or on its standard error why not.
 #![allow(unsafe_code, reason = "no safe interface marks all descriptors at once")]
 
 use std::fs::OpenOptions;
@@ -13,17 +13,17 @@ use cenote_server::daemon::{MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE};
 
 use crate::failure::{Done, Failure};
 
-/// Set in the environment of the process that is to serve in the background.
+/// Set in the environment of the process that becomes the background mount.
 const CHILD_VARIABLE: &str = "CENOTE_MOUNT_CHILD";
 const READY: &str = "ready";
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
-/// True in the process that is to serve.
+/// Returns true in the process that is to serve.
 pub fn is_child() -> bool {
     std::env::var_os(CHILD_VARIABLE).is_some()
 }
 
-/// Starts this command again in the background, and returns its process when it serves.
+/// Starts this command again in the background, and returns its process once it serves.
 pub fn start() -> Done<u32> {
     let failed = |error: &std::io::Error| Error::io("a process for the mount", error);
     let program = std::env::current_exe().map_err(|error| failed(&error))?;
@@ -39,7 +39,7 @@ pub fn start() -> Done<u32> {
     if line.trim() == READY {
         return Ok(child.id());
     }
-    // It has said why on the standard error that it shares with us.
+    // The child has reported the reason on the standard error that it shares with us.
     let status = child.wait().map_err(|error| failed(&error))?;
     match status.code().and_then(|code| u8::try_from(code).ok()) {
         Some(code) if code != 0 => Err(Failure::Program(code)),
@@ -47,16 +47,17 @@ pub fn start() -> Done<u32> {
     }
 }
 
-/// Whatever this process inherited is not for one that stays.
+/// Marks inherited descriptors for closing at exec, so that the process that stays does not keep them.
 pub fn keep_descriptors_from_child() {
     const FIRST: libc::c_uint = 3;
-    // SAFETY: marks descriptors to be closed by exec; none is closed here. Kernels before 5.11 keep them open, which does no harm but to waiters.
+    // SAFETY: marks descriptors to be closed by exec; closes none here. Kernels before 5.11 keep them open, which only hurts processes that wait
+    // for their end.
     unsafe {
         libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_uint)
     };
 }
 
-/// In the child: tells whoever started it that files can be used, and leaves that process's session, screen and directory.
+/// In the child: reports to its parent that files can be used, and leaves the parent's session, terminal and directory.
 pub fn ready(store: &Path) {
     let _ = rustix::process::setsid();
     let _ = std::env::set_current_dir("/");
@@ -69,6 +70,6 @@ pub fn ready(store: &Path) {
     let mut output = std::io::stdout();
     let _ = writeln!(output, "{READY}");
     let _ = output.flush();
-    // The pipe's other end sees its end only when nobody holds this one.
+    // The reader sees the end of the pipe only when nobody holds the writing end.
     let _ = rustix::stdio::dup2_stdout(&null);
 }

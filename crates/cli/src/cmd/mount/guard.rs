@@ -1,5 +1,5 @@
-//! A process that does nothing until the one that serves a mount has ended. If that was not as it should be, the mount is cleared away: no calls fail on
-//! a directory that nobody serves, and nobody has to come and do it.
+//! A process that waits until the process that serves a mount has ended. If the mount is left behind, it unmounts: no calls fail on a directory that
+//! nobody serves, and nobody has to clean up.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -8,10 +8,10 @@ use std::process::{ChildStdin, Command, Stdio};
 
 use cenote_fuse::{How, mounted};
 
-/// Held by whoever is looked after: its end is noticed by that of the pipe.
+/// Held by the guarded process: the guard notices its end by the end of the pipe.
 pub struct Guarded(#[allow(dead_code, reason = "it is held, and nothing else")] ChildStdin);
 
-/// Starts it, before anything is mounted.
+/// Starts the guard, before anything is mounted.
 pub fn start(dir: &Path) -> io::Result<Guarded> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["unmount", "--guard"]).arg(dir).current_dir("/").process_group(0);
@@ -20,11 +20,11 @@ pub fn start(dir: &Path) -> io::Result<Guarded> {
     child.stdin.take().map(Guarded).ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))
 }
 
-/// In that process: waits, and unmounts what nobody serves any more.
+/// In the guard: waits, and unmounts what nobody serves any more.
 pub fn watch(dir: &Path) -> io::Result<()> {
     let mut nothing = Vec::new();
     let _ = io::stdin().read_to_end(&mut nothing);
-    // Somebody who mounts it anew has cleared it away before.
+    // A new mount replaces the dead one first; its server lives, so it is left alone.
     let is_dead = mounted::on(dir)?.first().is_some_and(|mount| mount.kind == mounted::TYPE)
         && cenote_fuse::pid_of(dir).is_none();
     if is_dead { cenote_fuse::unmount(dir, How::Lazy) } else { Ok(()) }

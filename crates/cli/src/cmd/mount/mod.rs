@@ -39,55 +39,56 @@ pub struct MountArgs {
     /// The store [default: as for every command], and the directory to mount it on
     #[arg(required = true, num_args = 1..=2, value_names = ["STORE", "DIR"])]
     places: Vec<PathBuf>,
-    /// Mount the files of this container, which is made if it is not there [default: all containers]
+    /// Mount the files of this container, created if it does not exist [default: all containers]
     #[arg(short, long, value_name = "NAME")]
     container: Option<String>,
-    /// Nothing can be changed
+    /// Mount read-only
     #[arg(short, long)]
     read_only: bool,
-    /// Other users may use it, each with its own rights (who is not root needs user_allow_other in /etc/fuse.conf)
+    /// Let other users use it, each with their own rights (for non-root users this needs user_allow_other in /etc/fuse.conf)
     #[arg(short, long)]
     allow_other: bool,
-    /// Stay in the foreground, until the directory is unmounted or a signal comes
+    /// Stay in the foreground until the directory is unmounted or a signal arrives
     #[arg(short, long)]
     foreground: bool,
-    /// What new containers are: who sees changes when
+    /// Consistency of new containers: when others see changes
     #[arg(long, value_enum, default_value_t = ConsistencyArg::Strict, value_name = "CONSISTENCY")]
     consistency: ConsistencyArg,
-    /// Names and attributes in strict directories may be this old, in milliseconds, if others change them
+    /// Maximum age in milliseconds of cached names and attributes in strict directories that others change
     #[arg(long, default_value_t = 0, value_name = "MS")]
     remember_ms: u64,
-    /// Nobody else changes files while this is mounted: what is written waits in the kernel until fsync, close or half a minute
+    /// Assume that nobody else changes files while this is mounted: writes stay in the kernel until fsync, close or half a minute
     #[arg(long)]
     write_back: bool,
-    /// Requests that are carried out at the same time, at most [default: 64]
+    /// Maximum number of concurrent requests [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: Option<u16>,
-    /// The kernel reads and writes bytes by itself, in shared memory: the whole file is loaded when it is opened, and goes to the store at fsync and close
+    /// Let the kernel read and write bytes itself, in shared memory: the whole file is loaded at open, and goes to the store at fsync and close
     #[arg(long, conflicts_with = "write_back")]
     passthrough: bool,
-    /// Times of access are not kept
+    /// Do not keep access times
     #[arg(long)]
     no_access_times: bool,
-    /// No program can be started from it
+    /// No program can be started from the mount
     #[arg(long)]
     no_exec: bool,
-    /// The same as `mount` writes it: ro, allow_other, write_back, passthrough, noatime, noexec, container=, consistency=, remember_ms=, threads=
+    /// The same options in the form of `mount`: ro, allow_other, write_back, passthrough, noatime, noexec, container=, consistency=, remember_ms=,
+    /// threads=
     #[arg(short = 'o', long = "options", value_name = "LIST")]
     options: Vec<String>,
 }
 
-/// When changes are seen.
+/// When others see changes.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConsistencyArg {
-    /// At once, as POSIX has it
+    /// At once, as POSIX requires
     Strict,
     /// At fsync or close
     Commit,
 }
 
 impl ConsistencyArg {
-    /// As it is written.
+    /// Returns the word on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Strict => "strict",
@@ -96,7 +97,7 @@ impl ConsistencyArg {
     }
 }
 
-/// Both places, without anything that depends on the working directory.
+/// Both paths, independent of the working directory.
 struct Places {
     store: PathBuf,
     dir: PathBuf,
@@ -118,7 +119,7 @@ fn subject(dir: &Path) -> String {
     format!("directory {}", dir.display())
 }
 
-/// The directory, if something can be mounted on it.
+/// Returns the directory, if something can be mounted on it.
 fn usable(dir: &Path) -> cenote::Result<PathBuf> {
     let failed = |error: &io::Error| Error::io(subject(dir), error);
     if let Some(mount) = mounted::on(dir).map_err(|error| failed(&error))?.first()

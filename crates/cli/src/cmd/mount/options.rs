@@ -1,11 +1,11 @@
-//! `-o`: options as `mount` and `/etc/fstab` write them.
+//! `-o`: options in the form of `mount` and `/etc/fstab`.
 
 use cenote::{Error, ErrorKind, Result};
 use clap::ValueEnum;
 
 use super::{ConsistencyArg, MountArgs};
 
-/// What all file systems have in `/etc/fstab`, and what is so anyway.
+/// Options of all file systems in `/etc/fstab`, and options that hold in any case.
 const MEANINGLESS: &[&str] = &[
     "rw",
     "defaults",
@@ -31,7 +31,7 @@ const MEANINGLESS: &[&str] = &[
 ];
 
 impl MountArgs {
-    /// These arguments with what `-o` says of them. `ErrorKind::InvalidInput` for what is not known.
+    /// Adds the options of `-o` to these arguments. `ErrorKind::InvalidInput` for unknown ones.
     pub fn with_options(mut self) -> Result<Self> {
         for list in std::mem::take(&mut self.options) {
             for option in list.split(',').filter(|option| !option.is_empty()) {

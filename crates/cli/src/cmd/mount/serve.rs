@@ -14,16 +14,16 @@ use super::{ConsistencyArg, MountArgs, Places, background, guard, subject};
 use crate::cmd::Context;
 use crate::failure::Done;
 
-/// After a signal: how long those who use the mount have to finish. A second signal ends it.
+/// After a signal: time for the users of the mount to finish. A second signal ends it.
 const GRACE: Duration = Duration::from_secs(10);
 const AGAIN_EVERY: Duration = Duration::from_millis(100);
-/// Requests that are carried out at the same time. Threads are made when they are needed.
+/// Maximum number of concurrent requests. Threads are created on demand.
 const THREADS: usize = 64;
-/// From the moment that the kernel has let go until the last request is answered.
+/// Time from the kernel's release until the last request is answered.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 pub fn serve(context: &mut Context<'_>, args: &MountArgs, places: &Places) -> Done {
-    // Before there is any other thread: all of them leave these signals to ours.
+    // Block the signals before any other thread exists: all threads leave them to this one.
     let signals = Signals::hold();
     log();
     let options = OpenOptions { mode: context.mode(), read_only: args.read_only, ..OpenOptions::default() };
@@ -36,7 +36,7 @@ pub fn serve(context: &mut Context<'_>, args: &MountArgs, places: &Places) -> Do
     let watch = move || {
         signals.wait();
         stop(&signals, &stopper);
-        // The main thread is done long before, unless a request hangs.
+        // The main thread ends long before, unless a request hangs.
         std::thread::sleep(LAST_ANSWERS);
         std::process::exit(i32::from(end(&told, ending).is_err()));
     };
@@ -56,7 +56,7 @@ pub fn serve(context: &mut Context<'_>, args: &MountArgs, places: &Places) -> Do
     Ok(())
 }
 
-/// Mounts it, or says why not.
+/// Mounts, or returns why not.
 fn begin(store: &Store, args: &MountArgs, places: &Places) -> cenote::Result<Mount> {
     let options = cenote_posix::Options {
         is_read_only: args.read_only,
@@ -81,7 +81,7 @@ fn begin(store: &Store, args: &MountArgs, places: &Places) -> cenote::Result<Mou
         threads: args.threads.map_or(THREADS, usize::from),
     };
     let mount = Mount::start(fs, &places.dir, &options).map_err(|error| refused(&places.dir, &error))?;
-    // Nothing was answered yet. Without it the mount is slower, and as exact.
+    // Must precede the first answer. Without it the mount is slower, but equally correct.
     let alone = mount.remember_while_alone(|tell| store.is_alone_until(tell).unwrap_or(false));
     tracing::debug!(?alone, "the kernel remembers while nobody else uses the store");
     Ok(mount)
@@ -95,7 +95,7 @@ fn of_trees(store: &Path, error: FsError) -> Error {
     }
 }
 
-/// The kernel, or the helper, does not mount.
+/// Error if the kernel, or the helper, does not mount.
 fn refused(dir: &Path, error: &io::Error) -> Error {
     let next = match error.kind() {
         io::ErrorKind::NotFound => {
@@ -117,7 +117,7 @@ fn refused(dir: &Path, error: &io::Error) -> Error {
     Error::new(kind, subject(dir)).because(error.to_string()).try_next(next)
 }
 
-/// Unmounts when nobody uses it any more, or after a while whoever does.
+/// Unmounts when nobody uses the mount any more, or, after a while or a second signal, in any case.
 fn stop(signals: &Signals, stopper: &Stopper) {
     let begin = Instant::now();
     loop {
@@ -140,14 +140,14 @@ fn stop(signals: &Signals, stopper: &Stopper) {
     }
 }
 
-/// What was written is on media, and the store is free.
+/// Makes written data durable, and closes the store.
 fn end(store: &Store, is_written: bool) -> cenote::Result<()> {
     let flushed = if is_written { store.flush() } else { Ok(()) };
     let closed = store.close();
     flushed.and(closed)
 }
 
-/// Says what it notices on standard error; in the background that is the log file.
+/// Logs to standard error; in the background that is the log file.
 fn log() {
     let wanted = std::env::var("CENOTE_LOG").ok().and_then(|text| text.parse().ok());
     tracing_subscriber::fmt()

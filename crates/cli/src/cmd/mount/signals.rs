@@ -4,16 +4,16 @@
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// The signals, which wait to be asked for from now on.
+/// The signals, blocked from now on so that they can be waited for.
 pub struct Signals {
     set: libc::sigset_t,
 }
 
 impl Signals {
-    /// Keeps them from ending the process; threads started later inherit it.
+    /// Blocks the signals, so that they do not end the process; threads started later inherit this.
     pub fn hold() -> Self {
         let mut set = MaybeUninit::uninit();
-        // SAFETY: sigemptyset initialises the set that the others change and read; the old mask is not asked for.
+        // SAFETY: sigemptyset initialises the set that the others change and read; the old mask is not requested.
         unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
@@ -24,14 +24,14 @@ impl Signals {
             Self { set }
         }
     }
-    /// Waits for the first.
+    /// Waits for the first signal.
     pub fn wait(&self) {
         while !self.next(Duration::from_hours(1)) {}
     }
-    /// Waits so long at most; true if one came.
+    /// Waits at most this long; returns true if a signal arrived.
     pub fn next(&self, time: Duration) -> bool {
         let time = libc::timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: i64::from(time.subsec_nanos()) };
-        // SAFETY: the set is initialised and its signals are blocked; nobody asks for more than the number.
+        // SAFETY: the set is initialised and its signals are blocked; only the number is requested.
         unsafe { libc::sigtimedwait(&raw const self.set, std::ptr::null_mut(), &raw const time) > 0 }
     }
 }

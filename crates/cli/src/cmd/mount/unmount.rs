@@ -1,4 +1,4 @@
-//! `unmount`: ends a mount, and returns when what was written through it is on media.
+//! `unmount`: ends a mount, and returns when everything written through it is on media.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,15 +15,15 @@ use crate::failure::Done;
 /// Arguments of `unmount`.
 #[derive(Args, Debug)]
 pub struct UnmountArgs {
-    /// The directory that a store is mounted on
+    /// The mounted directory
     dir: PathBuf,
-    /// Take it out of sight at once; it ends when the last program that uses it is done
+    /// Detach it at once; it ends when the last program that uses it is done
     #[arg(short, long)]
     lazy: bool,
-    /// How long to wait for what is still to be written, in seconds
+    /// How long to wait for outstanding writes, in seconds
     #[arg(long, default_value_t = 300, value_name = "S")]
     wait: u64,
-    /// What a mount starts to look after it: unmounts when standard input ends and nobody serves it any more
+    /// Run as a mount's guard: unmount when standard input ends and nobody serves the mount any more
     #[arg(long, hide = true)]
     guard: bool,
 }
@@ -41,7 +41,7 @@ pub fn unmount(context: &mut Context<'_>, args: &UnmountArgs) -> Done {
             .try_next("`findmnt -t fuse.cenote` lists all of them")
             .into());
     };
-    // None: killed. There is nobody to wait for then; what was acknowledged is in the store.
+    // `None`: the server was killed, so there is nothing to wait for; the store has what was acknowledged.
     let server = pid_of(&dir);
     let how = if args.lazy { How::Lazy } else { How::Unused };
     cenote_fuse::unmount(&dir, how).map_err(|error| match error.kind() {

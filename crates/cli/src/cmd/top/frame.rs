@@ -1,4 +1,4 @@
-//! What the terminal shows, for any size of it.
+//! Layout of the terminal, for any size.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table};
 use super::rows::{self, Marks};
 use crate::args::SortArg;
 
-/// What a terminal can do.
+/// Abilities of the terminal.
 pub struct Look {
     colour: bool,
     marks: Marks,
 }
 
 impl Look {
-    /// No colour if `NO_COLOR` is set, only ASCII if the locale has nothing else.
+    /// No colour if `NO_COLOR` is set; only ASCII if the locale has nothing else.
     pub fn of_terminal() -> Self {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default();
@@ -35,7 +35,7 @@ impl Look {
     }
 }
 
-/// Everything that is on the screen.
+/// Everything on the screen.
 pub struct Shown {
     pub look: Option<super::Look>,
     pub error: Option<String>,
@@ -55,7 +55,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &Shown) {
     let flows = rows::flows(look, &shown.style.marks);
     let hot = rows::hot(look, shown.sort);
     let clients = rows::clients(look, shown.sort);
-    // Tiers always; then what there is room for, each list with a title and at least two lines.
+    // Tiers always; then as many lists as fit, each with a title and at least two lines.
     let tiers_height = (tiers.len() as u16 + 2).min(area.height.saturating_sub(2).max(3));
     let rest = area.height.saturating_sub(tiers_height + 2);
     let flows_height = (flows.len().max(1) as u16 + 2).min(rest / 3 + 1).max(if rest >= 4 { 4 } else { 0 });
@@ -106,7 +106,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &Shown) {
     frame.render_widget(foot_line, foot);
 }
 
-/// A table whose columns are as wide as what is in them; the widest one gives way when there is no room.
+/// A table whose columns fit their content; the widest one shrinks if there is no space.
 fn table(
     frame: &mut Frame<'_>,
     area: Rect,

@@ -18,10 +18,10 @@ use crate::args::{SortArg, TopArgs};
 use crate::failure::Done;
 use crate::out::Out;
 
-/// Hot objects asked for.
+/// Number of hot objects requested.
 const HOT: u32 = 100;
 
-/// Two looks at a store, and what happened in between.
+/// Two states of a store, and what happened in between.
 pub struct Look {
     pub before: Option<Telemetry>,
     pub now: Telemetry,
@@ -29,7 +29,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// The first look, or the next after `before`.
+    /// Reads the first state, or the next one after `before`.
     fn at(store: &Store, before: Option<Telemetry>) -> cenote::Result<Self> {
         let now = store.telemetry(HOT)?;
         Ok(Self { rates: Rates::between(before.as_ref(), &now), before, now })
@@ -75,7 +75,7 @@ fn serve_page(out: &mut Out, store: Store, args: &TopArgs) -> Done {
     }
 }
 
-/// Tables for people and for what reads lines.
+/// Prints tables for people and for line-oriented tools.
 fn once(out: &mut Out, look: &Look, sort: SortArg) -> Done {
     out.line(rows::title(look))?;
     out.line("")?;
@@ -90,7 +90,7 @@ fn once(out: &mut Out, look: &Look, sort: SortArg) -> Done {
     out.table(&rows::LATENCY_TITLES, &rows::latencies(look))
 }
 
-/// What the store tells, with rates.
+/// Converts the store's telemetry, with rates.
 fn document(store: &Store, look: &Look) -> Value {
     let mut document = cenote_telemetry::json(store.id(), &look.now);
     document["seconds"] = look.rates.seconds.into();

@@ -1,4 +1,4 @@
-//! What is shown, as rows of words; the same on a screen and in tables.
+//! Content as rows of words, the same on a screen and in tables.
 
 use cenote::model::size::{count, human};
 use cenote::model::{DeviceInfo, DeviceState, FlowEnd, FlowWhy, Timed};
@@ -17,7 +17,7 @@ pub const LATENCY_TITLES: [&str; 6] = ["operation", "tier", ">p50", ">p99", ">ti
 
 const BAR_CELLS: usize = 16;
 
-/// The signs that a terminal can show.
+/// Characters that a terminal can show.
 pub struct Marks {
     pub full: &'static str,
     /// Eighths of a cell.
@@ -33,7 +33,7 @@ impl Marks {
     pub const fn unicode() -> Self {
         Self { full: "█", parts: &["▏", "▎", "▍", "▌", "▋", "▊", "▉"], empty: "·", arrow: "→" }
     }
-    /// A bar of `cells`, full to a part of it; what is not nothing shows.
+    /// Returns a bar of `cells`, filled to a fraction; any non-zero fraction is visible.
     pub fn bar(&self, part: f64, cells: usize) -> String {
         let steps = self.parts.len() + 1;
         let filled = (part.clamp(0.0, 1.0) * (cells * steps) as f64).round() as usize;
@@ -49,7 +49,7 @@ impl Marks {
     }
 }
 
-/// The line above everything.
+/// Returns the title line.
 pub fn title(look: &Look) -> String {
     let (stats, uptime) = (&look.now.stats, look.now.uptime_ns / 1_000_000_000);
     let up = match uptime {
@@ -78,12 +78,12 @@ pub fn title(look: &Look) -> String {
     line
 }
 
-/// Bytes in a second.
+/// Formats bytes per second.
 pub fn per_second(rate: f64) -> String {
     if rate < 1.0 { "-".to_owned() } else { format!("{}/s", human(rate as u64)) }
 }
 
-/// How full a tier is.
+/// Returns how full a tier is.
 pub fn fill(device: &DeviceInfo) -> f64 {
     device.used_bytes as f64 / (device.spec.capacity_bytes as f64).max(1.0)
 }
@@ -141,7 +141,7 @@ pub fn hot(look: &Look, sort: SortArg) -> Vec<Vec<String>> {
     let names = Names::of(&look.now);
     let mut hot: Vec<_> = look.now.hot.iter().collect();
     match sort {
-        SortArg::Heat => {} // as it comes
+        SortArg::Heat => {} // in the given order
         SortArg::Size => hot.sort_by_key(|hot| std::cmp::Reverse(hot.size)),
         SortArg::Name => hot.sort_by_cached_key(|hot| Names::object(hot)),
     }
@@ -204,7 +204,7 @@ pub fn latencies(look: &Look) -> Vec<Vec<String>> {
     look.now.latencies.iter().map(row).collect()
 }
 
-/// Nanoseconds in the unit that people would choose.
+/// Formats nanoseconds in the unit that people would choose.
 pub fn duration(ns: u64) -> String {
     let ns = ns as f64;
     let (value, unit) = match ns {

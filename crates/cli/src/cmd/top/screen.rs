@@ -1,4 +1,5 @@
-//! The terminal: keys, and a thread that looks at the store, so that keys work while it does not answer.
+//! The terminal: keys, and a thread that reads the store, so that keys work while the store does not
+//! answer.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -13,7 +14,7 @@ use super::frame::{Look as Style, Shown, draw};
 use crate::args::SortArg;
 use crate::failure::Done;
 
-/// Least and most seconds between two looks.
+/// Seconds between updates, from least to most.
 const PAUSES: [Duration; 8] = [
     Duration::from_millis(100),
     Duration::from_millis(250),
@@ -24,10 +25,10 @@ const PAUSES: [Duration; 8] = [
     Duration::from_secs(10),
     Duration::from_mins(1),
 ];
-/// How quickly a key is answered.
+/// Response time to a key.
 const KEYS: Duration = Duration::from_millis(50);
 
-/// Shows the store until the user leaves.
+/// Shows the store until the user quits.
 pub fn run(store: &Store, pause: Duration, sort: SortArg) -> Done {
     let mut terminal = ratatui::try_init()?;
     let result = std::thread::scope(|scope| {
@@ -46,7 +47,7 @@ pub fn run(store: &Store, pause: Duration, sort: SortArg) -> Done {
 
 type Found = cenote::Result<Look>;
 
-/// Looks at the store again and again, until nobody wants to know.
+/// Reads the store periodically until nobody listens.
 fn watch(store: &Store, mut pause: Duration, asked: &Receiver<Duration>, found: &Sender<Found>) {
     let mut before = None;
     loop {
@@ -92,7 +93,7 @@ fn interact(
         if !event::poll(KEYS)? {
             continue;
         }
-        fresh = true; // a key, or another size
+        fresh = true; // a key, or a new size
         if let Event::Key(key) = event::read()?
             && key.kind != KeyEventKind::Release
             && !pressed(key, &mut shown, pauses)
@@ -102,7 +103,7 @@ fn interact(
     }
 }
 
-/// Does what a key asks for; false if that is to leave.
+/// Handles a key; returns false to quit.
 fn pressed(key: KeyEvent, shown: &mut Shown, pauses: &Sender<Duration>) -> bool {
     match key.code {
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
