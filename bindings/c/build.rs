@@ -1,5 +1,6 @@
-//! Gives the shared library its name for the run-time linker: `libcenote.so.N`, N being the version of the interface,
-//! so that a program never meets a library of another one. A link of that name is laid beside the library.
+//! Sets the shared library's name for the run-time linker (soname): `libcenote.so.N`, where N is the version of the
+//! interface, so that a program never runs with a library of another version. Creates a link of that name next to the
+//! library.
 
 use std::path::Path;
 
@@ -15,9 +16,9 @@ fn main() {
         return;
     }
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcenote.so.{version}");
-    // What libraries below export for programs in C (`crc-fast` does, if anybody enables that) is not for ours.
+    // Hides what dependencies export for C programs (`crc-fast` does, if that feature is enabled).
     println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
-    // OUT_DIR is build/cenote-c-.../out in the directory that the library goes to.
+    // OUT_DIR is build/cenote-c-.../out in the library's directory.
     let out = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
     if let Some(dir) = Path::new(&out).ancestors().nth(3) {
         let link = dir.join(format!("libcenote.so.{version}"));

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that include/cenote.h is what the source says. --fix writes it.
+# Checks that include/cenote.h matches the source; --fix writes it anew.
 set -euo pipefail
 cd "$(dirname "$0")"
 if [ "${1:-}" = --fix ]; then export CENOTE_BLESS=1; fi

@@ -5,15 +5,15 @@
  * Rules that hold for every function:
  *
  * - A result of 0 (CENOTE_OK) means success; any other is the kind of the error, CENOTE_NOT_FOUND and so on.
- * - The last argument may be null. Else `*error` becomes null on success, or an error with subject, cause and next
- *   step, to be freed with cenote_error_free.
- * - On an error nothing was changed in the store, and results are left as they were.
+ * - The last argument may be null. Otherwise `*error` becomes null on success, or an error with subject, cause and
+ *   next step, to be freed with cenote_error_free.
+ * - A failed call changes neither the store nor its results.
  * - Handles are opaque; free each once. A null or freed handle gives CENOTE_INVALID_INPUT. A handle may be used by
  *   several threads at once, except transactions and staged writes; none may use it while another frees it.
- * - Texts are UTF-8 and end in a NUL byte; paths are bytes. Nothing of the caller's is kept after the call returns.
+ * - Texts are UTF-8 and end in a NUL byte; paths are bytes. The library keeps no pointer of the caller's after a call.
  * - Callbacks must not throw, and must not free the handle that they are called for.
  *
- * A program checks once that it runs with the library that it was compiled for:
+ * A program checks once that it runs with the library version it was compiled for:
  *
  *     if (cenote_abi_check(CENOTE_ABI_VERSION, &error) != CENOTE_OK) give_up(error);
  *
@@ -33,7 +33,7 @@
 #define CENOTE_ABI_VERSION 1
 
 /**
- * It worked.
+ * Success.
  */
 #define CENOTE_OK 0
 
@@ -43,17 +43,17 @@
 #define CENOTE_NOT_FOUND 1
 
 /**
- * It is there already.
+ * It exists already.
  */
 #define CENOTE_EXISTS 2
 
 /**
- * The request makes no sense: a bad size, range, name, handle or combination.
+ * The request is invalid: a bad size, range, name, handle or combination.
  */
 #define CENOTE_INVALID_INPUT 3
 
 /**
- * A limit of the format or a quota would be passed.
+ * It would exceed a limit of the format or a quota.
  */
 #define CENOTE_LIMIT_EXCEEDED 4
 
@@ -73,7 +73,7 @@
 #define CENOTE_VERSION_MISMATCH 7
 
 /**
- * This user may not.
+ * This user lacks the right.
  */
 #define CENOTE_PERMISSION_DENIED 8
 
@@ -88,17 +88,17 @@
 #define CENOTE_IO 10
 
 /**
- * Another process has the store for itself, or it is shutting down.
+ * Another process has exclusive use of the store, or the store is shutting down.
  */
 #define CENOTE_BUSY 11
 
 /**
- * The daemon went away, and what was in flight cannot be confirmed.
+ * The daemon went away, and the result of requests in flight is unknown.
  */
 #define CENOTE_DISCONNECTED 12
 
 /**
- * Asked for something that this version does not do.
+ * This version does not support the request.
  */
 #define CENOTE_UNSUPPORTED 13
 
@@ -108,32 +108,32 @@
 #define CENOTE_INTERNAL 14
 
 /**
- * The daemon that serves the directory, else an engine in this process.
+ * Through the daemon that serves the directory, otherwise with an engine in this process.
  */
 #define CENOTE_MODE_AUTO 0
 
 /**
- * An engine in this process; an error if another process has the store.
+ * With an engine in this process; an error if another process has the store open.
  */
 #define CENOTE_MODE_IN_PROCESS 1
 
 /**
- * A daemon, started if there is none.
+ * Through a daemon, started if there is none.
  */
 #define CENOTE_MODE_DAEMON 2
 
 /**
- * Acknowledged on a persistent tier and in the journal: survives power loss.
+ * Write-through: acknowledged on a persistent tier and in the journal; survives power loss.
  */
 #define CENOTE_SYNC 0
 
 /**
- * Acknowledged in the fastest tier; survives power loss once drained or flushed.
+ * Write-back: acknowledged in the fastest tier; survives power loss once drained or flushed.
  */
 #define CENOTE_ASYNC 1
 
 /**
- * Never drained for durability's sake.
+ * Never drained for durability.
  */
 #define CENOTE_SCRATCH 2
 
@@ -143,32 +143,32 @@
 #define CENOTE_BYPASS 3
 
 /**
- * The code of a key: done.
+ * Code of a key: success.
  */
 #define CENOTE_KEY_OK 0
 
 /**
- * The code of a key: nothing of that name.
+ * Code of a key: not found.
  */
 #define CENOTE_KEY_NOT_FOUND 1
 
 /**
- * The code of a key: there already.
+ * Code of a key: exists already.
  */
 #define CENOTE_KEY_EXISTS 2
 
 /**
- * The code of a key: key or value out of bounds.
+ * Code of a key: key or value out of bounds.
  */
 #define CENOTE_KEY_INVALID 3
 
 /**
- * The code of a key: quota or a limit of the format.
+ * Code of a key: quota or a limit of the format.
  */
 #define CENOTE_KEY_LIMIT 4
 
 /**
- * What stands for "there is none" where an offset would be.
+ * "None" in place of an offset.
  */
 #define CENOTE_NOWHERE UINT64_MAX
 
@@ -208,7 +208,7 @@
 #define CENOTE_TIER_ONLINE 0
 
 /**
- * It is being emptied; takes none.
+ * It is being drained; takes no new data.
  */
 #define CENOTE_TIER_DRAINING 1
 
@@ -238,7 +238,7 @@ typedef struct cenote_object_t cenote_object_t;
 typedef struct cenote_op_t cenote_op_t;
 
 /**
- * Records that were read, until `cenote_records_free`.
+ * Records from a read; valid until `cenote_records_free`.
  */
 typedef struct cenote_records_t cenote_records_t;
 
@@ -258,42 +258,42 @@ typedef struct cenote_store_t cenote_store_t;
 typedef struct cenote_transaction_t cenote_transaction_t;
 
 /**
- * Bytes of an object by reference. They stay as they are until it is freed.
+ * A view: bytes of an object by reference. They do not change until it is freed.
  */
 typedef struct cenote_view_t cenote_view_t;
 
 /**
- * A failure. All texts are UTF-8 and live until `cenote_error_free`.
+ * An error. All texts are UTF-8 and live until `cenote_error_free`.
  */
 typedef struct {
     /**
-     * What a program can act on: `CENOTE_NOT_FOUND` and so on.
+     * The kind, for programs: `CENOTE_NOT_FOUND` and so on.
      */
     int32_t kind;
     /**
-     * Not 0 if the same call may succeed later with nothing changed.
+     * Not 0 if the same call may succeed later without any change.
      */
     int32_t retry_helps;
     /**
-     * All of it in one line.
+     * The whole error in one line.
      */
     const char *message;
     /**
-     * What it is about: the object, tier, path.
+     * The subject: the object, tier, path.
      */
     const char *subject;
     /**
-     * Why; may be empty.
+     * The cause; may be empty.
      */
     const char *cause;
     /**
-     * What to do; may be empty.
+     * The next step; may be empty.
      */
     const char *next_step;
 } cenote_error_t;
 
 /**
- * How to open a store. Fill it with `cenote_options_init` first: later versions may add fields at its end.
+ * Options of opening a store. Fill them with `cenote_options_init` first: later versions may add fields at the end.
  */
 typedef struct {
     /**
@@ -305,7 +305,7 @@ typedef struct {
      */
     int32_t mode;
     /**
-     * Not 0: make the store if the directory holds none.
+     * Not 0: create the store if the directory holds none.
      */
     int32_t create;
     /**
@@ -317,18 +317,19 @@ typedef struct {
      */
     int32_t read_only;
     /**
-     * Tiers of a store that is to be made, fastest first, each as on the command line:
+     * Tiers of a store to be created, fastest first, each in the form of the command line:
      * "name=ram,kind=memory,size=2GiB,high=90%,low=70%". Null: tiers sized for this machine.
      */
     const char *const *tiers;
     /**
-     * How many.
+     * Number of tiers.
      */
     size_t tiers_len;
 } cenote_options_t;
 
 /**
- * Settings of a container. Fill it with `cenote_container_spec_init` first: later versions may add fields at its end.
+ * Settings of a container. Fill them with `cenote_container_spec_init` first: later versions may add fields at the
+ * end.
  */
 typedef struct {
     /**
@@ -344,7 +345,7 @@ typedef struct {
      */
     int32_t durability;
     /**
-     * Most bytes that it may take; 0 for no limit.
+     * Maximum bytes it may take; 0 for no limit.
      */
     uint64_t quota_bytes;
     /**
@@ -368,7 +369,7 @@ typedef struct {
 } cenote_id_t;
 
 /**
- * An object as it stands.
+ * Current state of an object.
  */
 typedef struct {
     /**
@@ -394,7 +395,7 @@ typedef struct {
 } cenote_object_stat_t;
 
 /**
- * A range of an object and memory of the caller's for it.
+ * A range of an object, and the caller's memory for it.
  */
 typedef struct {
     /**
@@ -406,7 +407,7 @@ typedef struct {
      */
     uint8_t *data;
     /**
-     * Bytes.
+     * Length in bytes.
      */
     size_t len;
 } cenote_iov_t;
@@ -420,13 +421,13 @@ typedef struct {
      */
     const uint8_t *data;
     /**
-     * How many.
+     * Length in bytes.
      */
     size_t len;
 } cenote_slice_t;
 
 /**
- * A key and a value for it.
+ * A key and its value.
  */
 typedef struct {
     /**
@@ -444,11 +445,11 @@ typedef struct {
  */
 typedef struct {
     /**
-     * The first byte; null if there are none, which is not the same as none being found.
+     * The first byte; null if there are none, also for an empty value (see `found`).
      */
     uint8_t *data;
     /**
-     * How many.
+     * Length in bytes.
      */
     size_t len;
     /**
@@ -458,11 +459,11 @@ typedef struct {
 } cenote_bytes_t;
 
 /**
- * A tier as it stands. The text lives while the callback runs.
+ * Current state of a tier. The text lives while the callback runs.
  */
 typedef struct {
     /**
-     * Its name.
+     * Name.
      */
     const char *name;
     /**
@@ -474,7 +475,7 @@ typedef struct {
      */
     int32_t state;
     /**
-     * Bytes that it may hold.
+     * Capacity in bytes.
      */
     uint64_t capacity_bytes;
     /**
@@ -482,7 +483,7 @@ typedef struct {
      */
     uint64_t used_bytes;
     /**
-     * Bytes lent to clients, or waiting for readers to leave.
+     * Bytes leased to clients, or waiting for readers to leave.
      */
     uint64_t reserved_bytes;
 } cenote_tier_t;
@@ -524,7 +525,7 @@ typedef struct {
      */
     uint64_t moved_bytes;
     /**
-     * Sessions now open.
+     * Open sessions.
      */
     uint64_t sessions;
     /**
@@ -532,13 +533,13 @@ typedef struct {
      */
     uint64_t scrub_findings;
     /**
-     * Estimated bytes of memory that the metadata take.
+     * Estimated bytes of memory for the metadata.
      */
     uint64_t metadata_bytes;
 } cenote_stats_t;
 
 /**
- * A bad range. The texts live while the callback runs.
+ * A damaged range. The texts live while the callback runs.
  */
 typedef struct {
     /**
@@ -546,11 +547,11 @@ typedef struct {
      */
     const char *object;
     /**
-     * Begin of the range in the object.
+     * Start of the range in the object.
      */
     uint64_t offset;
     /**
-     * Bytes.
+     * Length in bytes.
      */
     uint64_t len;
     /**
@@ -558,21 +559,21 @@ typedef struct {
      */
     const char *tier;
     /**
-     * What is wrong.
+     * Description of the damage.
      */
     const char *what;
 } cenote_finding_t;
 
 /**
- * A range of an object and why it is where it is. The texts live while the callback runs.
+ * A range of an object, and why it is where it is. The texts live while the callback runs.
  */
 typedef struct {
     /**
-     * Begin of the range in the object.
+     * Start of the range in the object.
      */
     uint64_t offset;
     /**
-     * Bytes.
+     * Length in bytes.
      */
     uint64_t len;
     /**
@@ -584,7 +585,7 @@ typedef struct {
      */
     uint64_t tier_offset;
     /**
-     * Which rule put it there, and what will happen next.
+     * The rule that put it there, and what happens next.
      */
     const char *why;
 } cenote_range_t;
@@ -594,7 +595,7 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The version of the interface that the library was built with: compare it with `CENOTE_ABI_VERSION`.
+ * Returns the version of the interface that the library was built with: compare it with `CENOTE_ABI_VERSION`.
  */
 uint32_t cenote_abi_version(void);
 
@@ -606,7 +607,7 @@ int32_t cenote_abi_check(uint32_t version,
                          cenote_error_t **error);
 
 /**
- * The version of the library, for people, such as "0.1.0". Never freed.
+ * Returns the version of the library, for people, such as "0.1.0". Never freed.
  */
 const char *cenote_version(void);
 
@@ -616,18 +617,18 @@ const char *cenote_version(void);
 void cenote_error_free(cenote_error_t *error);
 
 /**
- * A few words for a kind, such as "not found". Never freed.
+ * Returns a few words for a kind, such as "not found". Never freed.
  */
 const char *cenote_kind_words(int32_t kind);
 
 /**
- * Fills in the defaults: mode auto, the store is made if it is not there.
+ * Fills in the defaults: mode auto; the store is created if it does not exist.
  */
 void cenote_options_init(cenote_options_t *options);
 
 /**
- * Opens the store in directory `dir` as `options` say; null: the defaults of `cenote_options_init`.
- * Give the handle back with `cenote_close`. After `fork`, the child may go on using it: it gets its own session.
+ * Opens the store in directory `dir` with `options`; null: the defaults of `cenote_options_init`.
+ * Close the handle with `cenote_close`. After `fork`, the child may go on using it: it gets its own session.
  */
 int32_t cenote_open(const char *dir,
                     const cenote_options_t *options,
@@ -635,8 +636,8 @@ int32_t cenote_open(const char *dir,
                     cenote_error_t **error);
 
 /**
- * Ends the session and frees the handle, also when it returns an error. Containers, objects and indices of the store
- * cannot be used afterwards, but still want to be freed. Null is allowed.
+ * Ends the session and frees the handle, even if it returns an error. Containers, objects and indices of the store
+ * cannot be used afterwards, but must still be freed. Null is allowed.
  */
 int32_t cenote_close(cenote_store_t *store,
                      cenote_error_t **error);
@@ -657,16 +658,17 @@ int32_t cenote_checkpoint(const cenote_store_t *store, cenote_error_t **error);
 int32_t cenote_wait_all(const cenote_store_t *store, cenote_error_t **error);
 
 /**
- * Asks the daemon that serves the store in `dir` to finish what it does and leave. `*stopped` (may be null) is 0 if
- * none serves it.
+ * Asks the daemon that serves the store in `dir` to finish its work and exit. `*stopped` (may be null) is 0 if there
+ * is none.
  */
 int32_t cenote_stop_daemon(const char *dir,
                            int32_t *stopped,
                            cenote_error_t **error);
 
 /**
- * Destroys the store in `dir`: its segments in memory, the files of its tiers, its metadata, at last the directory
- * unless other files are in it. With other sessions open it fails with `CENOTE_BUSY`, unless `force` is not 0.
+ * Destroys the store in `dir`: its segments in memory, the files of its tiers, its metadata, and finally the
+ * directory unless it holds other files. If other sessions are open it fails with `CENOTE_BUSY`, unless `force` is
+ * not 0.
  */
 int32_t cenote_destroy(const char *dir,
                        int32_t force,
@@ -683,12 +685,12 @@ int32_t cenote_tier_add(const cenote_store_t *store, const char *spec, cenote_er
 int32_t cenote_tier_drain(const cenote_store_t *store, const char *name, cenote_error_t **error);
 
 /**
- * Forgets an empty tier.
+ * Removes an empty tier from the store.
  */
 int32_t cenote_tier_remove(const cenote_store_t *store, const char *name, cenote_error_t **error);
 
 /**
- * Writes the id of the store as 32 hexadecimal digits and a NUL byte into `text`, which has room for 33.
+ * Writes the id of the store as 32 hexadecimal digits and a NUL byte into `text`, which has space for 33 bytes.
  */
 int32_t cenote_store_id(const cenote_store_t *store, char *text, cenote_error_t **error);
 
@@ -698,7 +700,7 @@ int32_t cenote_store_id(const cenote_store_t *store, char *text, cenote_error_t 
 void cenote_container_spec_init(cenote_container_spec_t *spec);
 
 /**
- * Opens the container of that label, and makes it as `spec` says (null: the defaults) if it is not there.
+ * Opens the container with that label, and creates it with the settings in `spec` (null: the defaults) if it does not exist.
  * Free the handle with `cenote_container_free`.
  */
 int32_t cenote_container_open_or_create(const cenote_store_t *store,
@@ -716,7 +718,7 @@ int32_t cenote_container_open(const cenote_store_t *store,
                               cenote_error_t **error);
 
 /**
- * Makes a container; `CENOTE_EXISTS` if the label is taken. Free the handle with `cenote_container_free`.
+ * Creates a container; `CENOTE_EXISTS` if the label is taken. Free the handle with `cenote_container_free`.
  */
 int32_t cenote_container_create(const cenote_store_t *store,
                                 const char *label,
@@ -730,7 +732,7 @@ int32_t cenote_container_create(const cenote_store_t *store,
 void cenote_container_free(cenote_container_t *container);
 
 /**
- * Gives a container another label.
+ * Renames a container.
  */
 int32_t cenote_container_rename(const cenote_store_t *store,
                                 const char *from,
@@ -753,7 +755,7 @@ int32_t cenote_containers(const cenote_store_t *store,
 
 /**
  * Fills `ids` with up to `capacity` ids of objects greater than `*after` (null: from the first), ascending;
- * `*count` is how many.
+ * `*count` is their number.
  */
 int32_t cenote_objects(const cenote_container_t *container,
                        const cenote_id_t *after,
@@ -763,8 +765,8 @@ int32_t cenote_objects(const cenote_container_t *container,
                        cenote_error_t **error);
 
 /**
- * Keeps all that is in the container now, for reading, under a name; no data are copied. `replace` not 0: takes the place of a
- * snapshot of that name; else `CENOTE_EXISTS` if there is one.
+ * Makes a snapshot of the container under a name: its current content stays readable; no data are copied. `replace` not 0:
+ * replaces a snapshot of that name; otherwise `CENOTE_EXISTS` if there is one.
  */
 int32_t cenote_container_snapshot(const cenote_container_t *container,
                                   const char *name,
@@ -772,8 +774,8 @@ int32_t cenote_container_snapshot(const cenote_container_t *container,
                                   cenote_error_t **error);
 
 /**
- * Opens a snapshot as a container that can be read. It stays as long as the handle, even if it is deleted meanwhile. Free the
- * handle with `cenote_container_free`.
+ * Opens a snapshot as a read-only container. It lasts as long as the handle, even if it is deleted meanwhile. Free the handle
+ * with `cenote_container_free`.
  */
 int32_t cenote_container_open_snapshot(const cenote_container_t *container,
                                        const char *name,
@@ -796,7 +798,7 @@ int32_t cenote_container_delete_snapshot(const cenote_container_t *container,
                                          cenote_error_t **error);
 
 /**
- * The container holds again what it held when the snapshot was made, in one transaction; the snapshot stays.
+ * Restores the content that the container had when the snapshot was made, in one transaction; the snapshot stays.
  */
 int32_t cenote_container_roll_back(const cenote_container_t *container,
                                    const char *name,
@@ -808,17 +810,17 @@ int32_t cenote_container_roll_back(const cenote_container_t *container,
 int32_t cenote_container_flush(const cenote_container_t *container, cenote_error_t **error);
 
 /**
- * Writes an id as 32 hexadecimal digits and a NUL byte into `text`, which has room for 33.
+ * Writes an id as 32 hexadecimal digits and a NUL byte into `text`, which has space for 33 bytes.
  */
 int32_t cenote_id_format(cenote_id_t id, char *text, cenote_error_t **error);
 
 /**
- * Reads an id of up to 32 hexadecimal digits.
+ * Parses an id of up to 32 hexadecimal digits.
  */
 int32_t cenote_id_parse(const char *digits, cenote_id_t *id, cenote_error_t **error);
 
 /**
- * Makes an object. `id`: null for one drawn at random. `block_size`: 0 for the container's.
+ * Creates an object. `id`: null for a random one. `block_size`: 0 for the container's.
  * Free the handle with `cenote_object_free`.
  */
 int32_t cenote_object_create(const cenote_container_t *container,
@@ -828,7 +830,7 @@ int32_t cenote_object_create(const cenote_container_t *container,
                              cenote_error_t **error);
 
 /**
- * A handle for the object of that id, without a round trip: a missing object shows at first use.
+ * Returns a handle of the object with that id, without a message: a missing object is reported at first use.
  * Free the handle with `cenote_object_free`.
  */
 int32_t cenote_object_open(const cenote_container_t *container,
@@ -837,9 +839,9 @@ int32_t cenote_object_open(const cenote_container_t *container,
                            cenote_error_t **error);
 
 /**
- * A handle for the same object that is written otherwise than the container's preset says: `CENOTE_SYNC` (write-through: on
- * a persistent tier, acknowledged when it survives power loss), `CENOTE_ASYNC` (write-back) or `CENOTE_BYPASS` (to the lowest
- * persistent tier, past the buffers). Refused where that is less than the container promises, and in scratch containers.
+ * Returns a handle of the same object with a write mode other than the container's: `CENOTE_SYNC` (write-through: on a
+ * persistent tier, acknowledged when it survives power loss), `CENOTE_ASYNC` (write-back) or `CENOTE_BYPASS` (straight to the
+ * lowest persistent tier). Refused if that is less than the container promises, and in scratch containers.
  * Free the handle with `cenote_object_free`.
  */
 int32_t cenote_object_buffered(const cenote_object_t *object,
@@ -853,22 +855,22 @@ int32_t cenote_object_buffered(const cenote_object_t *object,
 void cenote_object_free(cenote_object_t *object);
 
 /**
- * Deletes the object of that id.
+ * Deletes the object with that id.
  */
 int32_t cenote_object_delete(const cenote_container_t *container, cenote_id_t id, cenote_error_t **error);
 
 /**
- * The object's id.
+ * Returns the object's id.
  */
 int32_t cenote_object_id(const cenote_object_t *object, cenote_id_t *id, cenote_error_t **error);
 
 /**
- * Size, block size, use.
+ * Returns size, block size and use.
  */
 int32_t cenote_object_stat(const cenote_object_t *object, cenote_object_stat_t *stat, cenote_error_t **error);
 
 /**
- * Reads `len` bytes at `offset` into `data`. Holes are zeros. `*got` (may be null) is how many lie before the recorded
+ * Reads `len` bytes at `offset` into `data`. Holes are zeros. `*got` (may be null) is the number of bytes before the recorded
  * size; the rest of `data` is untouched.
  */
 int32_t cenote_read(const cenote_object_t *object,
@@ -879,7 +881,7 @@ int32_t cenote_read(const cenote_object_t *object,
                     cenote_error_t **error);
 
 /**
- * Writes `len` bytes at `offset`: acknowledged as the container's durability says, and visible to every process.
+ * Writes `len` bytes at `offset`: acknowledged by the container's durability, and visible to every process.
  */
 int32_t cenote_write(const cenote_object_t *object,
                      uint64_t offset,
@@ -888,7 +890,7 @@ int32_t cenote_write(const cenote_object_t *object,
                      cenote_error_t **error);
 
 /**
- * Reads many ranges at once; what lies past the recorded size reads as zeros.
+ * Reads many ranges at once; bytes beyond the recorded size read as zeros.
  */
 int32_t cenote_readv(const cenote_object_t *object,
                      const cenote_iov_t *parts,
@@ -914,12 +916,12 @@ int32_t cenote_truncate(const cenote_object_t *object, uint64_t size, cenote_err
 int32_t cenote_punch(const cenote_object_t *object, uint64_t offset, uint64_t len, cenote_error_t **error);
 
 /**
- * Returns when what was acknowledged so far survives power loss.
+ * Returns when everything acknowledged so far survives power loss.
  */
 int32_t cenote_object_flush(const cenote_object_t *object, cenote_error_t **error);
 
 /**
- * A range by reference, without a copy. `*view` is null, and the result 0, if the range is not in one piece of mapped
+ * Returns a range by reference, without a copy. `*view` is null, and the result 0, if the range is not in one piece of mapped
  * memory: read it instead. Free the view with `cenote_view_free`.
  */
 int32_t cenote_view(const cenote_object_t *object,
@@ -929,17 +931,17 @@ int32_t cenote_view(const cenote_object_t *object,
                     cenote_error_t **error);
 
 /**
- * The bytes of a view; null if it is no view. `*len` (may be null) is how many.
+ * Returns the bytes of a view; null if it is no view. `*len` (may be null) is their number.
  */
 const uint8_t *cenote_view_data(const cenote_view_t *view, size_t *len);
 
 /**
- * Frees a view; its bytes may change or go away from then on. Null is allowed.
+ * Frees a view; its bytes may change or disappear from then on. Null is allowed.
  */
 void cenote_view_free(cenote_view_t *view);
 
 /**
- * Room for `len` bytes in mapped memory at `*data`: fill it, then `cenote_staged_commit`, or `cenote_staged_free`.
+ * Reserves `len` bytes of mapped memory at `*data`: fill them, then call `cenote_staged_commit` or `cenote_staged_free`.
  */
 int32_t cenote_stage(const cenote_object_t *object,
                      size_t len,
@@ -948,15 +950,15 @@ int32_t cenote_stage(const cenote_object_t *object,
                      cenote_error_t **error);
 
 /**
- * Makes the staged bytes the object's at `offset`. The handle is gone, and its memory must not be used any more,
- * whatever the result.
+ * Makes the staged bytes the object's at `offset`. Invalidates the handle, and its memory must not be used any more, whatever
+ * the result.
  */
 int32_t cenote_staged_commit(cenote_staged_t *staged,
                              uint64_t offset,
                              cenote_error_t **error);
 
 /**
- * Gives staged memory back without writing. Null is allowed.
+ * Releases staged memory without writing. Null is allowed.
  */
 void cenote_staged_free(cenote_staged_t *staged);
 
@@ -971,7 +973,7 @@ int32_t cenote_launch_write(const cenote_object_t *object,
                             cenote_error_t **error);
 
 /**
- * Starts a read of `len` bytes; `cenote_op_wait_read` gives them.
+ * Starts a read of `len` bytes; `cenote_op_wait_read` returns them.
  */
 int32_t cenote_launch_read(const cenote_object_t *object,
                            uint64_t offset,
@@ -980,7 +982,7 @@ int32_t cenote_launch_read(const cenote_object_t *object,
                            cenote_error_t **error);
 
 /**
- * Starts to set a record.
+ * Starts setting a record.
  */
 int32_t cenote_launch_put(const cenote_index_t *index,
                           cenote_slice_t key,
@@ -989,24 +991,24 @@ int32_t cenote_launch_put(const cenote_index_t *index,
                           cenote_error_t **error);
 
 /**
- * Waits until it is acknowledged. The handle is gone.
+ * Waits until it is acknowledged. Invalidates the handle.
  */
 int32_t cenote_op_wait(cenote_op_t *op, cenote_error_t **error);
 
 /**
- * Waits for the bytes of a read and copies up to `len` of them to `data`; `*got` (may be null) is how many.
- * The handle is gone.
+ * Waits for the bytes of a read and copies up to `len` of them to `data`; `*got` (may be null) is their number.
+ * Invalidates the handle.
  */
 int32_t cenote_op_wait_read(cenote_op_t *op, void *data, size_t len, size_t *got, cenote_error_t **error);
 
 /**
- * 1 if waiting would not block, 0 if it would, -1 if it is no operation.
+ * Returns 1 if waiting would not block, 0 if it would, -1 if it is no operation.
  */
 int32_t cenote_op_is_done(const cenote_op_t *op);
 
 /**
- * Calls `callback` once when it is done, from a thread of the library's, with 0 or the kind of the error and the error
- * (freed after the call). The handle is gone.
+ * Calls `callback` once when it is done, from a thread of the library, with 0 or the kind of the error, and the error
+ * (freed after the call). Invalidates the handle.
  */
 int32_t cenote_op_on_done(cenote_op_t *op,
                           void (*callback)(void *context, int32_t kind, const cenote_error_t *error),
@@ -1014,7 +1016,7 @@ int32_t cenote_op_on_done(cenote_op_t *op,
                           cenote_error_t **error);
 
 /**
- * Makes an index. `id`: null for one drawn at random. Free the handle with `cenote_index_free`.
+ * Creates an index. `id`: null for a random one. Free the handle with `cenote_index_free`.
  */
 int32_t cenote_index_create(const cenote_container_t *container,
                             const cenote_id_t *id,
@@ -1022,7 +1024,7 @@ int32_t cenote_index_create(const cenote_container_t *container,
                             cenote_error_t **error);
 
 /**
- * The index of that id, made if it is not there. Free the handle with `cenote_index_free`.
+ * Opens the index with that id, and creates it if it does not exist. Free the handle with `cenote_index_free`.
  */
 int32_t cenote_index_open_or_create(const cenote_container_t *container,
                                     cenote_id_t id,
@@ -1040,12 +1042,12 @@ int32_t cenote_index_delete(const cenote_container_t *container, cenote_id_t id,
 void cenote_index_free(cenote_index_t *index);
 
 /**
- * The index's id.
+ * Returns the index's id.
  */
 int32_t cenote_index_id(const cenote_index_t *index, cenote_id_t *id, cenote_error_t **error);
 
 /**
- * Sets records. `codes` (may be null) has room for a `CENOTE_KEY_...` for each.
+ * Sets records. `codes` (may be null) has space for a `CENOTE_KEY_...` per record.
  */
 int32_t cenote_index_put(const cenote_index_t *index,
                          const cenote_record_t *records,
@@ -1054,7 +1056,7 @@ int32_t cenote_index_put(const cenote_index_t *index,
                          cenote_error_t **error);
 
 /**
- * Sets records whose keys are not there yet; the code of the others is `CENOTE_KEY_EXISTS`.
+ * Sets records whose keys do not exist; the code of the others is `CENOTE_KEY_EXISTS`.
  */
 int32_t cenote_index_put_new(const cenote_index_t *index,
                              const cenote_record_t *records,
@@ -1063,7 +1065,7 @@ int32_t cenote_index_put_new(const cenote_index_t *index,
                              cenote_error_t **error);
 
 /**
- * Gets values by key into `values`, which has room for `count`. Free each with `cenote_bytes_free`.
+ * Gets values by key into `values`, which has space for `count`. Free each with `cenote_bytes_free`.
  */
 int32_t cenote_index_get(const cenote_index_t *index,
                          const cenote_slice_t *keys,
@@ -1072,12 +1074,12 @@ int32_t cenote_index_get(const cenote_index_t *index,
                          cenote_error_t **error);
 
 /**
- * Frees a value that the library gave out, and empties it. Null, and values that were not found, are allowed.
+ * Frees a value that the library gave out, and empties it. Allows null, and values that were not found.
  */
 void cenote_bytes_free(cenote_bytes_t *bytes);
 
 /**
- * Deletes records; the code of those not there is `CENOTE_KEY_NOT_FOUND`.
+ * Deletes records; the code of a missing one is `CENOTE_KEY_NOT_FOUND`.
  */
 int32_t cenote_index_del(const cenote_index_t *index,
                          const cenote_slice_t *keys,
@@ -1086,8 +1088,9 @@ int32_t cenote_index_del(const cenote_index_t *index,
                          cenote_error_t **error);
 
 /**
- * Up to `limit` records in key order whose keys begin with `prefix`. `from`: null for the first; else that key or the
- * next greater one, or (with `after` not 0) the next greater one. Free `*records` with `cenote_records_free`.
+ * Reads up to `limit` records in key order whose keys begin with `prefix`. `from`: null for the first; otherwise that
+ * key or the next greater one, or (with `after` not 0) the next greater one. Free `*records` with
+ * `cenote_records_free`.
  */
 int32_t cenote_index_next(const cenote_index_t *index,
                           cenote_slice_t prefix,
@@ -1098,12 +1101,12 @@ int32_t cenote_index_next(const cenote_index_t *index,
                           cenote_error_t **error);
 
 /**
- * How many records there are.
+ * Returns the number of records.
  */
 size_t cenote_records_count(const cenote_records_t *records);
 
 /**
- * A record; it lives as long as `records`. Empty if there is none at `at`.
+ * Returns a record, which lives as long as `records`. Empty if there is none at `at`.
  */
 cenote_record_t cenote_records_get(const cenote_records_t *records, size_t at);
 
@@ -1113,8 +1116,8 @@ cenote_record_t cenote_records_get(const cenote_records_t *records, size_t at);
 void cenote_records_free(cenote_records_t *records);
 
 /**
- * Begins a transaction. `detect_conflicts` not 0: the commit fails with `CENOTE_CONFLICT` if anything read through it
- * was changed by others meanwhile. End it with `cenote_commit` or `cenote_abort`.
+ * Begins a transaction. `detect_conflicts` not 0: the commit fails with `CENOTE_CONFLICT` if others changed anything
+ * read through it meanwhile. End it with `cenote_commit` or `cenote_abort`.
  */
 int32_t cenote_begin(const cenote_store_t *store,
                      int32_t detect_conflicts,
@@ -1122,12 +1125,12 @@ int32_t cenote_begin(const cenote_store_t *store,
                      cenote_error_t **error);
 
 /**
- * Applies everything, or nothing. The handle is gone, whatever the result. `*epoch` may be null.
+ * Applies everything, or nothing. Invalidates the handle, whatever the result. `*epoch` may be null.
  */
 int32_t cenote_commit(cenote_transaction_t *transaction, uint64_t *epoch, cenote_error_t **error);
 
 /**
- * Forgets everything. The handle is gone. Null is allowed.
+ * Discards everything. Invalidates the handle. Null is allowed.
  */
 void cenote_abort(cenote_transaction_t *transaction);
 
@@ -1142,7 +1145,7 @@ int32_t cenote_transaction_write(cenote_transaction_t *transaction,
                                  cenote_error_t **error);
 
 /**
- * Reads a byte range, own writes included; as `cenote_read`.
+ * Reads a byte range, including own writes; otherwise as `cenote_read`.
  */
 int32_t cenote_transaction_read(cenote_transaction_t *transaction,
                                 const cenote_object_t *object,
@@ -1170,7 +1173,7 @@ int32_t cenote_transaction_punch(cenote_transaction_t *transaction,
                                  cenote_error_t **error);
 
 /**
- * Makes an object; as `cenote_object_create`.
+ * Creates an object; as `cenote_object_create`.
  */
 int32_t cenote_transaction_create_object(cenote_transaction_t *transaction,
                                          const cenote_container_t *container,
@@ -1187,7 +1190,7 @@ int32_t cenote_transaction_delete_object(cenote_transaction_t *transaction,
                                          cenote_error_t **error);
 
 /**
- * Makes an index; as `cenote_index_create`.
+ * Creates an index; as `cenote_index_create`.
  */
 int32_t cenote_transaction_create_index(cenote_transaction_t *transaction,
                                         const cenote_container_t *container,
@@ -1203,7 +1206,7 @@ int32_t cenote_transaction_delete_index(cenote_transaction_t *transaction,
                                         cenote_error_t **error);
 
 /**
- * Sets a record. `only_new` not 0: the commit fails with `CENOTE_EXISTS` if the key is there.
+ * Sets a record. `only_new` not 0: the commit fails with `CENOTE_EXISTS` if the key exists.
  */
 int32_t cenote_transaction_put(cenote_transaction_t *transaction,
                                const cenote_index_t *index,
@@ -1213,7 +1216,7 @@ int32_t cenote_transaction_put(cenote_transaction_t *transaction,
                                cenote_error_t **error);
 
 /**
- * Gets a value, own puts included. Free it with `cenote_bytes_free`.
+ * Gets a value, including own puts. Free it with `cenote_bytes_free`.
  */
 int32_t cenote_transaction_get(cenote_transaction_t *transaction,
                                const cenote_index_t *index,
@@ -1222,7 +1225,7 @@ int32_t cenote_transaction_get(cenote_transaction_t *transaction,
                                cenote_error_t **error);
 
 /**
- * Deletes a record; no error if it is not there.
+ * Deletes a record; no error if it does not exist.
  */
 int32_t cenote_transaction_del(cenote_transaction_t *transaction,
                                const cenote_index_t *index,
@@ -1230,8 +1233,8 @@ int32_t cenote_transaction_del(cenote_transaction_t *transaction,
                                cenote_error_t **error);
 
 /**
- * Writes `len` bytes at the end, wherever that is by then; `*at` (may be null) is where it was. Of processes that append at
- * once each one's bytes are there whole, in some order, once.
+ * Appends `len` bytes at the size that the object has when this is applied; `*at` (may be null) is the offset. If several
+ * processes append at once, the bytes of each are in the object whole, once, in some order.
  */
 int32_t cenote_append(const cenote_object_t *object,
                       const void *data,
@@ -1240,12 +1243,12 @@ int32_t cenote_append(const cenote_object_t *object,
                       cenote_error_t **error);
 
 /**
- * The recorded size in bytes: without a message if what this process knows of it still holds.
+ * Returns the recorded size in bytes: without a message if the value that this process knows still holds.
  */
 int32_t cenote_object_size(const cenote_object_t *object, uint64_t *size, cenote_error_t **error);
 
 /**
- * The first offset from `offset` on that has data; `CENOTE_NOWHERE` if there is none before the end.
+ * Returns the first offset with data at or after `offset`; `CENOTE_NOWHERE` if there is none before the end.
  */
 int32_t cenote_next_data(const cenote_object_t *object,
                          uint64_t offset,
@@ -1253,7 +1256,8 @@ int32_t cenote_next_data(const cenote_object_t *object,
                          cenote_error_t **error);
 
 /**
- * The first offset from `offset` on that is in a hole, or the size if there is none before it; `CENOTE_NOWHERE` from the end on.
+ * Returns the first offset in a hole at or after `offset`, or the size if there is none before it; `CENOTE_NOWHERE` from the end
+ * on.
  */
 int32_t cenote_next_hole(const cenote_object_t *object,
                          uint64_t offset,
@@ -1261,9 +1265,9 @@ int32_t cenote_next_hole(const cenote_object_t *object,
                          cenote_error_t **error);
 
 /**
- * Makes `[at, at + len)` of `object` what `[offset, offset + len)` of `from` is, without copying bytes if both are of one
- * container, or `from` of a snapshot of it: one update then; else by copying, piece by piece. `*done` (may be null) is how
- * many bytes that were: fewer if `from` ends before.
+ * Makes `[at, at + len)` of `object` equal to `[offset, offset + len)` of `from`: by one update without copying bytes if both
+ * are in one container, or `from` is in a snapshot of it; otherwise by copying, piece by piece. `*done` (may be null) is the
+ * number of bytes: fewer if `from` ends before.
  */
 int32_t cenote_copy(const cenote_object_t *object,
                     uint64_t at,
@@ -1274,8 +1278,8 @@ int32_t cenote_copy(const cenote_object_t *object,
                     cenote_error_t **error);
 
 /**
- * In a transaction: makes `[at, at + len)` of `object` what `[offset, offset + len)` of `from` is by then, without copying
- * bytes. Both must be of one container, or `from` of a snapshot of it.
+ * In a transaction: makes `[at, at + len)` of `object` equal to what `[offset, offset + len)` of `from` is at the commit,
+ * without copying bytes. Both must be in one container, or `from` in a snapshot of it.
  */
 int32_t cenote_transaction_share(cenote_transaction_t *transaction,
                                  const cenote_object_t *object,
@@ -1286,7 +1290,7 @@ int32_t cenote_transaction_share(cenote_transaction_t *transaction,
                                  cenote_error_t **error);
 
 /**
- * Makes the commit fail with `CENOTE_CONFLICT` if a record's key begins with this prefix then, before the transaction's own
+ * Makes the commit fail with `CENOTE_CONFLICT` if a record's key then begins with this prefix, before the transaction's own
  * changes.
  */
 int32_t cenote_transaction_expect_none(cenote_transaction_t *transaction,
@@ -1295,7 +1299,7 @@ int32_t cenote_transaction_expect_none(cenote_transaction_t *transaction,
                                        cenote_error_t **error);
 
 /**
- * Makes the commit fail with `CENOTE_CONFLICT` unless the object has this size in bytes then.
+ * Makes the commit fail with `CENOTE_CONFLICT` unless the object then has this size in bytes.
  */
 int32_t cenote_transaction_expect_size(cenote_transaction_t *transaction,
                                        const cenote_object_t *object,
@@ -1311,13 +1315,13 @@ int32_t cenote_tiers(const cenote_store_t *store,
                      cenote_error_t **error);
 
 /**
- * Counters of the whole store.
+ * Returns the counters of the whole store.
  */
 int32_t cenote_stats(const cenote_store_t *store, cenote_stats_t *stats, cenote_error_t **error);
 
 /**
- * Reads and checks everything. Calls `each` (may be null) for every bad range; `*findings` (may be null) is their
- * number.
+ * Reads and verifies everything. Calls `each` (may be null) for every damaged range; `*findings` (may be null) is
+ * their number.
  */
 int32_t cenote_verify(const cenote_store_t *store,
                       void (*each)(void *context, const cenote_finding_t *finding),
@@ -1326,7 +1330,7 @@ int32_t cenote_verify(const cenote_store_t *store,
                       cenote_error_t **error);
 
 /**
- * Reads and checks everything in a container; as `cenote_verify`.
+ * Reads and verifies everything in a container; otherwise as `cenote_verify`.
  */
 int32_t cenote_container_verify(const cenote_container_t *container,
                                 void (*each)(void *context, const cenote_finding_t *finding),
@@ -1335,8 +1339,8 @@ int32_t cenote_container_verify(const cenote_container_t *container,
                                 cenote_error_t **error);
 
 /**
- * Calls `each` for every range of an object: where it is and why. `note` (may be null) is called for each sentence
- * about the whole.
+ * Calls `each` for every range of an object, with its place and the reason. Calls `note` (may be null) for each
+ * sentence about the whole.
  */
 int32_t cenote_explain(const cenote_store_t *store,
                        const cenote_object_t *object,

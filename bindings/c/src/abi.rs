@@ -1,4 +1,4 @@
-//! What every function of the interface does at its border: keep panics in, turn results into codes, check pointers.
+//! The boundary of every function of the interface: catches panics, turns results into codes, checks pointers.
 
 use std::any::Any;
 use std::ffi::{CStr, CString, OsStr, c_char, c_void};
@@ -11,7 +11,8 @@ use cenote::{Error, ErrorKind, Result};
 use crate::error::{CENOTE_OK, cenote_error_t, hand_out};
 use crate::handle::{self, Handle};
 
-/// Runs a function's body: 0 on success, else the error's kind, with the error in `*error` if there is room for it.
+/// Runs a function's body: returns 0 on success, otherwise the error's kind, with the error in `*error` unless that
+/// is null.
 pub fn guard(error: *mut *mut cenote_error_t, body: impl FnOnce() -> Result<()>) -> i32 {
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => {
@@ -33,7 +34,7 @@ pub fn guard(error: *mut *mut cenote_error_t, body: impl FnOnce() -> Result<()>)
     kind
 }
 
-/// The same, for a function whose result goes to `*to`, which must be there.
+/// Runs a function's body whose result goes to `*to`, which must not be null; otherwise as [`guard`].
 pub fn give<T>(error: *mut *mut cenote_error_t, to: *mut T, name: &str, body: impl FnOnce() -> Result<T>) -> i32 {
     guard(error, || {
         let to = required(to, name)?;
@@ -44,7 +45,7 @@ pub fn give<T>(error: *mut *mut cenote_error_t, to: *mut T, name: &str, body: im
     })
 }
 
-/// The same, for a result that the caller gets a handle of.
+/// Runs a function's body whose result the caller gets a handle of; otherwise as [`guard`].
 pub fn give_handle<H: Handle>(
     error: *mut *mut cenote_error_t,
     to: *mut *mut H,
@@ -54,7 +55,7 @@ pub fn give_handle<H: Handle>(
     give(error, to, name, || body().map(handle::make))
 }
 
-/// The same, for a result that goes to `*to` if that is not null.
+/// Runs a function's body whose result goes to `*to` unless that is null; otherwise as [`guard`].
 pub fn give_if_wanted<T>(error: *mut *mut cenote_error_t, to: *mut T, body: impl FnOnce() -> Result<T>) -> i32 {
     guard(error, || {
         let value = body()?;
@@ -64,12 +65,12 @@ pub fn give_if_wanted<T>(error: *mut *mut cenote_error_t, to: *mut T, body: impl
     })
 }
 
-/// Frees a handle and drops its value. Null, and what is no handle, are nothing.
+/// Frees a handle and drops its value. Ignores null and invalid handles.
 pub fn free<H: Handle>(handle: *mut H) {
     quietly((), || drop(handle::take(handle)));
 }
 
-/// Runs a body that cannot fail; `fallback` if it panics all the same.
+/// Runs a body that cannot fail; returns `fallback` if it panics all the same.
 pub fn quietly<T>(fallback: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(fallback)
 }
@@ -79,7 +80,7 @@ fn words_of(panic: &(dyn Any + Send)) -> String {
     words.unwrap_or("it panicked").to_owned()
 }
 
-/// Writes to where the caller wants a result, if anywhere.
+/// Writes a result to the caller's memory, unless the pointer is null.
 ///
 /// # Safety
 /// `to` is null or may be written.
@@ -90,17 +91,17 @@ pub unsafe fn put<T>(to: *mut T, value: T) {
     }
 }
 
-/// The error for an argument that makes no sense.
+/// Creates the error for an invalid argument.
 pub fn invalid(subject: &str, cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidInput, format!("argument `{subject}`")).because(cause)
 }
 
-/// A place for a result, which must be there.
+/// Returns the place for a result, which must not be null.
 pub fn required<T>(to: *mut T, name: &str) -> Result<*mut T> {
     if to.is_null() { Err(invalid(name, "it is null")) } else { Ok(to) }
 }
 
-/// A text that ends in a NUL byte.
+/// Returns a text that ends in a NUL byte.
 ///
 /// # Safety
 /// `text` is null or ends in a NUL byte and lives as long as `'a`.
@@ -112,7 +113,7 @@ unsafe fn c_str<'a>(text: *const c_char, name: &str) -> Result<&'a CStr> {
     Ok(unsafe { CStr::from_ptr(text) })
 }
 
-/// A text in UTF-8.
+/// Returns a text in UTF-8.
 ///
 /// # Safety
 /// As [`c_str`].
@@ -121,7 +122,7 @@ pub unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str> {
     unsafe { c_str(text, name) }?.to_str().map_err(|_| invalid(name, "it is not UTF-8"))
 }
 
-/// A path: any bytes.
+/// Returns a path: any bytes.
 ///
 /// # Safety
 /// As [`c_str`].
@@ -131,12 +132,12 @@ pub unsafe fn path<'a>(path: *const c_char, name: &str) -> Result<&'a Path> {
     if bytes.is_empty() { Err(invalid(name, "it is empty")) } else { Ok(Path::new(OsStr::from_bytes(bytes))) }
 }
 
-/// A text that ends in a NUL byte, without those that are in it.
+/// Converts to a text that ends in a NUL byte, without NUL bytes in it.
 pub fn c_text(text: &str) -> CString {
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }
 
-/// A caller's function that is told texts.
+/// A caller's function that receives texts.
 type EachText = Option<unsafe extern "C" fn(context: *mut c_void, text: *const c_char)>;
 
 /// Calls `each`, if there is one, with every text.
@@ -165,20 +166,20 @@ fn check<T>(data: *const T, len: usize, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A caller's array.
+/// Returns a caller's array.
 ///
 /// # Safety
-/// `data` points to `len` values that stay as they are for `'a`, or `len` is 0.
+/// `data` points to `len` values that do not change for `'a`, or `len` is 0.
 pub unsafe fn slice<'a, T>(data: *const T, len: usize, name: &str) -> Result<&'a [T]> {
     if len == 0 {
         return Ok(&[]);
     }
     check(data, len, name)?;
-    // SAFETY: the caller vouches for it, and what can be checked was.
+    // SAFETY: the caller vouches for it, and what can be checked was checked.
     Ok(unsafe { std::slice::from_raw_parts(data, len) })
 }
 
-/// A caller's array, to be filled.
+/// Returns a caller's array to be filled.
 ///
 /// # Safety
 /// `data` points to `len` values that nobody else uses for `'a`, or `len` is 0.
@@ -187,6 +188,6 @@ pub unsafe fn slice_mut<'a, T>(data: *mut T, len: usize, name: &str) -> Result<&
         return Ok(&mut []);
     }
     check(data, len, name)?;
-    // SAFETY: the caller vouches for it, and what can be checked was.
+    // SAFETY: the caller vouches for it, and what can be checked was checked.
     Ok(unsafe { std::slice::from_raw_parts_mut(data, len) })
 }

@@ -26,11 +26,11 @@ pub unsafe extern "C" fn cenote_container_spec_init(spec: *mut cenote_container_
         quota_bytes: 0,
         policy: std::ptr::null(),
     };
-    // SAFETY: the caller gives room for the structure, or null.
+    // SAFETY: the caller gives memory for the structure, or null.
     unsafe { put(spec, defaults) };
 }
 
-/// Opens the container of that label, and makes it as `spec` says (null: the defaults) if it is not there.
+/// Opens the container with that label, and creates it with the settings in `spec` (null: the defaults) if it does not exist.
 /// Free the handle with `cenote_container_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_container_open_or_create(
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn cenote_container_open(
     })
 }
 
-/// Makes a container; `CENOTE_EXISTS` if the label is taken. Free the handle with `cenote_container_free`.
+/// Creates a container; `CENOTE_EXISTS` if the label is taken. Free the handle with `cenote_container_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_container_create(
     store: *const cenote_store_t,
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn cenote_container_free(container: *mut cenote_container_
     free(container);
 }
 
-/// Gives a container another label.
+/// Renames a container.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_container_rename(
     store: *const cenote_store_t,
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn cenote_containers(
 }
 
 /// Fills `ids` with up to `capacity` ids of objects greater than `*after` (null: from the first), ascending;
-/// `*count` is how many.
+/// `*count` is their number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_objects(
     container: *const cenote_container_t,
@@ -150,8 +150,8 @@ pub unsafe extern "C" fn cenote_objects(
     })
 }
 
-/// Keeps all that is in the container now, for reading, under a name; no data are copied. `replace` not 0: takes the place of a
-/// snapshot of that name; else `CENOTE_EXISTS` if there is one.
+/// Makes a snapshot of the container under a name: its current content stays readable; no data are copied. `replace` not 0:
+/// replaces a snapshot of that name; otherwise `CENOTE_EXISTS` if there is one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_container_snapshot(
     container: *const cenote_container_t,
@@ -166,8 +166,8 @@ pub unsafe extern "C" fn cenote_container_snapshot(
     })
 }
 
-/// Opens a snapshot as a container that can be read. It stays as long as the handle, even if it is deleted meanwhile. Free the
-/// handle with `cenote_container_free`.
+/// Opens a snapshot as a read-only container. It lasts as long as the handle, even if it is deleted meanwhile. Free the handle
+/// with `cenote_container_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_container_open_snapshot(
     container: *const cenote_container_t,
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn cenote_container_delete_snapshot(
     guard(error, || unsafe { handle::get(container)?.delete_snapshot(text(name, "name")?) })
 }
 
-/// The container holds again what it held when the snapshot was made, in one transaction; the snapshot stays.
+/// Restores the content that the container had when the snapshot was made, in one transaction; the snapshot stays.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_container_roll_back(
     container: *const cenote_container_t,
@@ -230,13 +230,13 @@ pub unsafe extern "C" fn cenote_container_flush(
     guard(error, || unsafe { handle::get(container) }?.flush())
 }
 
-/// Writes an id as 32 hexadecimal digits and a NUL byte into `text`, which has room for 33.
+/// Writes an id as 32 hexadecimal digits and a NUL byte into `text`, which has space for 33 bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_id_format(id: cenote_id_t, text: *mut c_char, error: *mut *mut cenote_error_t) -> i32 {
     guard(error, || write_id(text, id.number()))
 }
 
-/// Reads an id of up to 32 hexadecimal digits.
+/// Parses an id of up to 32 hexadecimal digits.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_id_parse(
     digits: *const c_char,

@@ -6,15 +6,15 @@ use cenote::{Error, ErrorKind};
 
 use crate::abi::quietly;
 
-/// It worked.
+/// Success.
 pub const CENOTE_OK: i32 = 0;
 /// No such store, container, object, index or tier.
 pub const CENOTE_NOT_FOUND: i32 = 1;
-/// It is there already.
+/// It exists already.
 pub const CENOTE_EXISTS: i32 = 2;
-/// The request makes no sense: a bad size, range, name, handle or combination.
+/// The request is invalid: a bad size, range, name, handle or combination.
 pub const CENOTE_INVALID_INPUT: i32 = 3;
-/// A limit of the format or a quota would be passed.
+/// It would exceed a limit of the format or a quota.
 pub const CENOTE_LIMIT_EXCEEDED: i32 = 4;
 /// All tiers that may take the data are full.
 pub const CENOTE_FULL: i32 = 5;
@@ -22,35 +22,35 @@ pub const CENOTE_FULL: i32 = 5;
 pub const CENOTE_CORRUPT: i32 = 6;
 /// Written by a version that this one cannot read, or an unknown format.
 pub const CENOTE_VERSION_MISMATCH: i32 = 7;
-/// This user may not.
+/// This user lacks the right.
 pub const CENOTE_PERMISSION_DENIED: i32 = 8;
 /// Another transaction changed what this one had read.
 pub const CENOTE_CONFLICT: i32 = 9;
 /// The device or file system failed.
 pub const CENOTE_IO: i32 = 10;
-/// Another process has the store for itself, or it is shutting down.
+/// Another process has exclusive use of the store, or the store is shutting down.
 pub const CENOTE_BUSY: i32 = 11;
-/// The daemon went away, and what was in flight cannot be confirmed.
+/// The daemon went away, and the result of requests in flight is unknown.
 pub const CENOTE_DISCONNECTED: i32 = 12;
-/// Asked for something that this version does not do.
+/// This version does not support the request.
 pub const CENOTE_UNSUPPORTED: i32 = 13;
 /// A bug in Cenote.
 pub const CENOTE_INTERNAL: i32 = 14;
 
-/// A failure. All texts are UTF-8 and live until `cenote_error_free`.
+/// An error. All texts are UTF-8 and live until `cenote_error_free`.
 #[repr(C)]
 pub struct cenote_error_t {
-    /// What a program can act on: `CENOTE_NOT_FOUND` and so on.
+    /// The kind, for programs: `CENOTE_NOT_FOUND` and so on.
     pub kind: i32,
-    /// Not 0 if the same call may succeed later with nothing changed.
+    /// Not 0 if the same call may succeed later without any change.
     pub retry_helps: i32,
-    /// All of it in one line.
+    /// The whole error in one line.
     pub message: *const c_char,
-    /// What it is about: the object, tier, path.
+    /// The subject: the object, tier, path.
     pub subject: *const c_char,
-    /// Why; may be empty.
+    /// The cause; may be empty.
     pub cause: *const c_char,
-    /// What to do; may be empty.
+    /// The next step; may be empty.
     pub next_step: *const c_char,
 }
 
@@ -60,7 +60,7 @@ fn c_text(text: &str) -> *const c_char {
     CString::new(clean).unwrap_or_default().into_raw()
 }
 
-/// An error for the caller, who frees it.
+/// Creates an error for the caller, who frees it.
 pub fn hand_out(error: &Error) -> *mut cenote_error_t {
     Box::into_raw(Box::new(cenote_error_t {
         kind: i32::from(error.kind() as u8),
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn cenote_error_free(error: *mut cenote_error_t) {
         return;
     }
     quietly((), || {
-        // SAFETY: it came from `hand_out`, and the caller gives it back once.
+        // SAFETY: it came from `hand_out`, and the caller returns it once.
         let error = unsafe { Box::from_raw(error) };
         for text in [error.message, error.subject, error.cause, error.next_step] {
             if !text.is_null() {
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn cenote_error_free(error: *mut cenote_error_t) {
     });
 }
 
-/// A few words for a kind, such as "not found". Never freed.
+/// Returns a few words for a kind, such as "not found". Never freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn cenote_kind_words(kind: i32) -> *const c_char {
     let words = match u8::try_from(kind).ok().and_then(ErrorKind::from_code) {

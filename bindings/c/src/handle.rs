@@ -1,7 +1,7 @@
-//! Handles: what a C program holds instead of our values, checked at every use.
+//! Handles: what a C program holds instead of Rust values, checked at every use.
 //!
-//! The memory of a handle is never given back to the allocator, only reused for handles of the same type. So a null,
-//! foreign or closed handle is an error and not a crash, as far as that can be known from a pointer.
+//! The memory of a handle is never returned to the allocator, only reused for handles of the same type. So a null,
+//! foreign or closed handle gives an error rather than a crash, as far as a pointer allows to tell.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,31 +9,31 @@ use std::sync::{Mutex, PoisonError};
 
 use cenote::{Error, ErrorKind, Result};
 
-/// A place for a value, with a tag that says whether it is there.
+/// Memory for a value, with a tag that tells whether it is in use.
 pub struct Cell<T> {
     tag: AtomicU64,
     value: UnsafeCell<Option<T>>,
 }
 
-/// Cells that are free to be used again; their addresses.
+/// Addresses of free cells.
 pub struct Pool(Mutex<Vec<usize>>);
 
 impl Pool {
-    /// None yet.
+    /// Creates an empty pool.
     pub const fn new() -> Self {
         Self(Mutex::new(Vec::new()))
     }
 }
 
-/// What is behind a handle type.
+/// A handle type.
 pub trait Handle: Sized {
-    /// Our value.
+    /// The Rust value.
     type Value: 'static;
-    /// Says that a cell of this type is alive; no two types share it.
+    /// Tag of a live cell of this type; no two types share it.
     const TAG: u64;
-    /// What it is called in errors.
+    /// Name in errors.
     const NAME: &'static str;
-    /// Its free cells.
+    /// Free cells of the type.
     fn pool() -> &'static Pool;
 }
 
@@ -53,15 +53,15 @@ macro_rules! handle {
 }
 pub(crate) use handle;
 
-/// A handle for `value`.
+/// Creates a handle for `value`.
 pub fn make<H: Handle>(value: H::Value) -> *mut H {
     let free = H::pool().0.lock().unwrap_or_else(PoisonError::into_inner).pop();
     let cell: *mut Cell<H::Value> = match free {
         Some(address) => std::ptr::with_exposed_provenance_mut(address),
         None => Box::into_raw(Box::new(Cell { tag: AtomicU64::new(0), value: UnsafeCell::new(None) })),
     };
-    // SAFETY: the cell came from a box that is never dropped, and nobody else has it: its tag is 0, and it was taken
-    // from the pool by us alone.
+    // SAFETY: the cell came from a box that is never dropped, and nobody else has it: its tag is 0, and only we took
+    // it from the pool.
     unsafe {
         *(*cell).value.get() = Some(value);
         (*cell).tag.store(H::TAG, Ordering::Release);
@@ -83,8 +83,8 @@ fn cell_of<'a, H: Handle>(handle: *const H) -> Result<&'a Cell<H::Value>> {
     if !cell.is_aligned() {
         return Err(bad::<H>("it is no handle"));
     }
-    // SAFETY: cells are never freed, so whatever this library gave out can be read; the interface's rules say that
-    // nothing else is passed.
+    // SAFETY: cells are never freed, so every pointer that this library gave out can be read; the interface's rules
+    // exclude any other pointer.
     let cell = unsafe { &*cell };
     if cell.tag.load(Ordering::Acquire) == H::TAG {
         Ok(cell)
@@ -93,17 +93,17 @@ fn cell_of<'a, H: Handle>(handle: *const H) -> Result<&'a Cell<H::Value>> {
     }
 }
 
-/// The value of a handle.
+/// Returns the value of a handle.
 ///
 /// # Safety
 /// No other thread frees the handle meanwhile.
 pub unsafe fn get<'a, H: Handle>(handle: *const H) -> Result<&'a H::Value> {
     let cell = cell_of(handle)?;
-    // SAFETY: the tag says that it is there, and the caller that it stays.
+    // SAFETY: the tag tells that the value exists, and the caller that it stays.
     unsafe { (*cell.value.get()).as_ref() }.ok_or_else(|| bad::<H>("it was freed"))
 }
 
-/// The value of a handle, to be changed.
+/// Returns the value of a handle for changes.
 ///
 /// # Safety
 /// No other thread uses the handle meanwhile.
@@ -113,13 +113,13 @@ pub unsafe fn get_mut<'a, H: Handle>(handle: *mut H) -> Result<&'a mut H::Value>
     unsafe { (*cell.value.get()).as_mut() }.ok_or_else(|| bad::<H>("it was freed"))
 }
 
-/// Takes the value out; the handle is gone. Of two threads that try, one wins.
+/// Takes the value out and invalidates the handle. Of two threads that try, one succeeds.
 pub fn take<H: Handle>(handle: *mut H) -> Result<H::Value> {
     let cell = cell_of(handle)?;
     if cell.tag.compare_exchange(H::TAG, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return Err(bad::<H>("it was freed"));
     }
-    // SAFETY: the exchange made us the only one who may touch the value.
+    // SAFETY: the exchange made this thread the only one with access to the value.
     let value = unsafe { (*cell.value.get()).take() };
     let address = std::ptr::from_ref(cell).expose_provenance();
     H::pool().0.lock().unwrap_or_else(PoisonError::into_inner).push(address);

@@ -14,13 +14,13 @@ pub struct cenote_index_t {
 }
 handle!(cenote_index_t, Index, "index", b"cnIndex\x01");
 
-/// Records that were read, until `cenote_records_free`.
+/// Records from a read; valid until `cenote_records_free`.
 pub struct cenote_records_t {
     _opaque: (),
 }
 handle!(cenote_records_t, Records, "records", b"cnRecs \x01");
 
-/// Makes an index. `id`: null for one drawn at random. Free the handle with `cenote_index_free`.
+/// Creates an index. `id`: null for a random one. Free the handle with `cenote_index_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_index_create(
     container: *const cenote_container_t,
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn cenote_index_create(
     })
 }
 
-/// The index of that id, made if it is not there. Free the handle with `cenote_index_free`.
+/// Opens the index with that id, and creates it if it does not exist. Free the handle with `cenote_index_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_index_open_or_create(
     container: *const cenote_container_t,
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn cenote_index_free(index: *mut cenote_index_t) {
     free(index);
 }
 
-/// The index's id.
+/// Returns the index's id.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_index_id(
     index: *const cenote_index_t,
@@ -106,7 +106,7 @@ unsafe fn codes_of<'a>(codes: *mut u8, count: usize) -> cenote::Result<&'a mut [
     unsafe { slice_mut(codes, if codes.is_null() { 0 } else { count }, "codes") }
 }
 
-/// Sets records. `codes` (may be null) has room for a `CENOTE_KEY_...` for each.
+/// Sets records. `codes` (may be null) has space for a `CENOTE_KEY_...` per record.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_index_put(
     index: *const cenote_index_t,
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn cenote_index_put(
     })
 }
 
-/// Sets records whose keys are not there yet; the code of the others is `CENOTE_KEY_EXISTS`.
+/// Sets records whose keys do not exist; the code of the others is `CENOTE_KEY_EXISTS`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_index_put_new(
     index: *const cenote_index_t,
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn cenote_index_put_new(
     })
 }
 
-/// Gets values by key into `values`, which has room for `count`. Free each with `cenote_bytes_free`.
+/// Gets values by key into `values`, which has space for `count`. Free each with `cenote_bytes_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_index_get(
     index: *const cenote_index_t,
@@ -158,14 +158,14 @@ pub unsafe extern "C" fn cenote_index_get(
             required(values, "values")?;
         }
         for (at, value) in index.get(&keys)?.into_iter().enumerate().take(count) {
-            // SAFETY: as above: there is room for `count`.
+            // SAFETY: as above: there is space for `count`.
             unsafe { put(values.add(at), bytes_out(value)) };
         }
         Ok(())
     })
 }
 
-/// A value for the caller, who frees it.
+/// Creates a value for the caller, who frees it.
 pub fn bytes_out(value: Option<Vec<u8>>) -> cenote_bytes_t {
     match value {
         None => cenote_bytes_t { data: std::ptr::null_mut(), len: 0, found: 0 },
@@ -177,7 +177,7 @@ pub fn bytes_out(value: Option<Vec<u8>>) -> cenote_bytes_t {
     }
 }
 
-/// Frees a value that the library gave out, and empties it. Null, and values that were not found, are allowed.
+/// Frees a value that the library gave out, and empties it. Allows null, and values that were not found.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_bytes_free(bytes: *mut cenote_bytes_t) {
     quietly((), || {
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn cenote_bytes_free(bytes: *mut cenote_bytes_t) {
     });
 }
 
-/// Deletes records; the code of those not there is `CENOTE_KEY_NOT_FOUND`.
+/// Deletes records; the code of a missing one is `CENOTE_KEY_NOT_FOUND`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_index_del(
     index: *const cenote_index_t,
@@ -208,8 +208,9 @@ pub unsafe extern "C" fn cenote_index_del(
     })
 }
 
-/// Up to `limit` records in key order whose keys begin with `prefix`. `from`: null for the first; else that key or the
-/// next greater one, or (with `after` not 0) the next greater one. Free `*records` with `cenote_records_free`.
+/// Reads up to `limit` records in key order whose keys begin with `prefix`. `from`: null for the first; otherwise that
+/// key or the next greater one, or (with `after` not 0) the next greater one. Free `*records` with
+/// `cenote_records_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_index_next(
     index: *const cenote_index_t,
@@ -236,14 +237,14 @@ pub unsafe extern "C" fn cenote_index_next(
     })
 }
 
-/// How many records there are.
+/// Returns the number of records.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_records_count(records: *const cenote_records_t) -> usize {
     // SAFETY: the caller keeps the rules in the header's introduction.
     quietly(0, || unsafe { handle::get(records) }.map_or(0, cenote::Records::len))
 }
 
-/// A record; it lives as long as `records`. Empty if there is none at `at`.
+/// Returns a record, which lives as long as `records`. Empty if there is none at `at`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_records_get(records: *const cenote_records_t, at: usize) -> cenote_record_t {
     let none = cenote_slice_t { data: std::ptr::null(), len: 0 };

@@ -1,4 +1,4 @@
-//! What a store tells about itself: tiers, counters, findings, explanations.
+//! Information about a store: tiers, counters, findings, explanations.
 
 use std::ffi::{c_char, c_void};
 
@@ -27,25 +27,25 @@ pub const CENOTE_TIER_SWIFT: i32 = 5;
 
 /// It takes new data.
 pub const CENOTE_TIER_ONLINE: i32 = 0;
-/// It is being emptied; takes none.
+/// It is being drained; takes no new data.
 pub const CENOTE_TIER_DRAINING: i32 = 1;
 /// It cannot be reached, or failed.
 pub const CENOTE_TIER_FAILED: i32 = 2;
 
-/// A tier as it stands. The text lives while the callback runs.
+/// Current state of a tier. The text lives while the callback runs.
 #[repr(C)]
 pub struct cenote_tier_t {
-    /// Its name.
+    /// Name.
     pub name: *const c_char,
     /// `CENOTE_TIER_MEMORY` and so on.
     pub kind: i32,
     /// `CENOTE_TIER_ONLINE` and so on.
     pub state: i32,
-    /// Bytes that it may hold.
+    /// Capacity in bytes.
     pub capacity_bytes: u64,
     /// Bytes in use.
     pub used_bytes: u64,
-    /// Bytes lent to clients, or waiting for readers to leave.
+    /// Bytes leased to clients, or waiting for readers to leave.
     pub reserved_bytes: u64,
 }
 
@@ -68,41 +68,41 @@ pub struct cenote_stats_t {
     pub journal_bytes: u64,
     /// Bytes moved between tiers since the store was opened.
     pub moved_bytes: u64,
-    /// Sessions now open.
+    /// Open sessions.
     pub sessions: u64,
     /// Bad ranges found by the background scrub since the store was opened.
     pub scrub_findings: u64,
-    /// Estimated bytes of memory that the metadata take.
+    /// Estimated bytes of memory for the metadata.
     pub metadata_bytes: u64,
 }
 
-/// A bad range. The texts live while the callback runs.
+/// A damaged range. The texts live while the callback runs.
 #[repr(C)]
 pub struct cenote_finding_t {
     /// The object, as text.
     pub object: *const c_char,
-    /// Begin of the range in the object.
+    /// Start of the range in the object.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
     /// Name of the tier.
     pub tier: *const c_char,
-    /// What is wrong.
+    /// Description of the damage.
     pub what: *const c_char,
 }
 
-/// A range of an object and why it is where it is. The texts live while the callback runs.
+/// A range of an object, and why it is where it is. The texts live while the callback runs.
 #[repr(C)]
 pub struct cenote_range_t {
-    /// Begin of the range in the object.
+    /// Start of the range in the object.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
     /// Name of the tier.
     pub tier: *const c_char,
     /// Offset on the tier.
     pub tier_offset: u64,
-    /// Which rule put it there, and what will happen next.
+    /// The rule that put it there, and what happens next.
     pub why: *const c_char,
 }
 
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn cenote_tiers(
     })
 }
 
-/// Counters of the whole store.
+/// Returns the counters of the whole store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_stats(
     store: *const cenote_store_t,
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn cenote_stats(
     })
 }
 
-/// What is called for each bad range.
+/// Called for each damaged range.
 type EachFinding = Option<unsafe extern "C" fn(context: *mut c_void, finding: *const cenote_finding_t)>;
 
 unsafe fn report(found: &VerifyReport, each: EachFinding, context: *mut c_void, findings: *mut u64) {
@@ -196,8 +196,8 @@ unsafe fn report(found: &VerifyReport, each: EachFinding, context: *mut c_void, 
     unsafe { put(findings, found.findings.len() as u64) };
 }
 
-/// Reads and checks everything. Calls `each` (may be null) for every bad range; `*findings` (may be null) is their
-/// number.
+/// Reads and verifies everything. Calls `each` (may be null) for every damaged range; `*findings` (may be null) is
+/// their number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_verify(
     store: *const cenote_store_t,
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn cenote_verify(
     })
 }
 
-/// Reads and checks everything in a container; as `cenote_verify`.
+/// Reads and verifies everything in a container; otherwise as `cenote_verify`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_container_verify(
     container: *const cenote_container_t,
@@ -229,8 +229,8 @@ pub unsafe extern "C" fn cenote_container_verify(
     })
 }
 
-/// Calls `each` for every range of an object: where it is and why. `note` (may be null) is called for each sentence
-/// about the whole.
+/// Calls `each` for every range of an object, with its place and the reason. Calls `note` (may be null) for each
+/// sentence about the whole.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_explain(
     store: *const cenote_store_t,

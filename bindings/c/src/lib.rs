@@ -1,6 +1,6 @@
 //! The C interface: opaque handles over the client's types, an error for every failure, no panic across the boundary.
 //!
-//! This room must not know the engine, the wire or the media; it speaks to the client only. `include/cenote.h` is
+//! This crate must not know the engine, the wire or the media; it uses the client only. `include/cenote.h` is
 //! generated from this source (`check-header.sh` compares, `check-header.sh --fix` writes it).
 #![allow(unsafe_code, reason = "every function of a C interface takes pointers that only its caller can vouch for")]
 #![allow(non_camel_case_types, reason = "types are named as C programs see them")]

@@ -16,7 +16,7 @@ pub struct cenote_object_t {
 }
 handle!(cenote_object_t, Object, "object", b"cnObj  \x01");
 
-/// Bytes of an object by reference. They stay as they are until it is freed.
+/// A view: bytes of an object by reference. They do not change until it is freed.
 pub struct cenote_view_t {
     _opaque: (),
 }
@@ -28,7 +28,7 @@ pub struct cenote_staged_t {
 }
 handle!(cenote_staged_t, Staged, "staged write", b"cnStage\x01");
 
-/// Makes an object. `id`: null for one drawn at random. `block_size`: 0 for the container's.
+/// Creates an object. `id`: null for a random one. `block_size`: 0 for the container's.
 /// Free the handle with `cenote_object_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_object_create(
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn cenote_object_create(
     })
 }
 
-/// A handle for the object of that id, without a round trip: a missing object shows at first use.
+/// Returns a handle of the object with that id, without a message: a missing object is reported at first use.
 /// Free the handle with `cenote_object_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_object_open(
@@ -61,9 +61,9 @@ pub unsafe extern "C" fn cenote_object_open(
     })
 }
 
-/// A handle for the same object that is written otherwise than the container's preset says: `CENOTE_SYNC` (write-through: on
-/// a persistent tier, acknowledged when it survives power loss), `CENOTE_ASYNC` (write-back) or `CENOTE_BYPASS` (to the lowest
-/// persistent tier, past the buffers). Refused where that is less than the container promises, and in scratch containers.
+/// Returns a handle of the same object with a write mode other than the container's: `CENOTE_SYNC` (write-through: on a
+/// persistent tier, acknowledged when it survives power loss), `CENOTE_ASYNC` (write-back) or `CENOTE_BYPASS` (straight to the
+/// lowest persistent tier). Refused if that is less than the container promises, and in scratch containers.
 /// Free the handle with `cenote_object_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_object_buffered(
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn cenote_object_free(object: *mut cenote_object_t) {
     free(object);
 }
 
-/// Deletes the object of that id.
+/// Deletes the object with that id.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_object_delete(
     container: *const cenote_container_t,
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn cenote_object_delete(
     guard(error, || unsafe { handle::get(container) }?.delete_object(ObjectId(id.number())))
 }
 
-/// The object's id.
+/// Returns the object's id.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_object_id(
     object: *const cenote_object_t,
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn cenote_object_id(
     })
 }
 
-/// Size, block size, use.
+/// Returns size, block size and use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_object_stat(
     object: *const cenote_object_t,
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn cenote_object_stat(
     })
 }
 
-/// Reads `len` bytes at `offset` into `data`. Holes are zeros. `*got` (may be null) is how many lie before the recorded
+/// Reads `len` bytes at `offset` into `data`. Holes are zeros. `*got` (may be null) is the number of bytes before the recorded
 /// size; the rest of `data` is untouched.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_read(
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn cenote_read(
     })
 }
 
-/// Writes `len` bytes at `offset`: acknowledged as the container's durability says, and visible to every process.
+/// Writes `len` bytes at `offset`: acknowledged by the container's durability, and visible to every process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_write(
     object: *const cenote_object_t,
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn cenote_write(
     })
 }
 
-/// Reads many ranges at once; what lies past the recorded size reads as zeros.
+/// Reads many ranges at once; bytes beyond the recorded size read as zeros.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_readv(
     object: *const cenote_object_t,
@@ -226,14 +226,14 @@ pub unsafe extern "C" fn cenote_punch(
     guard(error, || unsafe { handle::get(object) }?.punch(offset, len))
 }
 
-/// Returns when what was acknowledged so far survives power loss.
+/// Returns when everything acknowledged so far survives power loss.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_object_flush(object: *const cenote_object_t, error: *mut *mut cenote_error_t) -> i32 {
     // SAFETY: the caller keeps the rules in the header's introduction.
     guard(error, || unsafe { handle::get(object) }?.flush())
 }
 
-/// A range by reference, without a copy. `*view` is null, and the result 0, if the range is not in one piece of mapped
+/// Returns a range by reference, without a copy. `*view` is null, and the result 0, if the range is not in one piece of mapped
 /// memory: read it instead. Free the view with `cenote_view_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_view(
@@ -250,7 +250,7 @@ pub unsafe extern "C" fn cenote_view(
     })
 }
 
-/// The bytes of a view; null if it is no view. `*len` (may be null) is how many.
+/// Returns the bytes of a view; null if it is no view. `*len` (may be null) is their number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_view_data(view: *const cenote_view_t, len: *mut usize) -> *const u8 {
     quietly(std::ptr::null(), || {
@@ -265,13 +265,13 @@ pub unsafe extern "C" fn cenote_view_data(view: *const cenote_view_t, len: *mut 
     })
 }
 
-/// Frees a view; its bytes may change or go away from then on. Null is allowed.
+/// Frees a view; its bytes may change or disappear from then on. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_view_free(view: *mut cenote_view_t) {
     free(view);
 }
 
-/// Room for `len` bytes in mapped memory at `*data`: fill it, then `cenote_staged_commit`, or `cenote_staged_free`.
+/// Reserves `len` bytes of mapped memory at `*data`: fill them, then call `cenote_staged_commit` or `cenote_staged_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_stage(
     object: *const cenote_object_t,
@@ -293,8 +293,8 @@ pub unsafe extern "C" fn cenote_stage(
     })
 }
 
-/// Makes the staged bytes the object's at `offset`. The handle is gone, and its memory must not be used any more,
-/// whatever the result.
+/// Makes the staged bytes the object's at `offset`. Invalidates the handle, and its memory must not be used any more, whatever
+/// the result.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_staged_commit(
     staged: *mut cenote_staged_t,
@@ -304,7 +304,7 @@ pub unsafe extern "C" fn cenote_staged_commit(
     guard(error, || handle::take(staged)?.commit(offset))
 }
 
-/// Gives staged memory back without writing. Null is allowed.
+/// Releases staged memory without writing. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_staged_free(staged: *mut cenote_staged_t) {
     free(staged);

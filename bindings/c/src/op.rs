@@ -1,4 +1,4 @@
-//! Operations in flight: launch, then wait, ask, or be called.
+//! Asynchronous operations: launch, then wait, poll, or get a callback.
 
 use std::ffi::c_void;
 
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn cenote_launch_write(
     })
 }
 
-/// Starts a read of `len` bytes; `cenote_op_wait_read` gives them.
+/// Starts a read of `len` bytes; `cenote_op_wait_read` returns them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_launch_read(
     object: *const cenote_object_t,
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn cenote_launch_read(
     })
 }
 
-/// Starts to set a record.
+/// Starts setting a record.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_launch_put(
     index: *const cenote_index_t,
@@ -66,14 +66,14 @@ pub unsafe extern "C" fn cenote_launch_put(
     })
 }
 
-/// Waits until it is acknowledged. The handle is gone.
+/// Waits until it is acknowledged. Invalidates the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_op_wait(op: *mut cenote_op_t, error: *mut *mut cenote_error_t) -> i32 {
     guard(error, || handle::take(op)?.wait())
 }
 
-/// Waits for the bytes of a read and copies up to `len` of them to `data`; `*got` (may be null) is how many.
-/// The handle is gone.
+/// Waits for the bytes of a read and copies up to `len` of them to `data`; `*got` (may be null) is their number.
+/// Invalidates the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_op_wait_read(
     op: *mut cenote_op_t,
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn cenote_op_wait_read(
     })
 }
 
-/// 1 if waiting would not block, 0 if it would, -1 if it is no operation.
+/// Returns 1 if waiting would not block, 0 if it would, -1 if it is no operation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_op_is_done(op: *const cenote_op_t) -> i32 {
     // SAFETY: the caller keeps the rules in the header's introduction.
@@ -101,18 +101,18 @@ pub unsafe extern "C" fn cenote_op_is_done(op: *const cenote_op_t) -> i32 {
 
 /// A caller's pointer, which goes to another thread with the callback.
 struct Context(*mut c_void);
-// SAFETY: the caller asks for a call from another thread, and so vouches for the context there.
+// SAFETY: the caller requests a call from another thread, and so vouches for the context there.
 unsafe impl Send for Context {}
 
 impl Context {
-    /// The pointer. A method, so that a closure takes all of `self`.
+    /// Returns the pointer. A method, so that a closure captures all of `self`.
     fn pointer(&self) -> *mut c_void {
         self.0
     }
 }
 
-/// Calls `callback` once when it is done, from a thread of the library's, with 0 or the kind of the error and the error
-/// (freed after the call). The handle is gone.
+/// Calls `callback` once when it is done, from a thread of the library, with 0 or the kind of the error, and the error
+/// (freed after the call). Invalidates the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_op_on_done(
     op: *mut cenote_op_t,

@@ -1,4 +1,4 @@
-//! Objects as files are used: appending, where data and holes are, ranges of others.
+//! File-like use of objects: appending, data and holes, ranges of other objects.
 
 use std::ffi::c_void;
 
@@ -10,11 +10,11 @@ use crate::object::cenote_object_t;
 use crate::transaction::cenote_transaction_t;
 use crate::types::cenote_slice_t;
 
-/// What stands for "there is none" where an offset would be.
+/// "None" in place of an offset.
 pub const CENOTE_NOWHERE: u64 = u64::MAX;
 
-/// Writes `len` bytes at the end, wherever that is by then; `*at` (may be null) is where it was. Of processes that append at
-/// once each one's bytes are there whole, in some order, once.
+/// Appends `len` bytes at the size that the object has when this is applied; `*at` (may be null) is the offset. If several
+/// processes append at once, the bytes of each are in the object whole, once, in some order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_append(
     object: *const cenote_object_t,
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn cenote_append(
     })
 }
 
-/// The recorded size in bytes: without a message if what this process knows of it still holds.
+/// Returns the recorded size in bytes: without a message if the value that this process knows still holds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_object_size(
     object: *const cenote_object_t,
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn cenote_object_size(
     })
 }
 
-/// The first offset from `offset` on that has data; `CENOTE_NOWHERE` if there is none before the end.
+/// Returns the first offset with data at or after `offset`; `CENOTE_NOWHERE` if there is none before the end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_next_data(
     object: *const cenote_object_t,
@@ -58,7 +58,8 @@ pub unsafe extern "C" fn cenote_next_data(
     })
 }
 
-/// The first offset from `offset` on that is in a hole, or the size if there is none before it; `CENOTE_NOWHERE` from the end on.
+/// Returns the first offset in a hole at or after `offset`, or the size if there is none before it; `CENOTE_NOWHERE` from the end
+/// on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_next_hole(
     object: *const cenote_object_t,
@@ -73,9 +74,9 @@ pub unsafe extern "C" fn cenote_next_hole(
     })
 }
 
-/// Makes `[at, at + len)` of `object` what `[offset, offset + len)` of `from` is, without copying bytes if both are of one
-/// container, or `from` of a snapshot of it: one update then; else by copying, piece by piece. `*done` (may be null) is how
-/// many bytes that were: fewer if `from` ends before.
+/// Makes `[at, at + len)` of `object` equal to `[offset, offset + len)` of `from`: by one update without copying bytes if both
+/// are in one container, or `from` is in a snapshot of it; otherwise by copying, piece by piece. `*done` (may be null) is the
+/// number of bytes: fewer if `from` ends before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_copy(
     object: *const cenote_object_t,
@@ -93,8 +94,8 @@ pub unsafe extern "C" fn cenote_copy(
     })
 }
 
-/// In a transaction: makes `[at, at + len)` of `object` what `[offset, offset + len)` of `from` is by then, without copying
-/// bytes. Both must be of one container, or `from` of a snapshot of it.
+/// In a transaction: makes `[at, at + len)` of `object` equal to what `[offset, offset + len)` of `from` is at the commit,
+/// without copying bytes. Both must be in one container, or `from` in a snapshot of it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_transaction_share(
     transaction: *mut cenote_transaction_t,
@@ -113,7 +114,7 @@ pub unsafe extern "C" fn cenote_transaction_share(
     })
 }
 
-/// Makes the commit fail with `CENOTE_CONFLICT` if a record's key begins with this prefix then, before the transaction's own
+/// Makes the commit fail with `CENOTE_CONFLICT` if a record's key then begins with this prefix, before the transaction's own
 /// changes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_transaction_expect_none(
@@ -130,7 +131,7 @@ pub unsafe extern "C" fn cenote_transaction_expect_none(
     })
 }
 
-/// Makes the commit fail with `CENOTE_CONFLICT` unless the object has this size in bytes then.
+/// Makes the commit fail with `CENOTE_CONFLICT` unless the object then has this size in bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_transaction_expect_size(
     transaction: *mut cenote_transaction_t,

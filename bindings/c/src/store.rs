@@ -1,4 +1,4 @@
-//! Stores: opening and closing, tiers, what concerns the whole.
+//! Stores: opening and closing, tiers, operations on the whole store.
 
 use std::ffi::c_char;
 
@@ -15,7 +15,7 @@ pub struct cenote_store_t {
 }
 handle!(cenote_store_t, Store, "store", b"cnStore\x01");
 
-/// Fills in the defaults: mode auto, the store is made if it is not there.
+/// Fills in the defaults: mode auto; the store is created if it does not exist.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_options_init(options: *mut cenote_options_t) {
     let defaults = cenote_options_t {
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn cenote_options_init(options: *mut cenote_options_t) {
         tiers: std::ptr::null(),
         tiers_len: 0,
     };
-    // SAFETY: the caller gives room for the structure, or null.
+    // SAFETY: the caller gives memory for the structure, or null.
     unsafe { put(options, defaults) };
 }
 
@@ -53,8 +53,8 @@ unsafe fn options_of(options: *const cenote_options_t) -> cenote::Result<OpenOpt
     })
 }
 
-/// Opens the store in directory `dir` as `options` say; null: the defaults of `cenote_options_init`.
-/// Give the handle back with `cenote_close`. After `fork`, the child may go on using it: it gets its own session.
+/// Opens the store in directory `dir` with `options`; null: the defaults of `cenote_options_init`.
+/// Close the handle with `cenote_close`. After `fork`, the child may go on using it: it gets its own session.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_open(
     dir: *const c_char,
@@ -69,8 +69,8 @@ pub unsafe extern "C" fn cenote_open(
     })
 }
 
-/// Ends the session and frees the handle, also when it returns an error. Containers, objects and indices of the store
-/// cannot be used afterwards, but still want to be freed. Null is allowed.
+/// Ends the session and frees the handle, even if it returns an error. Containers, objects and indices of the store
+/// cannot be used afterwards, but must still be freed. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_close(store: *mut cenote_store_t, error: *mut *mut cenote_error_t) -> i32 {
     guard(error, || if store.is_null() { Ok(()) } else { handle::take(store)?.close() })
@@ -97,8 +97,8 @@ pub unsafe extern "C" fn cenote_wait_all(store: *const cenote_store_t, error: *m
     guard(error, || unsafe { handle::get(store) }?.wait_all())
 }
 
-/// Asks the daemon that serves the store in `dir` to finish what it does and leave. `*stopped` (may be null) is 0 if
-/// none serves it.
+/// Asks the daemon that serves the store in `dir` to finish its work and exit. `*stopped` (may be null) is 0 if there
+/// is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_stop_daemon(
     dir: *const c_char,
@@ -114,8 +114,9 @@ pub unsafe extern "C" fn cenote_stop_daemon(
     })
 }
 
-/// Destroys the store in `dir`: its segments in memory, the files of its tiers, its metadata, at last the directory
-/// unless other files are in it. With other sessions open it fails with `CENOTE_BUSY`, unless `force` is not 0.
+/// Destroys the store in `dir`: its segments in memory, the files of its tiers, its metadata, and finally the
+/// directory unless it holds other files. If other sessions are open it fails with `CENOTE_BUSY`, unless `force` is
+/// not 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_destroy(dir: *const c_char, force: i32, error: *mut *mut cenote_error_t) -> i32 {
     // SAFETY: the caller keeps the rules in the header's introduction.
@@ -147,7 +148,7 @@ pub unsafe extern "C" fn cenote_tier_drain(
     guard(error, || unsafe { handle::get(store)?.drain_device(text(name, "name")?) })
 }
 
-/// Forgets an empty tier.
+/// Removes an empty tier from the store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_tier_remove(
     store: *const cenote_store_t,
@@ -158,7 +159,7 @@ pub unsafe extern "C" fn cenote_tier_remove(
     guard(error, || unsafe { handle::get(store)?.remove_device(text(name, "name")?) })
 }
 
-/// Writes the id of the store as 32 hexadecimal digits and a NUL byte into `text`, which has room for 33.
+/// Writes the id of the store as 32 hexadecimal digits and a NUL byte into `text`, which has space for 33 bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_store_id(
     store: *const cenote_store_t,
@@ -176,7 +177,7 @@ pub unsafe extern "C" fn cenote_store_id(
 pub fn write_id(to: *mut c_char, number: u128) -> cenote::Result<()> {
     let to = required(to, "text")?;
     let digits = format!("{number:032x}\0");
-    // SAFETY: the caller gives room for 33 bytes.
+    // SAFETY: the caller gives memory for 33 bytes.
     unsafe { std::ptr::copy_nonoverlapping(digits.as_ptr(), to.cast(), digits.len()) };
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Transactions: a group of updates, there whole or not at all.
+//! Transactions: a group of updates, applied as a whole or not at all.
 
 use std::ffi::c_void;
 
@@ -19,8 +19,8 @@ pub struct cenote_transaction_t {
 }
 handle!(cenote_transaction_t, Transaction, "transaction", b"cnTrans\x01");
 
-/// Begins a transaction. `detect_conflicts` not 0: the commit fails with `CENOTE_CONFLICT` if anything read through it
-/// was changed by others meanwhile. End it with `cenote_commit` or `cenote_abort`.
+/// Begins a transaction. `detect_conflicts` not 0: the commit fails with `CENOTE_CONFLICT` if others changed anything
+/// read through it meanwhile. End it with `cenote_commit` or `cenote_abort`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_begin(
     store: *const cenote_store_t,
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn cenote_begin(
     })
 }
 
-/// Applies everything, or nothing. The handle is gone, whatever the result. `*epoch` may be null.
+/// Applies everything, or nothing. Invalidates the handle, whatever the result. `*epoch` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_commit(
     transaction: *mut cenote_transaction_t,
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn cenote_commit(
     give_if_wanted(error, epoch, || handle::take(transaction)?.commit())
 }
 
-/// Forgets everything. The handle is gone. Null is allowed.
+/// Discards everything. Invalidates the handle. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_abort(transaction: *mut cenote_transaction_t) {
     quietly((), || {
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn cenote_transaction_write(
     })
 }
 
-/// Reads a byte range, own writes included; as `cenote_read`.
+/// Reads a byte range, including own writes; otherwise as `cenote_read`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_transaction_read(
     transaction: *mut cenote_transaction_t,
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn cenote_transaction_punch(
     guard(error, || unsafe { handle::get_mut(transaction)?.punch(handle::get(object)?, offset, len) })
 }
 
-/// Makes an object; as `cenote_object_create`.
+/// Creates an object; as `cenote_object_create`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_transaction_create_object(
     transaction: *mut cenote_transaction_t,
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn cenote_transaction_delete_object(
     guard(error, || unsafe { handle::get_mut(transaction)?.delete_object(handle::get(object)?) })
 }
 
-/// Makes an index; as `cenote_index_create`.
+/// Creates an index; as `cenote_index_create`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_transaction_create_index(
     transaction: *mut cenote_transaction_t,
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn cenote_transaction_delete_index(
     guard(error, || unsafe { handle::get_mut(transaction)?.delete_index(handle::get(index)?) })
 }
 
-/// Sets a record. `only_new` not 0: the commit fails with `CENOTE_EXISTS` if the key is there.
+/// Sets a record. `only_new` not 0: the commit fails with `CENOTE_EXISTS` if the key exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_transaction_put(
     transaction: *mut cenote_transaction_t,
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn cenote_transaction_put(
     })
 }
 
-/// Gets a value, own puts included. Free it with `cenote_bytes_free`.
+/// Gets a value, including own puts. Free it with `cenote_bytes_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_transaction_get(
     transaction: *mut cenote_transaction_t,
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn cenote_transaction_get(
     })
 }
 
-/// Deletes a record; no error if it is not there.
+/// Deletes a record; no error if it does not exist.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_transaction_del(
     transaction: *mut cenote_transaction_t,

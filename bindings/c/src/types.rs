@@ -6,31 +6,31 @@ use cenote::{ContainerSpec, Durability, KeyCode, Mode, Result};
 
 use crate::abi::{invalid, text};
 
-/// The daemon that serves the directory, else an engine in this process.
+/// Through the daemon that serves the directory, otherwise with an engine in this process.
 pub const CENOTE_MODE_AUTO: i32 = 0;
-/// An engine in this process; an error if another process has the store.
+/// With an engine in this process; an error if another process has the store open.
 pub const CENOTE_MODE_IN_PROCESS: i32 = 1;
-/// A daemon, started if there is none.
+/// Through a daemon, started if there is none.
 pub const CENOTE_MODE_DAEMON: i32 = 2;
 
-/// Acknowledged on a persistent tier and in the journal: survives power loss.
+/// Write-through: acknowledged on a persistent tier and in the journal; survives power loss.
 pub const CENOTE_SYNC: i32 = 0;
-/// Acknowledged in the fastest tier; survives power loss once drained or flushed.
+/// Write-back: acknowledged in the fastest tier; survives power loss once drained or flushed.
 pub const CENOTE_ASYNC: i32 = 1;
-/// Never drained for durability's sake.
+/// Never drained for durability.
 pub const CENOTE_SCRATCH: i32 = 2;
 /// Like async, but straight to the lowest persistent tier.
 pub const CENOTE_BYPASS: i32 = 3;
 
-/// The code of a key: done.
+/// Code of a key: success.
 pub const CENOTE_KEY_OK: u8 = 0;
-/// The code of a key: nothing of that name.
+/// Code of a key: not found.
 pub const CENOTE_KEY_NOT_FOUND: u8 = 1;
-/// The code of a key: there already.
+/// Code of a key: exists already.
 pub const CENOTE_KEY_EXISTS: u8 = 2;
-/// The code of a key: key or value out of bounds.
+/// Code of a key: key or value out of bounds.
 pub const CENOTE_KEY_INVALID: u8 = 3;
-/// The code of a key: quota or a limit of the format.
+/// Code of a key: quota or a limit of the format.
 pub const CENOTE_KEY_LIMIT: u8 = 4;
 
 /// A 128-bit id of an object or index.
@@ -44,11 +44,11 @@ pub struct cenote_id_t {
 }
 
 impl cenote_id_t {
-    /// The id as one number.
+    /// Returns the id as one number.
     pub fn number(self) -> u128 {
         u128::from(self.high) << 64 | u128::from(self.low)
     }
-    /// The id of a number.
+    /// Converts a number to an id.
     pub fn of(number: u128) -> Self {
         Self { high: (number >> 64) as u64, low: number as u64 }
     }
@@ -60,7 +60,7 @@ impl cenote_id_t {
 pub struct cenote_slice_t {
     /// The first byte; may be null if `len` is 0.
     pub data: *const u8,
-    /// How many.
+    /// Length in bytes.
     pub len: usize,
 }
 
@@ -68,15 +68,15 @@ pub struct cenote_slice_t {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct cenote_bytes_t {
-    /// The first byte; null if there are none, which is not the same as none being found.
+    /// The first byte; null if there are none, also for an empty value (see `found`).
     pub data: *mut u8,
-    /// How many.
+    /// Length in bytes.
     pub len: usize,
     /// Not 0 if there is a value.
     pub found: i32,
 }
 
-/// A range of an object and memory of the caller's for it.
+/// A range of an object, and the caller's memory for it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct cenote_iov_t {
@@ -84,11 +84,11 @@ pub struct cenote_iov_t {
     pub offset: u64,
     /// The memory; only read when writing to the store.
     pub data: *mut u8,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 
-/// A key and a value for it.
+/// A key and its value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct cenote_record_t {
@@ -98,27 +98,28 @@ pub struct cenote_record_t {
     pub value: cenote_slice_t,
 }
 
-/// How to open a store. Fill it with `cenote_options_init` first: later versions may add fields at its end.
+/// Options of opening a store. Fill them with `cenote_options_init` first: later versions may add fields at the end.
 #[repr(C)]
 pub struct cenote_options_t {
     /// `sizeof(cenote_options_t)`.
     pub size: usize,
     /// `CENOTE_MODE_AUTO` and so on.
     pub mode: i32,
-    /// Not 0: make the store if the directory holds none.
+    /// Not 0: create the store if the directory holds none.
     pub create: i32,
     /// Not 0: fail if the directory holds one (with `create`).
     pub create_new: i32,
     /// Not 0: refuse every change.
     pub read_only: i32,
-    /// Tiers of a store that is to be made, fastest first, each as on the command line:
+    /// Tiers of a store to be created, fastest first, each in the form of the command line:
     /// "name=ram,kind=memory,size=2GiB,high=90%,low=70%". Null: tiers sized for this machine.
     pub tiers: *const *const c_char,
-    /// How many.
+    /// Number of tiers.
     pub tiers_len: usize,
 }
 
-/// Settings of a container. Fill it with `cenote_container_spec_init` first: later versions may add fields at its end.
+/// Settings of a container. Fill them with `cenote_container_spec_init` first: later versions may add fields at the
+/// end.
 #[repr(C)]
 pub struct cenote_container_spec_t {
     /// `sizeof(cenote_container_spec_t)`.
@@ -127,13 +128,13 @@ pub struct cenote_container_spec_t {
     pub block_size: u64,
     /// `CENOTE_SYNC` and so on.
     pub durability: i32,
-    /// Most bytes that it may take; 0 for no limit.
+    /// Maximum bytes it may take; 0 for no limit.
     pub quota_bytes: u64,
     /// Name of its placement policy; null for the default.
     pub policy: *const c_char,
 }
 
-/// An object as it stands.
+/// Current state of an object.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct cenote_object_stat_t {
@@ -149,7 +150,7 @@ pub struct cenote_object_stat_t {
     pub epoch: u64,
 }
 
-/// log2 of a block size; `None` for 0.
+/// Returns log2 of a block size; `None` for 0.
 pub fn block_shift(bytes: u64) -> Result<Option<u8>> {
     let (least, most) = (cenote::model::BLOCK_SHIFT_MIN, cenote::model::BLOCK_SHIFT_MAX);
     match bytes.checked_ilog2().map(|shift| shift as u8) {
@@ -162,7 +163,7 @@ pub fn block_shift(bytes: u64) -> Result<Option<u8>> {
     }
 }
 
-/// A mode by its number.
+/// Converts a mode's number.
 pub fn mode(number: i32) -> Result<Mode> {
     match number {
         CENOTE_MODE_AUTO => Ok(Mode::Auto),
@@ -182,7 +183,7 @@ pub(crate) fn durability(number: i32) -> Result<Durability> {
     }
 }
 
-/// A container's settings; the defaults where null.
+/// Converts a container's settings; the defaults if null.
 ///
 /// # Safety
 /// `spec` is null, or points to a structure of at least `spec->size` bytes whose texts end in NUL bytes.
@@ -202,10 +203,10 @@ pub unsafe fn container_spec(spec: *const cenote_container_spec_t) -> Result<Con
     })
 }
 
-/// A structure that says its own size, which must be at least what this version knows.
+/// Returns a structure that contains its own size, which must be at least what this version knows.
 ///
 /// # Safety
-/// `value` is null or points to something whose first field is its size in bytes, and which is that large.
+/// `value` is null or points to a structure whose first field is its size in bytes, and which is that large.
 pub unsafe fn sized<'a, T>(value: *const T, name: &str) -> Result<Option<&'a T>> {
     if value.is_null() {
         return Ok(None);
@@ -213,16 +214,16 @@ pub unsafe fn sized<'a, T>(value: *const T, name: &str) -> Result<Option<&'a T>>
     if !value.is_aligned() {
         return Err(invalid(name, "it is not aligned for its type"));
     }
-    // SAFETY: its first field is its size, which alone is read here.
+    // SAFETY: the first field is the size; only that is read here.
     let found = unsafe { value.cast::<usize>().read() };
     if found < size_of::<T>() {
         return Err(invalid(name, format!("its size is {found}: fill it with its _init function first")));
     }
-    // SAFETY: it is as large as it says.
+    // SAFETY: it is as large as its size field.
     Ok(Some(unsafe { &*value }))
 }
 
-/// Codes of keys into the caller's array, if there is one. No codes at all mean that all went well.
+/// Copies codes of keys into the caller's array, if there is one. An empty list of codes means success for all keys.
 pub fn fill_codes(out: &mut [u8], codes: &[KeyCode]) {
     for (at, code) in out.iter_mut().enumerate() {
         *code = codes.get(at).map_or(CENOTE_KEY_OK, |code| *code as u8);

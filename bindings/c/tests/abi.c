@@ -1,6 +1,6 @@
 /*
- * Everything that the interface promises, and everything that a careless program does to it. Compiled as C99 and as
- * C++; prints what failed. Usage: abi DIRECTORY
+ * Tests what the interface promises, and what careless programs do to it. Compiled as C99 and as C++; prints the
+ * failures. Usage: abi DIRECTORY
  */
 #include <cenote.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static cenote_error_t *error = NULL;
         }                                                             \
     } while (0)
 
-/* The call gives this kind, and an error that matches it. */
+/* Checks that the call returns this kind, and an error that matches it. */
 #define GIVES(wanted, call)                                                                             \
     do {                                                                                                \
         int32_t kind = (call);                                                                          \
@@ -103,9 +103,9 @@ static void bad_handles(cenote_store_t *store, cenote_container_t *runs, cenote_
     GIVES(CENOTE_INVALID_INPUT, cenote_id_parse("xyz", &id, &error));
     GIVES(CENOTE_INVALID_INPUT, cenote_id_parse(NULL, &id, &error));
     EXPECT(cenote_view_data(NULL, &got) == NULL && cenote_op_is_done(NULL) == -1 && cenote_records_count(NULL) == 0);
-    /* Without room for an error, the kind alone. */
+    /* With a null error pointer, only the kind. */
     EXPECT(cenote_flush(NULL, NULL) == CENOTE_INVALID_INPUT);
-    /* Freeing nothing is nothing. */
+    /* Freeing null has no effect. */
     cenote_container_free(NULL);
     cenote_object_free(NULL);
     cenote_index_free(NULL);

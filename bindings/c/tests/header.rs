@@ -1,8 +1,8 @@
-//! The committed header is what the source says. `CENOTE_BLESS=1` writes it instead (`check-header.sh --fix`).
+//! The committed header matches the source. `CENOTE_BLESS=1` writes it instead (`check-header.sh --fix`).
 
 use std::path::Path;
 
-/// In the order in which a reader of the header wants them.
+/// In the order for readers of the header.
 const SOURCES: [&str; 11] =
     ["version", "error", "types", "store", "container", "object", "op", "index", "transaction", "range", "inspect"];
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds the library as a user would, and says where it is.
+/// Builds the library as a user would, and returns its directory.
 fn library_dir() -> PathBuf {
     let built = Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "cenote-c"]).status();
     assert!(built.expect("cargo runs").success());
@@ -22,7 +22,7 @@ fn run(command: &mut Command) {
     );
 }
 
-/// Compiles `source` with `compiler` and runs it in a directory of its own.
+/// Compiles `source` with `compiler` and runs it in a separate directory.
 fn compile_and_run(source: &str, name: &str, compiler: &[&str], link: &[String]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
@@ -60,7 +60,7 @@ fn programs_in_c_and_cpp() {
     let library = library_dir();
     let (c99, cpp) = (["cc", "-std=c99", "-pedantic"], ["c++", "-std=c++11", "-x", "c++"]);
     compile_and_run("tests/abi.c", "abi-c", &c99, &shared(&library));
-    // A C++ compiler is not needed to build Cenote; where there is none, C99 stands for both.
+    // Building Cenote needs no C++ compiler; without one, only C99 is tested.
     if Command::new("c++").arg("--version").output().is_ok() {
         compile_and_run("tests/abi.c", "abi-cpp", &cpp, &shared(&library));
     }
