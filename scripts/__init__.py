@@ -1,1 +1,1 @@
-"""What the Makefile calls. The checks are Python so that they can be tested."""
+"""The Makefile's scripts. The checks are in Python so that they can be tested."""

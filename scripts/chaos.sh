@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tiers that vanish, fill, fail and shrink while things move between them, in simulation and for real, and a daemon that
-# dies at every fourth step of moves (`chaos --stride 1`: at every one, ten minutes). At most five minutes, building
-# excluded: scripts/chaos.sh [SEED]
+# Tiers that vanish, fill, fail and shrink while data move between them, in simulation and for real, and a daemon that
+# dies at every fourth step of moves (`chaos --stride 1`: at every step, ten minutes). At most five minutes, without the
+# build: scripts/chaos.sh [SEED]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh

@@ -1,7 +1,7 @@
 """Test suites of HDF5 clients, natively and on the connector. `make clients-hdf5` (ARGS="--only NAME,NAME").
 
 Each suite comes from PyPI, with the wheel or the source archive of the release, into an environment below target/. It
-is run twice: on native HDF5 and with the connector's two environment variables. docs/hdf5-clients.md says how it went.
+runs twice: on native HDF5, and with the connector's two environment variables. docs/hdf5-clients.md has the results.
 """
 
 import argparse
@@ -27,11 +27,11 @@ SUITE_SECONDS = 3600
 
 @dataclass(frozen=True)
 class Suite:
-    """Where a suite is and what it needs."""
+    """The source of a suite, and its requirements."""
 
     package: str
     version: str
-    # Below site-packages, or in the source archive.
+    # Path of the tests, below site-packages or in the source archive.
     tests: str
     needs: tuple[str, ...] = ()
     from_source: bool = False
@@ -59,7 +59,8 @@ COPIED = (
     "copies a file with `shutil` and reads the copy: passes with `CENOTE_HDF5_COPIES=1`, "
     "without which copies of stubs are refused (`cenote cp` copies files)"
 )
-# Why tests end otherwise than natively: a part of the test's name, and the reason.
+# Reasons for results that differ from the native ones: a part of the test's name,
+# and the reason.
 REASONS = {
     "test_complib_without_complevel_warns": "compares the sizes of two files; that of a stub is not that of the data",
     "test_no_track_times": "compares checksums of files' bytes; a stub has an id and a generation of its own",
@@ -72,7 +73,7 @@ REASONS = {
 
 
 def environment(name: str, suite: Suite) -> tuple[Path, Path]:
-    """A Python with the suite, and where its tests are."""
+    """Returns a Python with the suite, and the path of the tests."""
     root = ENVIRONMENTS / name
     python = root / "bin/python"
     if not python.exists():
@@ -93,7 +94,7 @@ def environment(name: str, suite: Suite) -> tuple[Path, Path]:
 
 
 def outcomes(python: Path, tests: Path, suite: Suite, variables: dict[str, str], work: Path) -> dict[str, str]:
-    """How each test ended: passed, failed, skipped."""
+    """Returns each test's outcome: passed, failed, skipped."""
     report = work / "report.xml"
     command = [
         python,
@@ -123,7 +124,7 @@ def outcomes(python: Path, tests: Path, suite: Suite, variables: dict[str, str],
 
 
 def run_suite(name: str, suite: Suite) -> dict[str, object]:
-    """How a suite went: how many tests pass natively, and which of these end otherwise on the connector."""
+    """Returns a suite's results: how many tests pass natively, and which of these have another outcome here."""
     print(f"{name} {suite.version}: setting up", flush=True)
     python, tests = environment(name, suite)
     with tempfile.TemporaryDirectory(prefix=f"clients-{name}-") as place:
@@ -148,7 +149,7 @@ def run_suite(name: str, suite: Suite) -> dict[str, object]:
 
 
 def page(results: dict[str, dict]) -> str:
-    """The page, of the suites that have been run."""
+    """Returns the page, for the suites that have been run."""
     rows, lists = [], []
     for name, found in results.items():
         different = found["different"]
@@ -172,7 +173,7 @@ def page(results: dict[str, dict]) -> str:
 
 
 def main() -> int:
-    """Runs suites and writes the page of all that were run; 1 if a difference has no known reason."""
+    """Runs suites and writes the page of all that were run; returns 1 if a difference has no known reason."""
     parser = argparse.ArgumentParser(prog="clients-hdf5", description=__doc__)
     parser.add_argument("--only", help="these suites, with commas; the others stay in the page as they were")
     args = parser.parse_args()

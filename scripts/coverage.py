@@ -1,7 +1,7 @@
-"""Reached branches by room and file, and a list of the others. Called by scripts/coverage.sh.
+"""Prints branch coverage by room and file, and writes a list of unreached branches. Called by scripts/coverage.sh.
 
-Arguments: llvm-cov, the merged profile, the file for the list. The instrumented programs and libraries come by standard
-input, one a line. What tests alone run is not counted, nor are assertions, whose other way is a bug.
+Arguments: llvm-cov, the merged profile, the file for the list. Standard input has the instrumented programs and
+libraries, one a line. Leaves out code that only tests run, and assertions, whose other branch is a bug.
 """
 
 import functools
@@ -18,7 +18,7 @@ ROOMS = ("crates/model/src", "crates/store/src", "crates/client/src")
 
 @functools.cache
 def test_modules() -> frozenset[str]:
-    """The files of modules that are compiled for tests alone, without those named so."""
+    """Returns the files of modules that are compiled only for tests, except those whose names say so."""
     found = set()
     for file in (file for room in ROOMS for file in (TOP / room).rglob("*.rs")):
         folder = file.parent if file.name in ("mod.rs", "lib.rs") else file.with_suffix("")
@@ -28,7 +28,7 @@ def test_modules() -> frozenset[str]:
 
 
 def of_tests(path: str, lines: list[str], line: int) -> bool:
-    """Whether a branch is one of the tests' own: in a file of tests, below `mod tests`, or in an assertion."""
+    """Returns whether a branch belongs to tests: in a test file, below `mod tests`, or in an assertion."""
     if "/tests" in path or path.endswith("tests.rs") or path in test_modules():
         return True
     if re.match(r"\s*(debug_)?assert(_eq|_ne)?!", lines[line - 1]):
@@ -37,9 +37,9 @@ def of_tests(path: str, lines: list[str], line: int) -> bool:
 
 
 def export(llvm_cov: str, profile: str, program: str) -> list[dict]:
-    """The functions of a program, with their branches; none if it is not instrumented."""
+    """Returns the functions of a program, with their branches; none if it is not instrumented."""
     words = [llvm_cov, "export", "-format=text", "-skip-expansions", f"-instr-profile={profile}", program]
-    words += [str(TOP / room) for room in ROOMS]  # of other files it may end with SIGSEGV
+    words += [str(TOP / room) for room in ROOMS]  # for other files it may end with SIGSEGV
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         if "no coverage data" not in done.stderr:
@@ -49,7 +49,7 @@ def export(llvm_cov: str, profile: str, program: str) -> list[dict]:
 
 
 def read(llvm_cov: str, profile: str, programs: list[str]) -> dict[str, dict[tuple[int, int], tuple[int, int]]]:
-    """For each file its branches, by place: how often each way was taken, in all programs and generic copies."""
+    """Returns each file's branches by position: how often each way was taken, in all programs and generic copies."""
     found: dict[str, dict[tuple[int, int], tuple[int, int]]] = defaultdict(dict)
     for function in (function for program in programs for function in export(llvm_cov, profile, program)):
         for branch in function["branches"]:
@@ -62,7 +62,7 @@ def read(llvm_cov: str, profile: str, programs: list[str]) -> dict[str, dict[tup
 
 
 def main() -> int:
-    """Prints the table; writes the branches that nothing reached, one a line, with their source."""
+    """Prints the table; writes the unreached branches, one a line, with their source."""
     llvm_cov, profile, unreached_at = sys.argv[1:]
     found = read(llvm_cov, profile, sys.stdin.read().split())
     rooms = {room: [0, 0] for room in ROOMS}

@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
-# Which branches of crates/model, crates/store and crates/client the tests and the simulation reach: scripts/coverage.sh [SEEDS]
-# The simulation runs as well, since it draws from the same generators as the property tests. Tests that look at all that a program writes
-# may fail here: a program that they start with an environment of its own writes its counters beside.
-# The Python suites run on a copy of the tree below target/coverage, whose command, libraries and module are instrumented builds; what is in
-# target/release and .venv stays as it is. Files that repeat others with more rounds, or wait for services, are left out, and none runs
-# longer than ten minutes. CENOTE_COVERAGE_SUITES names other suites, as paths; empty: none.
+# Which branches of crates/model, crates/store and crates/client the tests and the simulation reach: scripts/coverage.sh
+# [SEEDS]
+#
+# The simulation runs as well, since it draws from the same generators as the property tests. Tests that check all files
+# that a program writes may fail here: a program that they start with its own environment writes its counters beside
+# them.
+#
+# The Python suites run on a copy of the tree below target/coverage, whose command, libraries and module are
+# instrumented builds; target/release and .venv stay unchanged. Suites that repeat others with more rounds, or wait for
+# services, are left out, and none runs longer than ten minutes. CENOTE_COVERAGE_SUITES names other suites, as paths;
+# empty: none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh
@@ -20,8 +25,9 @@ profiles="$CARGO_TARGET_DIR/profiles"
 tree="$CARGO_TARGET_DIR/tree"
 mkdir -p "$CARGO_TARGET_DIR"
 eval "$(cargo llvm-cov show-env --sh 2>/dev/null)"
-# Branches are counted by a flag that stable compilers keep behind this variable. Counters are a mapped file (%c), since many of the
-# processes are killed. All crates of ours are instrumented: a program whose own crate is not has nothing that writes them.
+# Stable compilers accept the flag that counts branches only with this variable. Counters are a mapped file (%c), since
+# many of the processes are killed. All crates of this repository are instrumented: a program whose own crate is not has
+# no code that writes them.
 export RUSTC_BOOTSTRAP=1
 separator=$'\x1f'
 export __CARGO_LLVM_COV_RUSTC_WRAPPER_RUSTFLAGS="-Cinstrument-coverage${separator}--cfg=coverage${separator}-Zcoverage-options=branch${separator}-Cllvm-args=-runtime-counter-relocation"
@@ -31,7 +37,8 @@ find "$CARGO_TARGET_DIR" -maxdepth 1 -name '*.profraw' -delete
 rm -rf "$profiles"
 mkdir "$profiles"
 
-# gather NAME: what processes have counted since the last time, as one file. Each has written megabytes, and there are thousands.
+# gather NAME: merges what processes have counted since the last call into one file. Each process writes megabytes, and
+# there are thousands.
 gather() {
   local list="$CARGO_TARGET_DIR/profiles.txt"
   find "$CARGO_TARGET_DIR" -maxdepth 1 -name '*.profraw' >"$list"
@@ -40,7 +47,7 @@ gather() {
   xargs -d '\n' rm -f <"$list"
 }
 
-# A copy of the tree whose target/release and .venv are of here; packages are those of the .venv of the tree.
+# A copy of the tree with its own target/release and .venv; the packages are those of the tree's .venv.
 make_tree() {
   local packages
   rm -rf "$tree"
@@ -51,12 +58,13 @@ make_tree() {
   ln -s "$CARGO_TARGET_DIR/debug/lib_native.so" "$tree/bindings/python/python/cenote/_native.abi3.so"
   .venv/bin/python -m venv --without-pip "$tree/.venv"
   packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-  # The module of here comes first; a folder that a .pth names is not asked for .pth files of its own, so the other is not found.
+  # The instrumented module must come first. A folder named by a .pth is not searched for further .pth files, so the
+  # other module is not found.
   printf '%s\n' "$tree/bindings/python/python" "$packages" >"$("$tree/.venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tree.pth"
   ln -s "$CARGO_TARGET_DIR/debug/cenote" "$tree/.venv/bin/cenote"
 }
 
-# What the suites use. As maturin builds the module: without libpython, which the interpreter has.
+# Builds what the suites use. The module is built as by maturin: without libpython, which the interpreter contains.
 build_parts() {
   PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON="$PWD/.venv/bin/python" \
     cargo build --locked -p cenote-cli -p cenote-hdf5 -p cenote-preload -p cenote-trace -p cenote-python
@@ -72,7 +80,7 @@ gather rust
 if [ -n "$suites" ] && { build_parts || { status=$? && false; }; }; then
   make_tree
   skipped=$(printf '%s\n' "${left_out[@]}")
-  # A file at a time, so that counters take little of the disk.
+  # One file at a time, so that counters take little disk space.
   for file in $(cd "$tree" && find $suites -name 'test_*.py' | grep -vF "$skipped" | sort); do
     echo "coverage: $file"
     (
@@ -85,7 +93,7 @@ if [ -n "$suites" ] && { build_parts || { status=$? && false; }; }; then
   done
 fi
 
-# Each program by itself: llvm-cov ends with SIGSEGV where it is given all of them.
+# Each program separately: llvm-cov ends with SIGSEGV if it gets all of them.
 "$tools/llvm-profdata" merge -sparse "$profiles"/*.profdata -o "$CARGO_TARGET_DIR/main.profdata"
 {
   find "$CARGO_TARGET_DIR/debug" "$CARGO_TARGET_DIR/debug/deps" -maxdepth 1 -type f -executable ! -name '*.so'

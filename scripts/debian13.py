@@ -1,6 +1,6 @@
-"""A place with Debian 13's HDF5 (1.14.5, with both MPIs): this machine, or a root made by debootstrap below target/.
+"""A system with Debian 13's HDF5 (1.14.5, with both MPIs): this machine, or a root made by debootstrap below target/.
 
-`find()` gives one or says why there is none. Making one needs root and takes some minutes, once.
+`find()` returns one or raises the reason why there is none. Making one needs root and takes some minutes, once.
 """
 
 import os
@@ -21,7 +21,7 @@ STAMP = "cenote-packages"
 
 
 class Missing(Exception):
-    """There is no such place, and it cannot be made here."""
+    """There is no such system, and it cannot be made here."""
 
 
 class Place:
@@ -31,7 +31,7 @@ class Place:
         self.root = root
 
     def run(self, command, environment=None, timeout=300, cwd="/tmp"):
-        """Runs a shell command with that environment; the finished process, its output as text."""
+        """Runs a shell command with that environment; returns the finished process, with its output as text."""
         variables = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8"} | (environment or {})
         script = f"cd {shlex.quote(str(cwd))} && {command}"
         inner = ["env", "-i", *(f"{k}={v}" for k, v in variables.items()), "timeout", str(timeout), "sh", "-c", script]
@@ -49,7 +49,8 @@ class Place:
         )
 
 
-# Own mounts only: they go with the namespace. The tree, /tmp and /dev (shared memory) are the machine's.
+# The mounts are private and end with the namespace. The tree, /tmp and /dev (shared memory) are the
+# machine's.
 MOUNTS = """
 root=$1; top=$2; shift 2
 mount --make-rprivate / && mount --bind "$root" "$root" && mount -t proc proc "$root/proc" &&
@@ -59,7 +60,7 @@ mount --rbind "$top" "$root$top" && exec chroot "$root" "$@"
 
 
 def is_here():
-    """True if this machine has what is needed itself."""
+    """Returns whether this machine itself has everything that is needed."""
     tools = ("h5pcc.openmpi", "h5pcc.mpich", "mpirun.openmpi", "mpirun.mpich", "h5dump", "ncdump")
     if not all(shutil.which(tool) for tool in tools):
         return False
@@ -70,7 +71,7 @@ def is_here():
 
 
 def find():
-    """A place; `Missing` says what it would take."""
+    """Returns a system; `Missing` says what is needed."""
     if is_here():
         return Place()
     packages = " ".join(PACKAGES)

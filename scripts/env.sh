@@ -1,4 +1,4 @@
-# Sourced by the other scripts: where the tools are.
+# Sourced by the other scripts: sets tool paths.
 export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 PYTHON="${PYTHON:-python3}"
 export PIP_NO_INPUT=1

@@ -1,7 +1,7 @@
-"""Which HDF5 clients run on the connector: each is really run, and docs/hdf5-matrix.md says how it went. `make matrix`.
+"""Tests which HDF5 clients run on the connector, by running each; docs/hdf5-matrix.md has the results. `make matrix`.
 
-Every client runs a program of what it usually does (`views/hdf5/tests/matrix`) on native HDF5 and on a store, and must
-see the same. Clients: wheels of PyPI in environments below target/, and Debian 13's packages (`scripts/debian13.py`).
+Every client runs a program of its typical operations (`views/hdf5/tests/matrix`) on native HDF5 and on a store, and
+must see the same. Clients: wheels of PyPI in environments below target/, and Debian 13's packages (`scripts/debian13.py`).
 """
 
 import datetime
@@ -28,8 +28,8 @@ WHEELS = {
     "netcdf4": ["1.7.2", "1.7.3", "1.7.4", "1.7.5.1.post1"],
     "tables": ["3.10.1", "3.10.2", "3.11.1"],
 }
-# What tools print that depends on where bytes are in a native file, or on the names of the two files. HDF5 notes of
-# variable-length datasets that fill values are always written.
+# Output of tools that depends on the position of bytes in a native file, or on the names of the two files. HDF5
+# records for variable-length datasets that fill values are always written.
 NOISE = [r"(OFFSET|Location:|Modified:|SIZE|Chunks:|Storage:|_SuperblockVersion|FILL_TIME|Total raw data size).*"]
 NOISE += [r"\b[cn](-[rc])?\.(h5|nc)", r"netcdf [cn]", r"DATASET \d{6,}", r"shared-\d+:[0-9a-f]+"]
 TOOLS = {
@@ -47,7 +47,7 @@ TOOLS = {
 
 
 class Here:
-    """Runs commands on this machine, like `debian13.Place`."""
+    """Runs commands on this machine, with the interface of `debian13.Place`."""
 
     def run(self, command, environment=None, timeout=300, cwd="/tmp"):
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("HDF5_", "CENOTE_"))}
@@ -98,7 +98,7 @@ class Matrix:
         self.add(versions["client"], versions["hdf5"], origin, outcome, is_right)
 
     def wheel(self, name, version):
-        """One release of a package from PyPI."""
+        """Tests one release of a package from PyPI."""
         home = ENVIRONMENTS / f"{name}-{version}"
         python = home / "bin/python"
         if not (home / "installed").exists():
@@ -114,7 +114,7 @@ class Matrix:
         self.program(Here(), f"{python} -W ignore {PROGRAMS}/check_{name}.py", "PyPI wheel", f"{name} {version}")
 
     def tools(self, place):
-        """The command-line tools of Debian 13: what they say of files of ours and of native ones."""
+        """Tests the command-line tools of Debian 13: their output for files in the store and for native ones."""
         for letter, environment in (("n", {}), ("c", self.store)):
             for kind, program in (("h5", "h5py"), ("nc", "netcdf4")):
                 made = place.run(
@@ -146,7 +146,7 @@ class Matrix:
             )
 
     def debian(self):
-        """Debian 13's C library and Python packages, and the tools."""
+        """Tests Debian 13's C library and Python packages, and the tools."""
         try:
             place = debian13.find()
         except debian13.Missing as why:

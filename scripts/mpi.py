@@ -1,4 +1,4 @@
-"""Parallel HDF5 programs, unmodified, on the connector: both MPIs, several numbers of ranks. `make mpi`.
+"""Unmodified parallel HDF5 programs on the connector: both MPIs, several numbers of ranks. `make mpi`.
 
 The programs are in views/hdf5/tests/mpi. They need Debian 13's packages (`scripts/debian13.py`).
 """
@@ -16,12 +16,12 @@ from scripts import debian13
 
 PROGRAMS = debian13.TOP / "views/hdf5/tests/mpi"
 PLUGIN = debian13.TOP / "target/hdf5-plugin"
-# Of the programs in C these do what native HDF5 can do too; they are run on it as well, to see that they are right.
+# C programs that native HDF5 can run too; they also run there, to validate the programs.
 NATIVE = ("rows",)
-# This one is random, and run with each seed. It asks for more
-# than native HDF5 keeps: no flush between a write and a read.
+# This program is random, and runs with each seed. It needs more than native HDF5 guarantees: no flush between a
+# write and a read.
 SEEDED = ("visible",)
-# Ranks that change metadata each for itself.
+# Programs whose ranks change metadata independently.
 INDEPENDENT = ("independent",)
 OPENMPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -40,7 +40,7 @@ class Runs:
         self.failed = 0
 
     def build(self, mpi):
-        """Compiles the programs for one MPI; their names."""
+        """Compiles the programs for one MPI; returns their names."""
         names = sorted(path.stem for path in PROGRAMS.glob("*.c"))
         for name in names:
             command = f"h5pcc.{mpi} -shlib -O1 -Wall -o {self.work}/{name}.{mpi} {PROGRAMS}/{name}.c"
@@ -50,7 +50,7 @@ class Runs:
         return names
 
     def run(self, mpi, ranks, name, command, native=False, behind=""):
-        """Runs one program; says how it went."""
+        """Runs one program; prints the result."""
         environment = dict(OPENMPI if mpi == "openmpi" else {})
         if not native:
             environment |= {
@@ -75,7 +75,7 @@ class Runs:
             print(f"exit {done.returncode}\n{done.stdout[-6000:]}")
 
     def run_killed(self, mpi, ranks, seed):
-        """One rank is killed, and the job with it; then a program without ranks looks."""
+        """Kills one rank, and with it the job; then a program without ranks checks the file."""
         program = f"{PROGRAMS}/killed.py"
         check = f"python3 {program} check {self.work}/killed.cenote.h5 {seed} < killed.log"
         behind = f" {seed} > killed.log 2> killed.err; {check}"
@@ -104,7 +104,7 @@ def main():
                     seeds = options.seeds.split(",") if name in SEEDED else [""]
                     for native, seed in itertools.product([True, False] if name in NATIVE else [False], seeds):
                         runs.run(mpi, ranks, name, f"{work}/{name}.{mpi}", native, f" {seed}")
-                # Debian's mpi4py, and so its parallel h5py, is Open MPI's.
+                # Debian's mpi4py, and so its parallel h5py, uses Open MPI.
                 if mpi == "openmpi" and "h5py".startswith(options.only):
                     runs.run(mpi, ranks, "h5py", f"python3 {PROGRAMS}/parallel.py")
                 if mpi == "openmpi" and ranks > 1 and "killed".startswith(options.only):

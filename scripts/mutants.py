@@ -1,14 +1,14 @@
-"""A sample of the mutants of crates/store, crates/model and crates/client against the tests: which ones no test sees.
+"""Tests a sample of the mutants of crates/store, crates/model and crates/client: which ones does no test detect?
 
 `python -m scripts.mutants [--sample N] [--seed N] [--only NUMBER,...] [--again]`, or `make mutants`.
 
 A build for each mutant would take days, so one build has all (mutant schemata): in a copy of the sources each changed
-function holds its body once as it is and once for each mutant, and `CENOTE_MUTANT` says which of them runs. What there
-is to change is what cargo-mutants lists. Mutants that do not compile or are in a `const fn` are replaced by others of
-their crate. Every test is run alone first, without a mutant, to learn how long it takes and which changed functions it
-comes through; a mutant is then given to those tests alone, the quickest program first, until one fails or does not end.
-Each run has process numbers and shared memory of its own (`unshare`), so what a mutant leaves behind ends with it.
-`--again` takes what was built and measured before, `--only` some of the sample.
+function contains its original body and one body for each mutant, and `CENOTE_MUTANT` selects the one that runs. The
+possible changes are those that cargo-mutants lists. Mutants that do not compile or are in a `const fn` are replaced by
+others of their crate. First every test runs alone, without a mutant, to measure its time and the changed functions that
+it reaches; then a mutant runs with those tests alone, the fastest program first, until one fails or does not end. Each
+run has its own process ids and shared memory (`unshare`), so that leftovers of a mutant end with it. `--again` reuses
+the earlier build and measurements, `--only` selects some of the sample.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def within(starts: list[int], span: dict) -> tuple[int, int]:
 
 
 def body_of(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """The block that ends a function; None if it cannot be switched."""
+    """Returns the block that ends a function; None if it cannot be switched."""
     opened, found, signature = [], None, ""
     for token in TOKEN.finditer(text, start, end):
         if token[0] == "{":
@@ -73,7 +73,7 @@ def body_of(text: str, start: int, end: int) -> tuple[int, int] | None:
 
 
 def switched(text: str, mutants: list[dict]) -> tuple[str, list[tuple[int, int, int]]]:
-    """A file with mutants in it, and the lines of each with its number. Functions within one another are one group."""
+    """Returns a file with mutants in it, and the lines and number of each. Nested functions are one group."""
     groups: list[tuple[int, int, list[dict]]] = []
     for mutant in sorted(mutants, key=lambda mutant: (mutant["body"][0], -mutant["body"][1])):
         if groups and mutant["body"][1] <= groups[-1][1]:
@@ -97,7 +97,7 @@ def switched(text: str, mutants: list[dict]) -> tuple[str, list[tuple[int, int, 
 
 
 def prepare(mutants: list[dict]) -> Lines:
-    """Puts mutants into the copy of the tree, writing only what is not there already, so that less is built again."""
+    """Puts mutants into the copy of the tree, writing only what differs, so that less is rebuilt."""
     by_file = defaultdict(list)
     for mutant in mutants:
         by_file[mutant["file"]].append(mutant)
@@ -123,7 +123,7 @@ def cargo(*words: str) -> list[dict]:
 
 
 def refused(crate: str, lines: Lines) -> set[int]:
-    """Checks a crate: the mutants that the compiler does not take."""
+    """Checks a crate; returns the mutants that do not compile."""
     bad, other = set(), ""
     for message in (found["message"] for found in cargo("check", "--lib", "--package", crate) if "message" in found):
         spans = [span for span in message["spans"] if span["is_primary"] and span["file_name"] in lines]
@@ -135,7 +135,8 @@ def refused(crate: str, lines: Lines) -> set[int]:
             for start, end, number in lines[span["file_name"]]
         ]
         hit = {number for start, end, number, at in around if start <= at <= end}
-        # Else the error is of all ways of a function together, as where their types differ: the last before it goes.
+        # Otherwise all variants of a function cause the error together, as where their types differ: drop the last one
+        # before it.
         hit = hit or {max((start, number) for start, _, number, at in around if start <= at + 2)[1] for _ in around[:1]}
         bad |= hit
         other += "" if hit else message["rendered"]
@@ -145,7 +146,7 @@ def refused(crate: str, lines: Lines) -> set[int]:
 
 
 def drawn(number: int, seed: int) -> list[dict]:
-    """A sample of mutants that compile, of each crate in proportion to what it has."""
+    """Returns a sample of mutants that compile, from each crate in proportion to its number."""
     words = ["cargo", "mutants", "--list", "--json", *(word for crate in CRATES for word in ("--package", crate))]
     listed = json.loads(subprocess.run(words, cwd=TOP, stdout=subprocess.PIPE, check=True).stdout)
     tried, shares, dropped = [], {}, set()
@@ -169,7 +170,7 @@ def drawn(number: int, seed: int) -> list[dict]:
 
 
 def programs() -> list[tuple[str, str]]:
-    """Builds the tests: each program, and where it runs."""
+    """Builds the tests; returns each program, and its working directory."""
     packages = [word for crate in TESTED for word in ("--package", crate)]
     built = [found for found in cargo("test", "--no-run", "--lib", "--bins", "--tests", *packages)]
     if wrong := [found["message"]["rendered"] for found in built if found.get("message", {}).get("level") == "error"]:
@@ -179,9 +180,9 @@ def programs() -> list[tuple[str, str]]:
 
 
 def run(program: tuple[str, str], tests: list[str], limit_s: float, **variables: str) -> tuple[str, str]:
-    """Runs tests of a program up to the first that fails, with process numbers and shared memory of their own.
+    """Runs tests of a program up to the first failure, with their own process ids and shared memory.
 
-    A program that says nothing for `limit_s` hangs.
+    A program without output for `limit_s` hangs.
     """
     name = Path(program[0]).name.rsplit("-", 1)[0]
     words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -219,7 +220,7 @@ def run(program: tuple[str, str], tests: list[str], limit_s: float, **variables:
 
 
 def measured(program: tuple[str, str], test: str) -> dict | None:
-    """A test alone, without a mutant: how long it takes, and what it comes through."""
+    """Runs a test alone, without a mutant; returns its time, and the functions that it reaches."""
     with tempfile.NamedTemporaryFile() as seen:
         begin = time.monotonic()
         outcome, _ = run(program, [test], 120, CENOTE_MUTANTS_SEEN=seen.name)
@@ -244,7 +245,7 @@ def measure(jobs: int) -> list[dict]:
 
 
 def attempt(mutant: dict, tests: list[dict], slowest_s: float) -> tuple[str, str]:
-    """Gives a mutant to the tests that come through it."""
+    """Runs a mutant with the tests that reach it."""
     by_program = defaultdict(list)
     for test in tests:
         if mutant["number"] in test["seen"] and test["took_s"] <= slowest_s:
@@ -267,7 +268,7 @@ def main() -> None:
     parser.add_argument("--slowest", type=float, default=60, help="tests that take more seconds are left out")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
-    os.environ["CARGO_TARGET_DIR"] = str(WORK / "build")  # cargo would take the copy for the tree itself in another's
+    os.environ["CARGO_TARGET_DIR"] = str(WORK / "build")  # otherwise cargo would take the copy for the tree itself
     known = WORK / "known.json"
     if options.again:
         sample, tests = json.loads(known.read_text())
@@ -276,7 +277,7 @@ def main() -> None:
         known.write_text(json.dumps([sample, tests]))
     print(f"mutants: {len(tests)} tests of {sum(test['took_s'] for test in tests):.0f} s", flush=True)
     wanted = [mutant for mutant in sample if not options.only or mutant["number"] in options.only]
-    random.Random(options.seed).shuffle(wanted)  # what is there so far is a sample, too
+    random.Random(options.seed).shuffle(wanted)  # so that partial results are a sample, too
     count = defaultdict(int)
     with ThreadPoolExecutor(options.jobs) as pool, (WORK / "outcomes.jsonl").open("a") as log:
         outcomes = pool.map(lambda mutant: attempt(mutant, tests, options.slowest), wanted)

@@ -1,11 +1,11 @@
 """Persistent memory tiers on an emulated NVDIMM, with power cuts. `make nvdimm`.
 
-Boots Debian's kernel in qemu (pure emulation: no KVM, no root needed) with a file of the host as NVDIMM, makes that a
-DAX file system, and runs the testkit's `nvdimm` there: the conformance suite of devices with `MAP_SYNC`, then a daemon
-and a client that write until the power goes, which is qemu killed at a random moment. After each cut everything that
-was acknowledged as surviving power loss must be there whole.
+Boots Debian's kernel in qemu (pure emulation: no KVM, no root needed) with a file of the host as NVDIMM, makes a DAX
+file system on it, and runs the testkit's `nvdimm` there: the conformance suite of devices with `MAP_SYNC`, then a
+daemon and a client that write until the power goes (qemu is killed at a random moment). After each cut everything that
+was acknowledged as surviving power loss must exist whole.
 
-Missing Debian packages are installed when this runs as root. The kernel is unpacked below target/, never installed.
+Installs missing Debian packages when run as root. The kernel is unpacked below target/, never installed.
 """
 
 import argparse
@@ -24,7 +24,8 @@ TOP = pathlib.Path(__file__).resolve().parents[1]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", TOP / "target"))
 CACHE = TARGET / "nvdimm"
 NVDIMM_BYTES = 768 << 20
-# What the guest runs besides busybox: found in PATH, put into the same place there with the libraries that it needs.
+# Programs of the guest besides busybox: found in PATH, and copied to the same path with the libraries that they
+# need.
 MODULES = ["nfit", "libnvdimm", "nd_pmem", "nd_btt", "dax", "ext4", "crc32c_generic", "mbcache", "jbd2", "crc16"]
 
 INIT = r"""#!/bin/busybox sh
@@ -71,7 +72,7 @@ poweroff -f
 
 
 def main():
-    """Makes what is needed, and runs the suite and the cuts."""
+    """Prepares everything, and runs the suite and the cuts."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--cuts", type=int, default=4, help="how often the power goes")
     options.add_argument(
@@ -98,7 +99,7 @@ def main():
 
 
 def need_packages(programs):
-    """Installs what is missing if this is root; else says how."""
+    """Installs missing packages if run as root; otherwise says how."""
     path = os.environ["PATH"] = os.environ["PATH"] + ":/usr/sbin:/sbin"
     missing = [package for program, package in programs.items() if not shutil.which(program, path=path)]
     if not missing:
@@ -113,7 +114,7 @@ def need_packages(programs):
 
 
 def find_kernel():
-    """Debian's kernel and its modules, unpacked from their package."""
+    """Returns Debian's kernel and its modules, unpacked from their package."""
     found = sorted(CACHE.glob("kernel/boot/vmlinuz-*"))
     if not found:
         shutil.rmtree(CACHE, ignore_errors=True)
@@ -140,7 +141,7 @@ def find_kernel():
 
 
 def modules_of(root, version):
-    """Files of the modules needed, those that others need first."""
+    """Returns the files of the needed modules, dependencies first."""
     folder = root / "lib/modules" / version
     if not (folder / "modules.dep").exists():
         subprocess.run(["depmod", "-b", root, version], check=True)
@@ -157,7 +158,7 @@ def modules_of(root, version):
 
 
 def make_initramfs(work, modules):
-    """The guest's root: busybox, mkfs.ext4, the test program, modules."""
+    """Makes the guest's root: busybox, mkfs.ext4, the test program, modules."""
     root = work / "root"
     (root / "bin").mkdir(parents=True)
     programs = {
@@ -204,7 +205,7 @@ class Machine:
         ]
 
     def run(self, words, cut=None, patience=240):
-        """Boots it with those words. The lines that it says; with `cut`, the power goes when that says so of them."""
+        """Boots with those words; returns the output lines. `cut` returns a delay once the power is to go, or None."""
         line = " ".join(["console=ttyS0 quiet panic=-1", *(f"cenote.{word}" for word in words)])
         process = subprocess.Popen(
             [*self.command, "-append", line],
@@ -221,7 +222,7 @@ class Machine:
             for said in process.stdout:
                 lines.append(said.strip())
                 if cut and (delay := cut(lines)) is not None:
-                    # From here on lines may come that are read after the cut: what was said was said.
+                    # Lines may come after the decision and before the cut: they count as well.
                     threading.Timer(delay, process.kill).start()
                     cut = None
         finally:
@@ -232,17 +233,17 @@ class Machine:
 
 
 def fail(why, lines):
-    """Ends with what the machine said last."""
+    """Exits with the machine's last output."""
     raise SystemExit("\n".join([*lines[-30:], f"nvdimm: FAILED: {why}"]))
 
 
 def numbers(lines, word):
-    """The numbers that were told with that word."""
+    """Returns the numbers in lines with that word."""
     return [int(line.split()[1]) for line in lines if line.startswith(word + " ") and line.split()[1].isdigit()]
 
 
 def suite(machine, seed):
-    """The conformance suite of devices."""
+    """Runs the conformance suite of devices."""
     begin = time.monotonic()
     lines = machine.run(["what=suite", f"seed={seed}"])
     said = [line for line in lines if line.startswith("SUITE")]
@@ -255,7 +256,7 @@ def suite(machine, seed):
 
 
 def cycles(machine, seed, cuts):
-    """Writes until the power goes, again and again."""
+    """Writes until the power goes, repeatedly."""
     rng = random.Random(seed)
     told = 0
     for number in range(cuts + 1):

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """Starts real object services for the tests: OpenStack Swift with its own interface and that of S3, and moto's S3.
 
-All of it listens on 127.0.0.1 on free ports, keeps its files in one directory, which is deleted in the end (unless
-KEEP is set), and needs no root. One line of JSON says where the services are; they run until standard input is
-closed. Exits with 77, and says why, if no service is installed.
+All of it listens on 127.0.0.1 on free ports, keeps its files in one directory, which is deleted at the end (unless KEEP
+is set), and needs no root. One line of JSON says where the services are; they run until standard input is closed.
+Exits with 77, and the reason, if no service is installed.
 
     python3 scripts/object_servers.py DIRECTORY
 
@@ -27,7 +27,8 @@ import urllib.request
 from pathlib import Path
 
 SKIPPED = 77
-# Swift reads /etc/swift/swift.conf, wherever everything else is: it is told otherwise before it looks.
+# Swift reads /etc/swift/swift.conf, wherever its other files are: the path is replaced before it reads
+# the file.
 SERVER = """
 import sys
 import swift.common.utils as utils
@@ -103,7 +104,7 @@ def free_port() -> int:
 
 
 def waits_for(port: int, process: subprocess.Popen, seconds: float = 60) -> None:
-    """Returns when something answers there; fails when the process is gone or the time is over."""
+    """Returns when something answers on the port; fails when the process is gone or the time is over."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if process.poll() is not None:
@@ -117,14 +118,14 @@ def waits_for(port: int, process: subprocess.Popen, seconds: float = 60) -> None
 
 
 class Servers:
-    """The processes that were started, to be stopped one by one."""
+    """The started processes, which are stopped one by one."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.processes: list[subprocess.Popen] = []
 
     def start(self, name: str, *command: str) -> subprocess.Popen:
-        # A group of its own: a server's workers are stopped with it.
+        # A process group of its own: stopping it stops a server's workers as well.
         with (self.directory / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -146,7 +147,7 @@ def swift_is_there() -> bool:
 
 
 def swift(servers: Servers, token_life_s: int) -> dict:
-    """Swift with its own interface and that of S3, each with a container `bucket`."""
+    """Starts Swift with its own interface and that of S3, each with a container `bucket`."""
     directory, user = servers.directory, getpass.getuser()
     (directory / "devices/d1").mkdir(parents=True)
     ports = {name: free_port() for name in ("account", "container", "object", "proxy", "memcached")}
@@ -173,14 +174,14 @@ def swift(servers: Servers, token_life_s: int) -> dict:
     url = f"http://127.0.0.1:{ports['proxy']}"
     make_container(url)
     return {
-        # Who empties the cache makes every token expire.
+        # Flushing the cache makes every token expire.
         "swift": {"endpoint": f"{url}/auth/v1.0", "user": "test:tester", "key": "testing", "cache": ports["memcached"]},
         "s3": {"endpoint": url, "access_key_id": "test:tester", "secret_access_key": "testing"},
     }
 
 
 def make_container(url: str) -> None:
-    """Signs in and makes `bucket`; a server that has just begun may need some moments."""
+    """Signs in and makes `bucket`; a server that has just started may need some moments."""
     for attempt in range(100):
         try:
             headers = {"X-Auth-User": "test:tester", "X-Auth-Key": "testing"}
@@ -196,7 +197,7 @@ def make_container(url: str) -> None:
 
 
 def open_url(request: urllib.request.Request):
-    """Without a proxy, whatever the environment says."""
+    """Opens a URL without a proxy, whatever the environment says."""
     return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30)
 
 
@@ -207,7 +208,7 @@ def moto_python() -> str | None:
 
 
 def moto(servers: Servers, python: str) -> dict:
-    """Another S3, of another make, with a bucket `bucket`."""
+    """Starts another implementation of S3, with a bucket `bucket`."""
     port = free_port()
     process = servers.start("moto", python, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port))
     waits_for(port, process)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests tiers in object services against real servers: OpenStack Swift (its own interface and that of S3) and moto's S3.
-# Installs them where it can: Swift from the distribution (root is needed), moto into target/moto. Without them the same
+# Installs them if possible: Swift from the distribution (needs root), moto into target/moto. Without them the same
 # tests run in `make test` and are skipped, with the reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,7 +13,7 @@ if ! /usr/bin/python3 -c 'import swift.common.middleware.s3api, swift.obj.server
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     say "installing system packages (as root): ${swift_packages[*]}"
     apt-get update -q || say "package lists could not be refreshed; going on with those that are there"
-    # Only the programs are wanted: nothing is to start by itself.
+    # Only the programs are needed: no service may start by itself.
     RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${swift_packages[@]}" ||
       say "Swift could not be installed; its tests are skipped"
   else

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs real programs on a mounted store and elsewhere, and compares: scripts/programs.sh [ARGS]. As root it installs what it can.
+# Runs real programs on a mounted store and elsewhere, and compares: scripts/programs.sh [ARGS]. As root it installs
+# missing packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh

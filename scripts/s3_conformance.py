@@ -1,8 +1,8 @@
 """Runs ceph/s3-tests against `cenote s3`: `make s3-conformance ARGS=CHECKOUT`.
 
-CHECKOUT is a checkout of https://github.com/ceph/s3-tests, which is not changed. What is not claimed, and what is
-known to fail, each with its reason, is in views/s3/tests/conformance.toml. Exits with 1 if a test fails that is not
-listed, or one passes that is; with `--write` the table in docs/s3.md is written anew.
+CHECKOUT is a checkout of https://github.com/ceph/s3-tests, which is not changed. Tests of features that are not
+claimed, and tests that are known to fail, are in views/s3/tests/conformance.toml, each with its reason. Exits with 1 if
+an unlisted test fails, or a listed one passes; with `--write` it rewrites the table in docs/s3.md.
 """
 
 import argparse
@@ -25,7 +25,8 @@ LISTED = ROOT / "views/s3/tests/conformance.toml"
 PAGE = ROOT / "docs/s3.md"
 BEGIN, END = "<!-- written by make s3-conformance -->", "<!-- end -->"
 FILES = ("s3tests/functional/test_s3.py", "s3tests/functional/test_headers.py")
-# Share of the tests of what is claimed that is to pass.
+# Least share of the tests of claimed features that must
+# pass.
 BAR = 0.95
 # section of the configuration, user, key
 USERS = [
@@ -39,7 +40,7 @@ USERS = [
 
 
 def configuration(port: int) -> str:
-    """What the tests are told of the server."""
+    """Returns the tests' configuration for the server."""
     lines = ["[DEFAULT]", "host = 127.0.0.1", f"port = {port}", "is_secure = False", "ssl_verify = False"]
     lines += ["[fixtures]", "bucket prefix = cenote-{random}-", "iam name prefix = s3-tests-"]
     lines += ["iam path prefix = /s3-tests/"]
@@ -50,7 +51,7 @@ def configuration(port: int) -> str:
 
 
 def serve(directory: Path) -> Served:
-    """A store with the users of the tests."""
+    """Serves a store with the users of the tests."""
     served = Served(directory / "store")
     served.make("2GiB", "8GiB")
     for _, user, key in USERS:
@@ -60,7 +61,7 @@ def serve(directory: Path) -> Served:
 
 
 def python(checkout: Path) -> Path:
-    """A Python that has what the tests need."""
+    """Returns a Python with the tests' requirements."""
     home = ROOT / "target/s3-conformance/venv"
     found = home / "bin/python"
     if not found.exists():
@@ -73,7 +74,7 @@ def python(checkout: Path) -> Path:
 
 
 def run(checkout: Path, directory: Path, markers: dict[str, str], chosen: str | None) -> dict[str, str]:
-    """Runs the tests; of each its outcome: passed, failed or skipped."""
+    """Runs the tests; returns each outcome: passed, failed or skipped."""
     served = serve(directory)
     try:
         (directory / "s3tests.conf").write_text(configuration(served.port))
@@ -106,12 +107,12 @@ def run(checkout: Path, directory: Path, markers: dict[str, str], chosen: str | 
 
 
 def reason_of(name: str, listed: list[dict]) -> dict | None:
-    """The entry that a test is listed by."""
+    """Returns the entry that lists a test."""
     return next((one for one in listed if any(fnmatch(name, f"test_{pattern}") for pattern in one["tests"])), None)
 
 
 def table(listed: list[dict], names: dict[str, list[str]]) -> list[str]:
-    """The rows of a table: how many, which, why."""
+    """Returns the rows of a table: how many, which, why."""
     rows = ["| tests | | why |", "|---|---|---|"]
     for place, one in enumerate(listed):
         found = names.get(place, [])
@@ -122,7 +123,7 @@ def table(listed: list[dict], names: dict[str, list[str]]) -> list[str]:
 
 
 def judge(outcomes: dict[str, str], known: dict) -> tuple[list[str], bool]:
-    """The page's lines about a run, and whether all is as listed."""
+    """Returns the page's lines about a run, and whether all outcomes are as listed."""
     ran = {name: outcome for name, outcome in outcomes.items() if outcome != "skipped"}
     apart, failing, surprises = {}, {}, []
     claimed = passed = 0
@@ -155,7 +156,7 @@ def judge(outcomes: dict[str, str], known: dict) -> tuple[list[str], bool]:
 
 
 def write(lines: list[str]) -> None:
-    """Puts them into the page, between its marks."""
+    """Writes the lines into the page, between its marks."""
     text = PAGE.read_text()
     made = "\n".join([BEGIN, "", *lines, "", END])
     PAGE.write_text(re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, text, flags=re.DOTALL))

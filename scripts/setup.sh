@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sets up what building and running Cenote needs, says what it does, and does nothing that is done already.
-# Root is needed only to install missing system packages; without it the command to run is printed instead.
+# Sets up what building and running Cenote needs, reports each step, and skips what is done already. Root is needed only
+# to install missing system packages; without it the script prints the command to run instead.
 # Usage: scripts/setup.sh [--check]   --check: change nothing, exit 1 if anything is missing
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,13 +21,14 @@ python_is_there() {
   "$PYTHON" -c "import sys, venv, ensurepip; sys.exit(sys.version_info < tuple(map(int, '$python_least'.split('.'))))" 2>/dev/null
 }
 
-# What is missing, by what is needed rather than by package, so that other distributions serve as well.
+# Missing tools, checked by function rather than by package, so that other distributions work as well.
 packages=()
 command -v cc >/dev/null && printf '#include <stdio.h>\n' | cc -E - >/dev/null 2>&1 || packages+=(gcc libc6-dev)
 command -v git >/dev/null || packages+=(git)
 python_is_there || packages+=(python3 python3-venv)
 if ! rust_is_there; then
-  # Debian 12 has a current Rust for its browsers in its security archive. It cannot stand beside the old one or rustup.
+  # Debian 12 has a current Rust for its browsers in its security archive. It conflicts with the old one and with
+  # rustup.
   packages+=(rustc-web cargo-web rust-web-clippy rustfmt-web)
 fi
 
@@ -51,7 +52,7 @@ if [ ${#packages[@]} -gt 0 ]; then
   install_packages "${packages[@]}"
   hash -r
 fi
-# What only some tests need: without it they skip, and say so. Half a minute.
+# Only some tests need these; without them they are skipped with a message. Half a minute.
 if [ $check_only = no ] && ! { command -v chromium && command -v chromedriver; } >/dev/null && [ "$(id -u)" = 0 ] &&
   command -v apt-get >/dev/null && [ -z "${CENOTE_NO_BROWSER:-}" ]; then
   say "installing chromium and chromium-driver, for the tests of the page (CENOTE_NO_BROWSER=1 leaves them out)"
@@ -63,7 +64,7 @@ rust_is_there || die "the Rust in PATH is '$(rust_version)', $rust_least or newe
 python_is_there || die "$PYTHON is older than $python_least or has no venv module" \
   "next step: point PYTHON at a newer one, as in: make run PYTHON=/usr/bin/python3.12"
 
-# The Python packages: in .venv, never in the system's or the user's Python.
+# The Python packages go into .venv, never into the system's or the user's Python.
 wanted=$(sha256sum scripts/requirements.txt | cut -d' ' -f1)
 if [ "$(cat .venv/.ready 2>/dev/null || true)" != "$wanted" ]; then
   [ $check_only = no ] || die "missing: the Python packages in .venv"

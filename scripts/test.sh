@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every test: Rust's and Python's. Each runner ends with its own summary; the exit code is 0 only if both pass.
+# Runs all Rust and Python tests. Each runner prints its own summary; the exit code is 0 only if both pass.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The read-only gate: format, lints, rooms, generated files, documentation. Changes nothing; `make fix` is what writes.
-# Runs every check even after one failed, and names those that did.
+# The read-only gate: format, lints, rooms, generated files, documentation. Changes nothing; `make fix` is the command
+# that writes. Runs every check even after one has failed, and names the failed ones.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh

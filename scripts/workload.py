@@ -1,4 +1,4 @@
-"""Orders in which names come and go, as the tests in Rust have them (`crates/workload`)."""
+"""Orders in which names come and go, as in the Rust tests (`crates/workload`)."""
 
 import functools
 import subprocess
@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @functools.cache
 def program() -> Path:
-    """The program that prints them, built if need be."""
+    """Returns the program that prints the steps, built if necessary."""
     subprocess.run(
         ["cargo", "build", "--release", "--locked", "--quiet", "-p", "cenote-workload"], cwd=ROOT, check=True
     )
@@ -17,7 +17,7 @@ def program() -> Path:
 
 
 def steps(seed: int, window: int, count: int) -> list[tuple[bool, int]]:
-    """`count` steps with at most about `window` names at a time: whether one is put, and its number."""
+    """Returns `count` steps with at most about `window` names at a time: whether a name is put, and its number."""
     command = [program(), str(seed % 2**63), str(window), str(count)]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     return [(line[0] == "+", int(line[1:])) for line in lines]

@@ -1,1 +1,1 @@
-"""Checks of `make verify` that no ready tool does. They read the tree and change nothing."""
+"""Checks of `make verify` that no existing tool does. They read the tree and change nothing."""

@@ -1,4 +1,4 @@
-"""Checks that docs/dependencies.md argues for every library that the tree depends on directly."""
+"""Checks that docs/dependencies.md gives reasons for every direct dependency of the tree on a library."""
 
 import re
 
@@ -7,7 +7,7 @@ from .tree import ROOT, workspace_packages
 
 
 def missing(page: str, packages: list[dict], python_names: list[str]) -> list[str]:
-    """Direct dependencies from outside that the page does not name in backticks."""
+    """Returns the direct external dependencies that the page does not name in backticks."""
     named = {re.split(r"[\s=<>~]", name)[0].lower() for name in re.findall(r"`([^`\n]+)`", page)}
     wanted: dict[str, str] = {name: "scripts/requirements.txt" for name in python_names}
     for package in packages:
@@ -22,7 +22,7 @@ def missing(page: str, packages: list[dict], python_names: list[str]) -> list[st
 
 
 def python_names(requirements: str) -> list[str]:
-    """Names of the pinned packages in a requirements file."""
+    """Returns the names of the pinned packages in a requirements file."""
     return re.findall(r"^([A-Za-z0-9._-]+)==", requirements, re.MULTILINE)
 
 

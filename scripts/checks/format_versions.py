@@ -1,4 +1,4 @@
-"""Checks that docs/format.md states, of every encoding, the version that the code writes."""
+"""Checks that docs/format.md states, for every encoding, the version that the code writes."""
 
 import re
 from pathlib import Path
@@ -12,18 +12,18 @@ ROOMS = ("crates/device/", "crates/store/", "crates/rpc/", "crates/server/", "cr
 HEADING = re.compile(r"^##+ .*?\(`(?P<path>[^`]+)`, version (?P<version>\d+)", re.MULTILINE)
 ANY_HEADING = re.compile(r"^##+ ", re.MULTILINE)
 FIELD = re.compile(r"^\|[^|]*\|[^|]*\| version: (\d+)", re.MULTILINE)
-# Versions that are read besides (`_MIN`) are none that is written.
+# Other versions that can be read (`_MIN`) are not written.
 CONSTANT = re.compile(r"\bconst (?:[A-Z]+_)?VERSION: u\d+ = (\d+);")
 TEXT = re.compile(r'"cenote-[a-z-]+ (\d+)"')
 
 
 def written(source: str) -> set[int]:
-    """Versions that a source file writes."""
+    """Returns the versions that a source file writes."""
     return {int(found) for found in CONSTANT.findall(source) + TEXT.findall(source)}
 
 
 def check(page: str, sources: dict[str, str]) -> list[str]:
-    """Differences between the page and the sources, by path."""
+    """Returns the differences between the page and the sources, by path."""
     findings = []
     stated: dict[str, set[int]] = {}
     for heading in HEADING.finditer(page):

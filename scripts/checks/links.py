@@ -1,4 +1,4 @@
-"""Checks that every relative link in the documentation leads somewhere in this tree, headings included."""
+"""Checks that every relative link in the documentation has a target in this tree, including headings."""
 
 import re
 from pathlib import Path
@@ -11,13 +11,13 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
 def anchors(text: str) -> set[str]:
-    """Anchors of a page's headings, as renderers of Markdown make them."""
+    """Returns the anchors of a page's headings, in the form that Markdown renderers use."""
     headings = re.findall(r"^#+\s+(.+?)\s*$", FENCE.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def broken_links(page: Path, text: str) -> list[str]:
-    """Links of one page that lead nowhere in this tree. Links to other hosts are not followed."""
+    """Returns the links of one page without a target in this tree. Does not follow links to other hosts."""
     findings = []
     for target in LINK.findall(FENCE.sub("", text)):
         if re.match(r"[a-z]+:", target):

@@ -5,13 +5,14 @@ import re
 from .report import finish
 from .tree import ROOT, tracked_files
 
-# Built from parts, so that this file does not find itself.
+# Built from parts, so that this file does not match
+# itself.
 PATHS = re.compile(r"(?<![\w.$})/-])/(?:wor" + r"k|ro" + r"ot|hom" + r"e/\w+|User" + r"s/\w+)/[\w.]")
 HOSTS = re.compile(r"index" + r"-url\s*=|\[source\.[^\]]+\]|regis" + r"try\s*=\s*\"https?:")
 
 
 def findings_in(name: str, text: str) -> list[str]:
-    """Lines of one file that would only hold on one machine."""
+    """Returns the lines of one file that would only work on one machine."""
     return [
         f"{name}:{number}: names this machine: {line.strip()[:100]}"
         for number, line in enumerate(text.splitlines(), 1)

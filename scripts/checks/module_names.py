@@ -1,4 +1,4 @@
-"""Checks that no two modules of tests have one name: pytest refuses to collect such modules together."""
+"""Checks that no two test modules have the same name: pytest refuses to collect such modules together."""
 
 from collections import defaultdict
 
@@ -7,7 +7,7 @@ from .tree import ROOT, tracked_files
 
 
 def problems() -> list[str]:
-    """Each name that is taken more than once, with the files that have it."""
+    """Returns each name that is used more than once, with its files."""
     by_name = defaultdict(list)
     for path in tracked_files("*.py"):
         if path.name.startswith("test_"):

@@ -1,4 +1,4 @@
-"""How a check ends: its findings on standard error, and an exit code."""
+"""The end of a check: its findings on standard error, and an exit code."""
 
 import sys
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
-"""Checks the rooms table in ARCHITECTURE.md against what the crates really import.
+"""Checks the rooms table in ARCHITECTURE.md against the crates' actual imports.
 
-The table is the agreement: a crate that is not in it, or a dependency between rooms that it does not allow, fails.
-Tests may look at any room above their own and use the testkit; what is shipped may not.
+The table decides: a crate that it lacks, or a dependency between rooms that it does not allow, fails. Tests may import
+any room above their own and use the testkit; shipped code may not.
 """
 
 import re
@@ -15,7 +15,7 @@ TESTKIT = "cenote-testkit"
 
 @dataclass(frozen=True)
 class Room:
-    """One row of the table."""
+    """A row of the table."""
 
     path: str
     package: str
@@ -24,7 +24,7 @@ class Room:
 
 
 def parse_table(text: str) -> tuple[dict[str, Room], list[str]]:
-    """The rooms by package name, and what is wrong with the table itself."""
+    """Returns the rooms by package name, and the faults of the table itself."""
     rooms: dict[str, Room] = {}
     short_names: dict[str, str] = {}
     findings = []
@@ -52,7 +52,7 @@ def parse_table(text: str) -> tuple[dict[str, Room], list[str]]:
 
 
 def check(rooms: dict[str, Room], packages: list[dict], root: str) -> list[str]:
-    """What the packages do that the table does not allow."""
+    """Returns the dependencies of the packages that the table does not allow."""
     findings = []
     for package in packages:
         name = package["name"]

@@ -1,4 +1,4 @@
-"""What is in the tree: tracked files and cargo's view of the workspace."""
+"""The tree: tracked files, and cargo's view of the workspace."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def tracked_files(pattern: str = "*") -> list[Path]:
-    """Files that git tracks, or would track if they were added now."""
+    """Returns the files that git tracks, or would track if they were added now."""
     out = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", pattern],
         cwd=ROOT,
@@ -19,7 +19,7 @@ def tracked_files(pattern: str = "*") -> list[Path]:
 
 
 def workspace_packages() -> list[dict]:
-    """The workspace's packages as `cargo metadata` describes them."""
+    """Returns the workspace's packages as `cargo metadata` describes them."""
     out = subprocess.run(
         ["cargo", "metadata", "--format-version", "1", "--no-deps", "--locked"],
         cwd=ROOT,

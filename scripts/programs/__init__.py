@@ -3,6 +3,6 @@
     make programs ARGS="--only git,sqlite"
 
 Each program (`scripts.py`) is a shell script that works in an empty directory, once in each place (`places.py`): the
-machine's disk, tmpfs, the mount. What is there then is compared file by file (`tree.py`): bytes, modes, links, and
+machine's disk, tmpfs, the mount. The resulting files are compared one by one (`tree.py`): bytes, modes, links, and
 times to the second where the program sets them.
 """

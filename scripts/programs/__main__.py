@@ -1,4 +1,4 @@
-"""Runs real programs on a mounted store and elsewhere, and compares what they leave; see `--help`."""
+"""Runs real programs on a mounted store and elsewhere, and compares the resulting files; see `--help`."""
 
 import argparse
 import contextlib
@@ -17,7 +17,7 @@ from .tree import differences
 
 
 def options() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(prog="programs", description=__doc__)
     parser.add_argument("--only", help="these programs, with commas: " + ",".join(one.name for one in PROGRAMS))
     parser.add_argument("--views", default="mount,preload", help="how they see a store, with commas (%(default)s)")
@@ -30,9 +30,9 @@ def options() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Runs, and prints a table; 1 if anything differs."""
+    """Runs the programs, and prints a table; returns 1 if anything differs."""
     args = options()
-    # Whoever stops it has everything taken down.
+    # A termination must clean everything up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with contextlib.ExitStack() as stack:
         input_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="programs-input-")))
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def ready(program: Program, at: Path) -> str | None:
-    """Makes what it works on; why it cannot be run, if it cannot."""
+    """Makes a program's input; returns why the program cannot run, if it cannot."""
     lacking = [name for name in program.needs if shutil.which(name) is None]
     if lacking:
         return f"there is no {lacking[0]}"
@@ -77,7 +77,7 @@ def ready(program: Program, at: Path) -> str | None:
 
 
 def compared(program: Program, places: list[Place], input_dir: Path, show: int) -> tuple[list[str], bool]:
-    """A row of the table, and whether anything is wrong. The first place is what others are held against."""
+    """Returns a row of the table, and whether anything is wrong. The first place is the reference."""
     why = ready(program, input_dir)
     if why is not None:
         print(f"{program.name}: skipped: {why}", flush=True)
@@ -112,7 +112,7 @@ def compared(program: Program, places: list[Place], input_dir: Path, show: int) 
 
 
 def table(places: list[Place], rows: list[list[str]]) -> None:
-    """What was found, and how long it took, in seconds."""
+    """Prints the results and the times, in seconds."""
     print("\n| program | result | " + " | ".join(f"{place.name} s" for place in places) + " |")
     print("|---" * (2 + len(places)) + "|")
     for row in rows:

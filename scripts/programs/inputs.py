@@ -1,4 +1,4 @@
-"""What the programs work on, made once for all places: the same each time."""
+"""The programs' inputs, made once for all places and always the same."""
 
 import os
 import random
@@ -12,7 +12,7 @@ DATE_S = 1_700_000_000
 
 
 def words(rng: random.Random, size: int) -> bytes:
-    """Text that compresses as text does."""
+    """Returns text that compresses like natural text."""
     pieces = []
     while size > 0:
         line = " ".join(f"{rng.randrange(1 << 30):x}" for _ in range(8)) + "\n"
@@ -22,7 +22,7 @@ def words(rng: random.Random, size: int) -> bytes:
 
 
 def repository(at: Path) -> None:
-    """A git repository: 1,500 files, 60 commits."""
+    """Makes a git repository: 1,500 files, 60 commits."""
     rng = random.Random("repository")
     subprocess.run(["git", "init", "-q", "--bare", "-b", "main", at], check=True)
     names = [f"d{rng.randrange(60)}/e{rng.randrange(4)}/file{number}.txt" for number in range(1500)]
@@ -38,7 +38,7 @@ def repository(at: Path) -> None:
 
 
 def tree(at: Path) -> None:
-    """Files of all sizes, modes and times; symbolic and hard links, holes."""
+    """Makes files of all sizes, modes and times; symbolic and hard links, holes."""
     rng = random.Random("tree")
     at.mkdir()
     made: list[Path] = []
@@ -65,7 +65,7 @@ def tree(at: Path) -> None:
 
 
 def sources(at: Path) -> None:
-    """A C++ program of a dozen files with a makefile."""
+    """Makes a C++ program of a dozen files with a makefile."""
     at.mkdir()
     count = 12
     (at / "all.h").write_text(
@@ -95,7 +95,7 @@ def sources(at: Path) -> None:
 
 
 def linux(at: Path) -> str | None:
-    """The kernel's sources as an archive that is not compressed; says why not."""
+    """Makes an uncompressed archive of the kernel's sources; returns why not, if it cannot."""
     found = sorted(LINUX.glob("linux-source-*.tar.xz"))
     if not found:
         return "there is no /usr/src/linux-source-*.tar.xz (Debian: linux-source)"
@@ -107,7 +107,7 @@ def linux(at: Path) -> str | None:
 
 
 def openfoam() -> str | None:
-    """Why OpenFOAM cannot be run, if it cannot."""
+    """Returns why OpenFOAM cannot run, if it cannot."""
     if shutil.which("simpleFoam") is None or shutil.which("mpirun") is None:
         return "OpenFOAM is not installed (Debian: openfoam)"
     if not OPENFOAM.exists():

@@ -1,4 +1,4 @@
-/* MPI-IO in the ways that parallel codes use it: mpi_io DIRECTORY. Each rank checks what it reads; the files are for a comparison. */
+/* MPI-IO as parallel codes use it: mpi_io DIRECTORY. Each rank checks what it reads; the files are for a comparison. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static MPI_File opened(const char *name)
     return file;
 }
 
-/* Interleaved blocks by a file view: collectively (two phases), and alone (data sieving: read, change, write under a lock). */
+/* Interleaved blocks by a file view: collective (two phases), and independent (data sieving: read, modify, write under a lock). */
 static void views(void)
 {
     static int mine[BLOCKS * INTS], back[BLOCKS * INTS];
@@ -66,7 +66,7 @@ static void views(void)
     MPI_Type_free(&every);
 }
 
-/* Lines by a pointer that all ranks share: in their order, and as they come (in atomic mode). */
+/* Lines by a file pointer shared by all ranks: ordered, and in any order (in atomic mode). */
 static void shared_pointers(void)
 {
     char line[32];

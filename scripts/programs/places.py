@@ -1,4 +1,4 @@
-"""Where programs are run: the machine's disk, tmpfs, a mounted store, a store by preload."""
+"""The places in which programs run: the machine's disk, tmpfs, a mounted store, a store by preload."""
 
 import contextlib
 import json
@@ -14,14 +14,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TREE = Path(__file__).with_name("tree.py")
-# Where programs under preload find the store.
+# Path of the store for programs under
+# preload.
 PRELOADED = "/cenote"
 # A program that takes longer hangs.
 PATIENCE_S = 1800
 
 
 def command() -> Path:
-    """The `cenote` command: from the environment, or as it was built here."""
+    """Returns the `cenote` command: from the environment, or as built here."""
     given = os.environ.get("CENOTE_BIN")
     found = [Path(given)] if given else [ROOT / "target" / kind / "cenote" for kind in ("release", "debug")]
     built = [path for path in found if path.exists()]
@@ -32,14 +33,14 @@ def command() -> Path:
 
 @dataclass
 class Place:
-    """A directory to work in, and what is put before commands there."""
+    """A directory to work in, and the prefix of commands there."""
 
     name: str
     dir: str
     prefix: list[str] = field(default_factory=list)
 
     def run(self, script: str, work: str, environment: dict[str, str]) -> tuple[float, int, str]:
-        """Runs a shell script in a new directory `work` of this place: seconds, exit code, what it said."""
+        """Runs a shell script in a new directory `work` of this place; returns seconds, exit code and output."""
         at = f"{self.dir}/{work}"
         whole = f'mkdir "$WORK" && cd "$WORK" || exit 99\n{script}'
         words = [*self.prefix, "bash", "-ec", whole]
@@ -58,32 +59,32 @@ class Place:
         return time.monotonic() - began, done.returncode, done.stdout
 
     def snapshot(self, work: str, without: list[str]) -> dict[str, list]:
-        """What is there."""
+        """Returns a description of all files in `work`."""
         words = [*self.prefix, sys.executable, str(TREE), f"{self.dir}/{work}", *without]
         return json.loads(subprocess.run(words, capture_output=True, timeout=PATIENCE_S, check=True).stdout)
 
     def clear(self, work: str) -> None:
-        """Takes it away."""
+        """Deletes `work`."""
         words = [*self.prefix, "rm", "-rf", f"{self.dir}/{work}"]
         subprocess.run(words, timeout=PATIENCE_S, check=True)
 
 
 def kind_of(path: Path) -> str:
-    """The file system that a path is on."""
+    """Returns the file system type of a path."""
     words = ["stat", "-f", "-c", "%T", path]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @contextlib.contextmanager
 def plain(above: str | None) -> Iterator[Place]:
-    """A directory of a file system of the machine's."""
+    """Yields a directory on a file system of the machine."""
     with tempfile.TemporaryDirectory(prefix="programs-", dir=above) as where:
         kind = kind_of(Path(where))
         yield Place("ext4" if kind == "ext2/ext3" else kind, where)
 
 
 class Store:
-    """A store for a while."""
+    """A temporary store."""
 
     def __init__(self, memory: str, disk: str) -> None:
         self.dir = Path(tempfile.mkdtemp(prefix="programs-"))
@@ -96,7 +97,7 @@ class Store:
 
     @contextlib.contextmanager
     def mounted(self, *options: str) -> Iterator[Place]:
-        """Its mount."""
+        """Yields a mount of the store."""
         at = self.dir / "mount"
         at.mkdir(exist_ok=True)
         done = self.cenote("mount", self.store, at, *options, check=False)
@@ -115,7 +116,7 @@ class Store:
 
     @contextlib.contextmanager
     def preloaded(self) -> Iterator[Place]:
-        """A directory of it, for programs that `cenote run` starts."""
+        """Yields a directory of the store, for programs that `cenote run` starts."""
         prefix = [str(command()), "--store", str(self.store), "run", "--at", PRELOADED, "--"]
         done = subprocess.run(
             [*prefix, "mkdir", "-p", f"{PRELOADED}/work"], capture_output=True, text=True, check=False

@@ -1,21 +1,21 @@
-"""The programs: shell scripts that work in the empty directory they are started in, with what they need in $INPUT."""
+"""The programs: shell scripts that start in an empty directory, with their input in $INPUT."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class Program:
-    """One of them."""
+    """A program to run."""
 
     name: str
     script: str
-    # Commands without which it is skipped.
+    # Required commands: without them it is skipped.
     needs: list[str] = field(default_factory=list)
-    # Which input must be there.
+    # Required input.
     input: str = ""
-    # What is left out of the comparison, and why it may differ is said beside it.
+    # Files left out of the comparison; the reason is noted at the program.
     without: list[str] = field(default_factory=list)
-    # Where it sets times.
+    # Files whose times it sets.
     timed: list[str] = field(default_factory=list)
 
 
@@ -154,16 +154,17 @@ stat -c '%Y' ref > when; test old -ot log; (flock 9; echo locked >> log) 9> lock
 
 PROGRAMS = [
     Program("coreutils", COREUTILS, ["fallocate", "flock"]),
-    # .git: names and times of packs and the index; what is in them is compared by its objects.
+    # .git: names and times of packs and the index; the script compares the content by its
+    # objects.
     Program("git", GIT, ["git"], "repository", ["clone/.git", "second/.git"]),
     Program("tar", TAR, ["tar"], "linux", timed=["linux-source-*/*", "copy/*", "moved/*"]),
-    # data.db: in the order in which two processes came.
+    # data.db: depends on the order of two processes.
     Program("sqlite", SQLITE, ["python3"], "", ["data.db"]),
     Program("build", BUILD, ["g++", "make"], "sources"),
     Program("rsync", RSYNC, ["rsync"], "tree", timed=["there/*"]),
-    # any-order: as the ranks came.
+    # any-order: the ranks' lines in the order of arrival.
     Program("mpiio", MPIIO, ["mpicc", "mpirun"], "", ["mpi_io", "*/any-order"]),
-    # Logs have durations and the machine's state.
+    # Logs contain durations and the machine's state.
     Program(
         "openfoam",
         OPENFOAM,

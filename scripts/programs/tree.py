@@ -1,8 +1,8 @@
-"""What is below a directory, as something that can be compared. Run as a program, so that it is where programs were:
+"""A comparable description of everything below a directory. A program, so that it can run in the programs' place:
 
     python3 tree.py DIRECTORY [PATTERN...]      patterns of what is left out
 
-It needs nothing but Python's own library.
+It needs only Python's standard library.
 """
 
 import fnmatch
@@ -14,7 +14,7 @@ import sys
 
 
 def snapshot(root: str, without: list[str]) -> dict[str, list]:
-    """By path: kind, permissions, size, bytes or target, second of the last change, first name of the same file."""
+    """Returns, by path: kind, permissions, size, bytes or target, second of the last change, first name of the file."""
     found: dict[str, list] = {}
     first: dict[tuple[int, int], str] = {}
     ways = [""]
@@ -31,7 +31,7 @@ def snapshot(root: str, without: list[str]) -> dict[str, list]:
 
 
 def one(root: str, path: str, first: dict[tuple[int, int], str]) -> list:
-    """One file."""
+    """Describes one file."""
     at = os.path.join(root, path)
     what = os.lstat(at)
     mode, seconds = stat.S_IMODE(what.st_mode), what.st_mtime_ns // 10**9
@@ -51,9 +51,9 @@ FIELDS = ("kind", "permissions", "size", "bytes", "time", "hard link")
 
 
 def differences(mine: dict[str, list], theirs: dict[str, list], timed: list[str], began: float) -> list[str]:
-    """What differs, a line each.
+    """Returns the differences, a line each.
 
-    timed: patterns of where times are compared, but for those that are both later than `began`: the clock set these.
+    timed: patterns of files whose times are compared, unless both are later than `began`: the clock set those.
     """
     found = [f"{path}: missing" for path in sorted(set(mine) - set(theirs))]
     found += [f"{path}: too many" for path in sorted(set(theirs) - set(mine))]

@@ -1,4 +1,4 @@
-"""The checks of `make verify` find what they are there to find."""
+"""The checks of `make verify` find what they should."""
 
 from scripts.checks import (
     comments,
