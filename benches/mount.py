@@ -1,4 +1,4 @@
-"""The cost of operations in a directory: creations, stats, removals, and transfers in pieces of 1 MiB and 4 KiB.
+"""Costs in a directory: creations, stats, removals, and bytes in pieces of 1 MiB and 4 KiB.
 
     python3 benches/mount.py /mnt/runs /dev/shm /other/fuse/mount
 
@@ -62,7 +62,7 @@ def transfers(at: Path, seed: int) -> Iterator[Step]:
 def work(
     base: Path, seed: int, number: int, barrier: Barrier, times: "multiprocessing.Queue[dict[str, float]]"
 ) -> None:
-    """Runs one process: all processes begin each step at once, and a step lasts until the last has done it."""
+    """Runs one process: all begin each step at once, and it lasts until the last has done it."""
     at = base / f"process-{number}"
     at.mkdir()
     took = {}

@@ -1,4 +1,4 @@
-"""The time that NumPy takes to get an array from the memory tier: `numpy_view.py [MIB]`, 1,024 by default.
+"""NumPy's time to get an array from the memory tier: `numpy_view.py [MIB]`, 1,024 by default.
 
 By reference (`object.view`, `file.view`: no byte is copied), beside a copy of the same bytes (`object.read`). Prints
 milliseconds: the median of some rounds, with minimum and maximum. The first view is reported separately, since it asks

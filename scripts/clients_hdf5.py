@@ -124,7 +124,7 @@ def outcomes(python: Path, tests: Path, suite: Suite, variables: dict[str, str],
 
 
 def run_suite(name: str, suite: Suite) -> dict[str, object]:
-    """Returns a suite's results: how many tests pass natively, and which of these have another outcome here."""
+    """Returns a suite's results: how many tests pass natively, and which of these do not here."""
     print(f"{name} {suite.version}: setting up", flush=True)
     python, tests = environment(name, suite)
     with tempfile.TemporaryDirectory(prefix=f"clients-{name}-") as place:
@@ -173,7 +173,7 @@ def page(results: dict[str, dict]) -> str:
 
 
 def main() -> int:
-    """Runs suites and writes the page of all that were run; returns 1 if a difference has no known reason."""
+    """Runs suites and writes the page of all that were run; returns 1 on an unexplained difference."""
     parser = argparse.ArgumentParser(prog="clients-hdf5", description=__doc__)
     parser.add_argument("--only", help="these suites, with commas; the others stay in the page as they were")
     args = parser.parse_args()

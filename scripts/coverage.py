@@ -1,4 +1,4 @@
-"""Prints branch coverage by room and file, and writes a list of unreached branches. Called by scripts/coverage.sh.
+"""Prints branch coverage by room and file, and lists unreached branches. Called by scripts/coverage.sh.
 
 Arguments: llvm-cov, the merged profile, the file for the list. Standard input has the instrumented programs and
 libraries, one a line. Leaves out code that only tests run, and assertions, whose other branch is a bug.
@@ -49,7 +49,7 @@ def export(llvm_cov: str, profile: str, program: str) -> list[dict]:
 
 
 def read(llvm_cov: str, profile: str, programs: list[str]) -> dict[str, dict[tuple[int, int], tuple[int, int]]]:
-    """Returns each file's branches by position: how often each way was taken, in all programs and generic copies."""
+    """Returns each file's branches by position, with counts of both ways over all programs and generic copies."""
     found: dict[str, dict[tuple[int, int], tuple[int, int]]] = defaultdict(dict)
     for function in (function for program in programs for function in export(llvm_cov, profile, program)):
         for branch in function["branches"]:

@@ -1,4 +1,4 @@
-"""A system with Debian 13's HDF5 (1.14.5, with both MPIs): this machine, or a root made by debootstrap below target/.
+"""A system with Debian 13's HDF5 (1.14.5, both MPIs): this machine, or a root made by debootstrap below target/.
 
 `find()` returns one or raises the reason why there is none. Making one needs root and takes some minutes, once.
 """

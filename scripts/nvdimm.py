@@ -205,7 +205,7 @@ class Machine:
         ]
 
     def run(self, words, cut=None, patience=240):
-        """Boots with those words; returns the output lines. `cut` returns a delay once the power is to go, or None."""
+        """Boots with those words; returns the output lines. `cut` returns a delay once the power is to go."""
         line = " ".join(["console=ttyS0 quiet panic=-1", *(f"cenote.{word}" for word in words)])
         process = subprocess.Popen(
             [*self.command, "-append", line],

@@ -25,8 +25,7 @@ LISTED = ROOT / "views/s3/tests/conformance.toml"
 PAGE = ROOT / "docs/s3.md"
 BEGIN, END = "<!-- written by make s3-conformance -->", "<!-- end -->"
 FILES = ("s3tests/functional/test_s3.py", "s3tests/functional/test_headers.py")
-# Least share of the tests of claimed features that must
-# pass.
+# Least share of claimed features' tests that must pass.
 BAR = 0.95
 # section of the configuration, user, key
 USERS = [

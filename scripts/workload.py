@@ -17,7 +17,7 @@ def program() -> Path:
 
 
 def steps(seed: int, window: int, count: int) -> list[tuple[bool, int]]:
-    """Returns `count` steps with at most about `window` names at a time: whether a name is put, and its number."""
+    """Returns `count` steps (put or not, number) with at most about `window` names at a time."""
     command = [program(), str(seed % 2**63), str(window), str(count)]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     return [(line[0] == "+", int(line[1:])) for line in lines]

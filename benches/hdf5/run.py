@@ -28,8 +28,7 @@ OPENMPI = {
     "OMPI_MCA_btl": "self,sm",
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
-# Kernel, arguments after the file, ranks (0: as requested), least wanted ratio of
-# each figure.
+# Kernel, arguments after the file, ranks (0: as requested), least ratio by figure.
 KERNELS = [
     ("vpic", "32", 0, {"vpic": 2.0}),
     ("bdcats", "32", 0, {"bdcats": 1.5}),

@@ -1,5 +1,4 @@
-//! Records of an index, beside the embedded key-value libraries that are best at
-//! each operation.
+//! Records of an index, beside the embedded key-value libraries that are best at it.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -84,8 +84,8 @@ impl Names for Files {
     }
 }
 
-/// The program: `--child names KIND DIR WHO FILES`, with KIND `kernel`, `strict` or `commit`. For each line `PHASE
-/// ROUND` it does that phase and answers with the seconds that it took.
+/// The program: `--child names KIND DIR WHO FILES`, with KIND `kernel`, `strict` or `commit`. For each line
+/// `PHASE ROUND` it does that phase and answers with the seconds that it took.
 pub fn child(kind: &str, dir: &str, who: &str, files: &str) -> Outcome {
     let files: u64 = files.parse()?;
     let mut names: Box<dyn Names> = if kind == "kernel" {

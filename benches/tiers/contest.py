@@ -18,8 +18,7 @@ REST_S = 0.5
 PATIENCE_S = 300
 
 
-# Contenders, and the daemon that one of them starts, have priority over other load on the
-# machine.
+# Contenders, and the daemon that one of them starts, have priority on the machine.
 PREFERRED = ["nice", "-n", "-15"]
 
 
@@ -54,7 +53,7 @@ def store(layers):
 
 
 def run(layers, contender, workload):
-    """Returns a contender's measurements. A contender is named by its kind, Cenote by `cenote:POLICY`."""
+    """Returns a contender's measurements. Its name is its kind; Cenote's is `cenote:POLICY`."""
     kind, _, policy = contender.partition(":")
     layers.clear()
     setup = workload | {

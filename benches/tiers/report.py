@@ -11,7 +11,7 @@ from benches.tiers.layers import MIB
 
 
 class Noise:
-    """A small constant work load, run now and then beside the measurements: shows other load on the machine."""
+    """A small constant work load, run beside the measurements: shows other load on the machine."""
 
     def __init__(self):
         self.source = numpy.ones(64 * MIB, dtype=numpy.uint8)

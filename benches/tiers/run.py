@@ -97,7 +97,7 @@ def while_draining(out, repeats, seconds, noise):
 
 
 def heat(out, pairs, quick):
-    """Measures 4 KiB throughput with everything tracked and counted beside nothing: `cenote-benches` has the pairs."""
+    """Measures 4 KiB throughput with tracking and counting, and without: `cenote-benches` has the pairs."""
     words = ["--only", "heat", "--pairs", str(pairs)] + (["--quick"] if quick else [])
     subprocess.run([str(draining.PROGRAM), *words], check=True, cwd=contest.TOP, stdout=subprocess.DEVNULL)
     for line in (contest.TOP / "target/bench.jsonl").read_text().splitlines():

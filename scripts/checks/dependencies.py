@@ -1,4 +1,4 @@
-"""Checks that docs/dependencies.md gives reasons for every direct dependency of the tree on a library."""
+"""Checks that docs/dependencies.md gives a reason for every direct dependency on a library."""
 
 import re
 

@@ -17,7 +17,7 @@ def anchors(text: str) -> set[str]:
 
 
 def broken_links(page: Path, text: str) -> list[str]:
-    """Returns the links of one page without a target in this tree. Does not follow links to other hosts."""
+    """Returns the links of one page without a target in this tree. Ignores links to other hosts."""
     findings = []
     for target in LINK.findall(FENCE.sub("", text)):
         if re.match(r"[a-z]+:", target):

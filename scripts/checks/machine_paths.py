@@ -5,8 +5,7 @@ import re
 from .report import finish
 from .tree import ROOT, tracked_files
 
-# Built from parts, so that this file does not match
-# itself.
+# Built from parts: this file must not match itself.
 PATHS = re.compile(r"(?<![\w.$})/-])/(?:wor" + r"k|ro" + r"ot|hom" + r"e/\w+|User" + r"s/\w+)/[\w.]")
 HOSTS = re.compile(r"index" + r"-url\s*=|\[source\.[^\]]+\]|regis" + r"try\s*=\s*\"https?:")
 

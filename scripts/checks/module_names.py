@@ -1,4 +1,4 @@
-"""Checks that no two test modules have the same name: pytest refuses to collect such modules together."""
+"""Checks that no two test modules have the same name: pytest refuses to collect them together."""
 
 from collections import defaultdict
 

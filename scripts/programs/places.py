@@ -14,8 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TREE = Path(__file__).with_name("tree.py")
-# Path of the store for programs under
-# preload.
+# The store's path under preload.
 PRELOADED = "/cenote"
 # A program that takes longer hangs.
 PATIENCE_S = 1800
@@ -40,7 +39,7 @@ class Place:
     prefix: list[str] = field(default_factory=list)
 
     def run(self, script: str, work: str, environment: dict[str, str]) -> tuple[float, int, str]:
-        """Runs a shell script in a new directory `work` of this place; returns seconds, exit code and output."""
+        """Runs a shell script in a new directory `work`; returns seconds, exit code and output."""
         at = f"{self.dir}/{work}"
         whole = f'mkdir "$WORK" && cd "$WORK" || exit 99\n{script}'
         words = [*self.prefix, "bash", "-ec", whole]

@@ -14,7 +14,7 @@ import sys
 
 
 def snapshot(root: str, without: list[str]) -> dict[str, list]:
-    """Returns, by path: kind, permissions, size, bytes or target, second of the last change, first name of the file."""
+    """Returns, by path: kind, permissions, size, bytes or target, second of last change, first name of the file."""
     found: dict[str, list] = {}
     first: dict[tuple[int, int], str] = {}
     ways = [""]

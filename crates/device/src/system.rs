@@ -14,8 +14,7 @@ pub fn shm_base() -> PathBuf {
     std::env::var_os("CENOTE_SHM_DIR").filter(|dir| !dir.is_empty()).map_or_else(|| SHM_DIR.into(), PathBuf::from)
 }
 
-/// Opens the real devices: shared memory, files and directories of this machine, and object
-/// services.
+/// Opens the real devices: shared memory, files, directories and object services.
 #[derive(Clone, Debug)]
 pub struct SystemDevices {
     shm_base: PathBuf,

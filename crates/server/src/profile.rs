@@ -2,8 +2,8 @@
 //!
 //! Measuring delays nobody: without a request, it starts when a store has been quiet for a while, runs at the lowest
 //! priority, and stops when a request comes. So a program that opens a store, works and exits pays nothing, and the
-//! store is measured the first time that somebody leaves it open and at rest. Explicit requests (`cenote tiers
-//! --measure`, `cenote init`, `cenote tier add`) are measured at once.
+//! store is measured the first time that somebody leaves it open and at rest. Explicit requests
+//! (`cenote tiers --measure`, `cenote init`, `cenote tier add`) are measured at once.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

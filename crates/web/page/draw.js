@@ -33,7 +33,7 @@ export function say(element, text) {
   return element;
 }
 
-/** Makes the children of `parent` stand for `items`, in their order: `make(item)` creates one, `update(element, item)` updates each. */
+/** Makes the children of `parent` stand for `items`, in order: `make(item)` a new one, `update(element, item)` each. */
 export function keyed(parent, items, key, make, update) {
   const known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   let place = parent.firstElementChild;

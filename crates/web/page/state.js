@@ -5,7 +5,7 @@ const RETRY_MS = 1000;
 const EVERY_MS = 1000;
 const SILENCE_MS = 6000;
 
-/** Listens to the daemon. Calls `show(state)` for each state, and `tell(word)` when the connection opens ("live") or is lost ("gone"). */
+/** Listens to the daemon: `show(state)` for each state, `tell(word)` on connection ("live") and loss ("gone"). */
 export class Stream {
   constructor(show, tell) {
     this.show = show;

@@ -1,5 +1,4 @@
-//! Response bodies: a whole text, or events as they
-//! come.
+//! Response bodies: a whole text, or live events.
 
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -4,7 +4,7 @@ use cenote_model::{Profile, ProfilePoint, Result, Speed};
 
 use crate::codec::{Input, Wire, malformed, wire_struct};
 
-/// The bits of the number. Only finite numbers are accepted: code that compares or adds figures need not check.
+/// The bits of the number, which must be finite: code that compares or adds figures need not check.
 impl Wire for f64 {
     const BYTES_MIN: usize = 8;
     fn put(&self, out: &mut Vec<u8>) {

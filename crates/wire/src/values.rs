@@ -76,7 +76,7 @@ impl Wire for Sums {
         Ok(Self::Many(sums))
     }
 }
-/// 0, or 1 and the compression: codec, shuffle, grain, run length, and the lengths of the units minus one.
+/// 0, or 1 and the compression: codec, shuffle, grain, run length, unit lengths minus one.
 impl Wire for Encoding {
     const BYTES_MIN: usize = 1;
     fn put(&self, out: &mut Vec<u8>) {

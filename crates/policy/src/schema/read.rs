@@ -130,8 +130,7 @@ fn named(text: &str, from: Option<Spanned<String>>) -> Option<super::Named> {
 
 type Text = Option<Spanned<String>>;
 
-/// Parses the conditions common to both kinds of rules: names, size, age and idle
-/// time.
+/// Parses the conditions of both kinds of rules: names, size, age and idle time.
 fn when(
     text: &str,
     label: Option<&str>,

@@ -1,6 +1,5 @@
-//! Tests moves between real tiers, with a daemon that dies at every
-//! step: `chaos [--stride N] [--seconds N] [--seed N] [--dir DIR]
-//! [--quiet]`
+//! Moves between real tiers, with a daemon that dies at every step:
+//! `chaos [--stride N] [--seconds N] [--seed N] [--dir DIR] [--quiet]`
 //!
 //! The same program also runs as the daemon (`serve …`).
 

@@ -1,7 +1,6 @@
 //! The crash test: `crash [--kills N] [--seconds N] [--clients N] [--seed N] [--dir DIR] [--quiet]`
 //!
-//! The same program also runs as the clients (`client …`) and the daemon that they start (`serve
-//! …`).
+//! The same program also runs as the clients (`client …`) and their daemon (`serve …`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;

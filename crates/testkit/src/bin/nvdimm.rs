@@ -1,9 +1,10 @@
 //! Persistent memory under power loss: `scripts/nvdimm.py` runs this in a virtual machine with an emulated NVDIMM.
 //!
-//! `nvdimm suite FILE SEED`: the conformance suite of devices on a tier there, which must be DAX. `nvdimm cycle DIR
-//! FILE SEED`: creates or opens a store in DIR with its only tier in FILE, checks its content, and continues writing
-//! until the power goes. It prints what exists (`HAVE n`) and, after each acknowledged object, `ACK n`: everything
-//! reported must exist next time. `nvdimm serve DIR`: the daemon that `cycle` starts.
+//! `nvdimm suite FILE SEED`: the conformance suite of devices on a tier there, which must be DAX.
+//! `nvdimm cycle DIR FILE SEED`: creates or opens a store in DIR with its only tier in FILE, checks its content, and
+//! continues writing until the power goes. It prints what exists (`HAVE n`) and, after each acknowledged object,
+//! `ACK n`: everything reported must exist next time.
+//! `nvdimm serve DIR`: the daemon that `cycle` starts.
 
 use std::io::Write as _;
 use std::path::Path;

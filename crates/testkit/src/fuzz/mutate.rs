@@ -1,5 +1,4 @@
-//! Mutations of seeds: a few changes of the kinds that find mistakes in
-//! decoders.
+//! Mutations of seeds, of the kinds that find mistakes in decoders.
 
 use crate::rng::Rng;
 

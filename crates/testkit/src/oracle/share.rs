@@ -1,5 +1,4 @@
-//! The effect of sharing a range on the model: the target's content becomes that of the
-//! source.
+//! The effect of a shared range on the model: the target gets the source's content.
 
 use cenote_model::{KeyCode, OBJECT_BYTES_MAX, ObjectKey};
 

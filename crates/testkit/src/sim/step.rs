@@ -5,8 +5,7 @@ use cenote_model::{Arrange, ArrangeTarget, DeviceKind, ErrorKind, FlushTarget, O
 use super::client::Goal;
 use super::{Check, Pinned, Sim, draw_device, trace};
 
-/// Errors that a request of this kind may return when the store is small and in
-/// use.
+/// Errors that such a request may return when the store is small and in use.
 pub(super) const CROWDED: &[ErrorKind] = &[
     ErrorKind::Full,
     ErrorKind::NotFound,

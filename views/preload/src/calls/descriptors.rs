@@ -9,8 +9,7 @@ use crate::{inside, kernel, table};
 
 /// Flags that `F_SETFL` can change.
 const SETTABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME;
-/// `F_LINUX_SPECIFIC_BASE + 4` (Linux 6.12), which the C library does not define
-/// yet.
+/// `F_LINUX_SPECIFIC_BASE + 4` (Linux 6.12), which the C library still lacks.
 const F_CREATED_QUERY: i32 = 1028;
 const EBADF: Answer = Answer::Done(-(libc::EBADF as i64));
 

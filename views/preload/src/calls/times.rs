@@ -1,5 +1,4 @@
-//! The five calls that set
-//! times.
+//! Calls that set times.
 
 use posix::{SetAttr, SetTime, Time};
 

@@ -44,7 +44,7 @@ pub fn poll(list: u64, count: u64, other: impl FnOnce() -> i64) -> Answer {
 pub fn select(count: u64, sets: [u64; 3], other: impl FnOnce() -> i64) -> Answer {
     let select = || -> Maybe {
         let words = (count as usize).div_ceil(BITS);
-        let mut ours: Vec<(u64, u64)> = Vec::new(); // address of a word, and its bits for our descriptors
+        let mut ours: Vec<(u64, u64)> = Vec::new(); // address of a word, and our bits in it
         for (index, set) in sets.iter().enumerate().filter(|(_, set)| **set != 0) {
             for word in 0..words {
                 let at = set + 8 * word as u64;

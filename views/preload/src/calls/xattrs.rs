@@ -1,5 +1,4 @@
-//! Extended attributes: each call by path, by path without following a link, and by
-//! descriptor.
+//! Extended attributes, by path, by path without following a link, and by descriptor.
 
 use posix::{Follow, Ino, SetXattr};
 
