@@ -79,7 +79,7 @@ impl Extent {
         assert!(u64::from(from) + u64::from(len) <= u64::from(self.len), "part {from}+{len} of {}", self.len);
         Self { skip: self.skip + from, len, ..self.clone() }
     }
-    /// True if both are views into the same run.
+    /// Returns true if both are views into the same run.
     pub fn same_run(&self, other: &Self) -> bool {
         self.node == other.node && self.device == other.device && self.run_offset == other.run_offset
     }

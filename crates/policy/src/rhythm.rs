@@ -106,7 +106,7 @@ impl Rhythm {
     fn wrote_range(&mut self) {
         self.written += 1.0;
     }
-    /// Returns true if much was written and nothing of it was read.
+    /// Returns true if much was written and hardly any of it (less than 2%) was read.
     pub fn is_write_only(&self) -> bool {
         self.written >= 64.0 && self.read_back < 0.02 * self.written
     }
