@@ -9,8 +9,7 @@ use crate::{
 };
 
 /// A request of a client to a store. The same values go to an engine in the process and, encoded by `wire`, to a
-/// daemon. They never hold bulk data, which go through mapped segments and file descriptors (index values are records,
-/// not bulk).
+/// daemon. They never hold bulk data, which go through mapped segments and file descriptors (index values are records, not bulk).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
     /// Applies updates as one transaction. `atomic`: all or none, and the first failing update is the error. There, a
@@ -98,8 +97,7 @@ pub enum Request {
     Habit { container: ContainerId, program: String },
     /// Stores the read habits of a program in a container: a profile that only clients understand, 64 KiB at most.
     HabitLearned { container: ContainerId, program: String, learned: Vec<u8> },
-    /// Moves the data of `target` as `what` says; returns when that is done. `dry_run`: only reports the moves and
-    /// their cost.
+    /// Moves the data of `target` as `what` says; returns when that is done. `dry_run`: only reports the moves and their cost.
     Arrange { target: Box<ArrangeTarget>, what: Arrange, dry_run: bool },
     /// Reads and checks every checksum in `target`.
     Verify { target: FlushTarget },

@@ -1,3 +1,5 @@
+//! Records that are remembered, in all orders of changes and answers.
+
 use std::collections::BTreeMap;
 
 use cenote_workload::property::{Held, Plan, hold, plans};

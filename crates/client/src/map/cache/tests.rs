@@ -1,3 +1,5 @@
+//! Maps that are remembered: what counts as known, and what makes it void.
+
 use cenote_model::{ContainerId, DeviceId, ObjectId};
 use cenote_workload::property::{Held, Plan, hold, plans};
 use cenote_workload::{Rng, Step};
