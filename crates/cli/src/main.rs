@@ -10,8 +10,6 @@ mod args;
 mod cmd;
 mod config;
 mod copy;
-#[path = "../../../views/preload/src/elf.rs"]
-mod elf;
 mod failure;
 mod mode;
 mod out;

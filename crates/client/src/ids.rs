@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use cenote_device::fork;
+use cenote_host::fork;
 
 /// Random bytes are drawn from the system this many ids at a time.
 const BATCH: usize = 64;

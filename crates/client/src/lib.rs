@@ -47,10 +47,7 @@ mod transaction;
 mod view;
 mod window;
 
-pub use cenote_device::fork::generation as fork_generation;
 pub use cenote_device::home::Orphan;
-pub use cenote_device::meeting::{Blocking, Holder, LockKind, MeetingFile};
-pub use cenote_device::process::started_of as process_started;
 pub use cenote_model as model;
 pub use cenote_model::{
     Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, CONTAINER_MODE, CONTAINER_MODE_BITS,

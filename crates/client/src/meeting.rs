@@ -4,8 +4,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use cenote_device::meeting::{MeetingFile, meeting_dir, remove_unused};
-use cenote_device::shm_base;
+use cenote_device::home::memory_dir;
+use cenote_host::home::shm_base;
+use cenote_host::meeting::{MeetingFile, meeting_dir, remove_unused};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::io::Errno;
 
@@ -14,7 +15,8 @@ use crate::Store;
 impl Store {
     /// The directory of the meeting files of one sort: only whoever made the store, and root, may enter it.
     pub fn meeting_dir(&self, sort: &str) -> io::Result<PathBuf> {
-        meeting_dir(&shm_base(), self.id(), sort)
+        let above = memory_dir(&shm_base(), self.id()).map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?;
+        meeting_dir(&above, sort)
     }
     /// The meeting file of that sort and name, made if it is not there; its descriptor is at least `lowest` where that can be.
     pub fn meeting_file(&self, sort: &str, name: &str, lowest: i32) -> io::Result<MeetingFile> {

@@ -16,7 +16,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use cenote_device::fork;
+use cenote_host::fork;
 use cenote_model::{IndexKey, NextFrom, Records};
 use smallvec::SmallVec;
 

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use cenote_host::fork::generation as fork_generation;
 use cenote_model::{DeviceId, Durability, ErrorKind, Lease, Request, Response, Result, Run};
 
 use crate::answer::surprise;
-use crate::fork_generation;
 use crate::link::Link;
 use crate::link::arena::no_room;
 use crate::link::leaving::KeepsSpace;

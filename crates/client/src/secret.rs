@@ -1,6 +1,7 @@
 //! What a store keeps for its owner alone, beside what its readers and writers may read.
 
 use cenote_device::{StoreDir, store_dir};
+use cenote_host::home::settings_dir;
 use cenote_model::{Error, ErrorKind, Result};
 
 use crate::Store;
@@ -17,7 +18,7 @@ impl Store {
         if me == owner || me == 0 {
             return Self::secret_in(&StoreDir::open(self.dir())?, FILE);
         }
-        let settings = store_dir::settings_dir()?;
+        let settings = settings_dir()?;
         store_dir::make_private_dir(&settings, rustix::fs::Mode::RWXU)
             .map_err(|error| Error::io(settings.display().to_string(), &error))?;
         Self::secret_in(&StoreDir::open(&settings)?, &format!("{FILE}-{}", self.id()))

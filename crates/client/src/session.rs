@@ -8,7 +8,7 @@ pub(crate) mod pins;
 use std::path::Path;
 use std::sync::Arc;
 
-use cenote_device::fork;
+use cenote_host::fork;
 use cenote_model::{ContainerId, ObjectKey, Result};
 
 use crate::OpenOptions;

@@ -94,7 +94,7 @@ impl Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         if let Space::Memory(chunk) = &self.space
-            && self.session.generation == cenote_device::fork::generation()
+            && self.session.generation == cenote_host::fork::generation()
         {
             let link = self.object.home(&self.session);
             link.channel.unlease_later(chunk.run());

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cenote_device::fork;
+use cenote_host::fork;
 use cenote_model::{
     Check, ContainerId, DeviceId, Error, ErrorKind, IndexId, IndexKey, OBJECT_BYTES_MAX, ObjectId, ObjectKey, Request,
     Response, Result, Run, TRANSACTION_UPDATES_MAX, Update,

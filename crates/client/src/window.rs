@@ -6,7 +6,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
 
-use cenote_device::meeting::{Holder, LockKind, MeetingFile};
+use cenote_host::meeting::{Holder, LockKind, MeetingFile};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 

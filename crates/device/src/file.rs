@@ -4,13 +4,13 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use cenote_host::fork::CloseInChild;
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::aligned::AlignedBuf;
-use crate::fork::CloseInChild;
 use crate::header::{HEADER_BYTES, SegmentHeader};
 use crate::io::{fail, open_direct, size_of};
 use crate::segmented::{self, Place, Segmented, read_full, read_header, reserve, whole_units, write_header};

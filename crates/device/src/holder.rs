@@ -4,12 +4,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use cenote_host::fork::CloseInChild;
+use cenote_host::process::{program_of, started_of};
 use cenote_model::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-
-use crate::fork::CloseInChild;
-use crate::process::{program_of, started_of};
 
 /// How long an engine that has just closed, or a process that is being killed, may still hold a device.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -59,6 +59,11 @@ pub fn make_memory_dir(base: &Path, store: StoreId, of: &StoreDir) -> Result<()>
     open_store_dir(base, store, Some(of.owner_and_group())).map(drop)
 }
 
+/// The directory of a store in shared memory, if it has one.
+pub fn memory_dir(base: &Path, store: StoreId) -> Result<Option<PathBuf>> {
+    Ok(find_store_dir(base, store)?.map(|(_, path)| path))
+}
+
 /// Directory of a store when an engine last had it; `None` if the store's shared memory is gone.
 pub fn noted(base: &Path, store: StoreId) -> Option<PathBuf> {
     let (_, memory) = find_store_dir(base, store).ok()??;

@@ -57,7 +57,7 @@ impl SegmentIo {
         Ok(Self { file, map, is_tmpfs, writable, subject })
     }
     /// The same for bytes that do not matter: if another process truncates the file, a process that asked to survive
-    /// that ([`crate::torn`]) continues with zeros.
+    /// that ([`cenote_host::torn`]) continues with zeros.
     pub(crate) fn watched(mut self) -> Self {
         self.map = self.map.map(Mapping::watched);
         self

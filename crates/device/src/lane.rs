@@ -8,11 +8,12 @@ use std::cell::RefCell;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use cenote_host::fork;
 use cenote_model::Result;
 use io_uring::{IoUring, cqueue, opcode, squeue, types::Fd};
 
 use crate::aligned::{ALIGN_BYTES, AlignedBuf};
-use crate::{SegmentIo, SegmentMode, fork};
+use crate::{SegmentIo, SegmentMode};
 
 /// Bytes of a piece: whole checksum units, and enough to keep a device busy.
 pub const PIECE_BYTES: usize = 256 << 10;

@@ -3,11 +3,11 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use cenote_host::fork::CloseInChild;
 use cenote_model::{Error, Result};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::fork::CloseInChild;
 use crate::store_dir::{Purpose, StoreDir};
 
 /// Name of the lock file in the store's directory.

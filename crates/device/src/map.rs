@@ -4,11 +4,10 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use cenote_host::fork::CloseInChild;
+use cenote_host::torn::Watch;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-
-use crate::fork::CloseInChild;
-use crate::torn::Watch;
 
 /// Size of a huge page.
 pub const HUGE_BYTES: usize = 2 << 20;
@@ -172,7 +171,7 @@ impl Mapping {
         true
     }
     /// The same mapping, watched: if another process truncates the file, a process that asked to survive that
-    /// ([`crate::torn::survive`]) continues with zeros behind the cut. Not for data, which must never become zeros
+    /// ([`cenote_host::torn::survive`]) continues with zeros behind the cut. Not for data, which must never become zeros
     /// silently.
     #[must_use]
     pub fn watched(mut self) -> Self {

@@ -76,17 +76,6 @@ pub fn make_private_dir(path: &Path, mode: Mode) -> std::io::Result<()> {
     }
 }
 
-/// The directory of this user's Cenote settings.
-pub fn settings_dir() -> Result<PathBuf> {
-    let named = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let base = named.or_else(|| Some(std::env::home_dir()?.join(".config"))).ok_or_else(|| {
-        Error::new(ErrorKind::NotFound, "a directory for this user's settings")
-            .because("neither XDG_CONFIG_HOME nor HOME is set")
-            .try_next("set HOME")
-    })?;
-    Ok(base.join("cenote"))
-}
-
 /// Root gives what it created to the directory's owner.
 pub(crate) fn give(made: impl AsFd, owner: u32, group: u32) -> Result<(), Errno> {
     if owner == 0 || me() != 0 {

@@ -2,17 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use cenote_host::home::shm_base;
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
 
 use crate::{Devices, OpenedDevice, directory, file, object, persistent_memory, shared_memory};
-
-/// Directory of shared memory, unless `CENOTE_SHM_DIR` names another one.
-const SHM_DIR: &str = "/dev/shm";
-
-/// The base directory of shared memory files: `CENOTE_SHM_DIR` or `/dev/shm`.
-pub fn shm_base() -> PathBuf {
-    std::env::var_os("CENOTE_SHM_DIR").filter(|dir| !dir.is_empty()).map_or_else(|| SHM_DIR.into(), PathBuf::from)
-}
 
 /// Opens the real devices: shared memory, files, directories and object services.
 #[derive(Clone, Debug)]

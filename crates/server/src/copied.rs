@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cenote_device::{FsMetaDir, SharedControl, StoreLock, SystemClock, SystemDevices, home, shm_base};
+use cenote_device::{FsMetaDir, SharedControl, StoreLock, SystemClock, SystemDevices, home};
+use cenote_host::home::shm_base;
 use cenote_model::{DeviceSpec, Error, ErrorKind, Result, StoreId};
 use cenote_store::{Engine, Seams, StoreSummary};
 

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cenote_device::home::{self, Orphan};
-use cenote_device::{FsMetaDir, LOCK_FILE, SharedControl, StoreDir, StoreLock, SystemClock, SystemDevices, shm_base};
+use cenote_device::{FsMetaDir, LOCK_FILE, SharedControl, StoreDir, StoreLock, SystemClock, SystemDevices};
+use cenote_host::home::shm_base;
 use cenote_model::{DeviceKind, Error, ErrorKind, Result, StoreId};
 use cenote_store::{Engine, Seams};
 

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use cenote_device::control::{ClientFile, ClientRoom, ControlView, SharedControl};
-use cenote_device::{
-    FsMetaDir, Holder, StoreDir, StoreLock, SystemClock, SystemDevices, fork, home, process, shm_base, store_dir,
-};
+use cenote_device::{FsMetaDir, Holder, StoreDir, StoreLock, SystemClock, SystemDevices, home, store_dir};
+use cenote_host::home::shm_base;
+use cenote_host::{fork, process};
 use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreConfig, StoreId};
 use cenote_store::{Engine, Seams, SessionId, SessionInfo, StoreSummary};
 use rustix::fs::{Mode, OFlags};

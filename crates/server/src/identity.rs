@@ -116,7 +116,7 @@ pub(crate) fn standing(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary) -
     let here = Identity::here(dir, summary.id)?;
     let Some(said) = Identity::read(meta, dir)? else {
         // Of an earlier version. The last directory that used its shared memory is known, if that memory exists.
-        let noted = cenote_device::home::noted(&cenote_device::shm_base(), summary.id);
+        let noted = cenote_device::home::noted(&cenote_host::home::shm_base(), summary.id);
         let standing = match noted {
             Some(path) if is_another(&path, &here) => Standing::CopyOf(path),
             _ => Standing::Own,

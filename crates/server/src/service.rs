@@ -6,8 +6,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cenote_device::Device;
 use cenote_device::control::is_counting;
-use cenote_device::{Device, fork};
+use cenote_host::fork;
 use cenote_model::{DeviceId, Error, ErrorKind, Request, Response, Result, Timed};
 use cenote_store::{Engine, Job, JobDone, Outcome, REQUESTS_TIMED_IN, SessionId, SessionInfo, Ticket};
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use cenote::fork_generation;
+use cenote_host::fork::generation as fork_generation;
 
 use crate::gate;
 use crate::inner::Inner;

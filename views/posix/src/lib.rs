@@ -2,7 +2,7 @@
 //!
 //! One container holds one tree of names; `docs/files.md` has the records. This crate is the whole logic of names, rights, times, links and
 //! open files: mount, preload, S3 and Python call it. It must not know FUSE, file descriptors or HTTP, and it makes no system call about
-//! files; what processes of a machine agree on without the store (locks) is behind `cenote::MeetingFile`.
+//! files; what processes of a machine agree on without the store (locks) is behind `cenote_host::meeting::MeetingFile`.
 
 mod attr;
 mod caller;
@@ -33,7 +33,7 @@ mod xattr;
 
 pub use attr::{Attr, Consistency, Ino, Kind, SetAttr, SetTime, Time};
 pub use caller::Caller;
-pub use cenote::LockKind;
+pub use cenote_host::meeting::LockKind;
 pub use clock::{Clock, SystemClock};
 pub use dir::DirCursor;
 pub(crate) use error::fail;

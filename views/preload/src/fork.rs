@@ -128,7 +128,7 @@ pub fn begin() {
 /// Registers the last handler once the store is open: the store's own handlers, which replace descriptors in children,
 /// are registered by now and run before it.
 pub fn attached() {
-    cenote::fork_generation();
+    cenote_host::fork::generation();
     // SAFETY: as above.
     unsafe { libc::pthread_atfork(None, None, Some(last_in_child)) };
     ATTACHED.store(true, Ordering::Relaxed);

@@ -17,7 +17,6 @@
 mod calls;
 mod description;
 mod dispatch;
-mod elf;
 mod entry;
 mod fork;
 mod handoff;

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cenote::{Error, ErrorKind, Mode, OpenOptions, Store};
+use cenote_host::elf::{self, HEAD_BYTES, Program};
 use clap::Args;
 
 use super::Context;
 use super::mount::ConsistencyArg;
-use crate::elf::{self, HEAD_BYTES, Program};
 use crate::failure::Done;
 
 pub const RUN_HELP: &str = "\

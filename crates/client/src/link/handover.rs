@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cenote_device::fork::CloseInChild;
+use cenote_host::fork::CloseInChild;
 use cenote_model::{Error, ErrorKind, Result};
 use cenote_rpc::{Connection, Listener};
 use cenote_server::daemon::SOCKET;

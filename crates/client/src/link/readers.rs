@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use cenote_device::control::{ClientFile, ControlView, WRITES_TIMED_IN, is_counting};
-use cenote_device::fork;
+use cenote_host::fork;
 use cenote_model::{DeviceId, Result, Timed};
 
 use super::attachment::Attachment;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
 use cenote_device::control::ClientFile;
-use cenote_device::fork::CloseInChild;
 use cenote_device::{SegmentFile, SegmentMode, store_dir};
+use cenote_host::fork::CloseInChild;
 use cenote_model::{DeviceId, Error, ErrorKind, Request, Response, Result};
 use cenote_rpc::{Connection, Consumer, Doorbell, Frame, Producer, Waker};
 use cenote_server::Host;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
-use cenote_device::fork;
+use cenote_host::fork;
 use cenote_model::{ContainerId, Request, Response, Result};
 
 use super::Session;

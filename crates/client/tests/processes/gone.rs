@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cenote::{ContainerSpec, ErrorKind, Mode, OpenOptions, Store};
 use cenote_device::StoreLock;
-use cenote_device::process::started_of;
+use cenote_host::process::started_of;
 
 use crate::tools::{Place, daemon_pid, daemon_pid_now, signal};
 

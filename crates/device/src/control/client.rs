@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cenote_host::process::started_of;
 use cenote_model::{Error, ErrorKind, Result, StoreId};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -13,7 +14,6 @@ use super::layout::{CONTROL_BYTES, EPOCH_AT, HeaderBytes, INSTANCE_AT, RINGS_AT,
 use super::{ClientCounters, ClientHeader, ControlHeader, ReaderSlots};
 use crate::io::fail;
 use crate::map::Mapping;
-use crate::process::started_of;
 
 /// An atomic word of a mapping; the caller checked the mapping's size when it was created.
 #[inline]

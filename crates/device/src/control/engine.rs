@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
+use cenote_host::home::shm_base;
+use cenote_host::process::{program_of, started_of};
 use cenote_model::{Error, ErrorKind, Result, StoreId};
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
@@ -15,13 +17,12 @@ use rustix::io::Errno;
 use super::client::{map_with_header, word_at};
 use super::layout::{CONTROL_BYTES, EPOCH_AT, INSTANCE_AT, WORDS, WORDS_AT};
 use super::{ClientCounts, ClientFile, ClientHeader, ControlHeader};
+use crate::Control;
 use crate::header::boot_id;
 use crate::holder::Lease;
 use crate::io::fail;
 use crate::map::Mapping;
-use crate::process::{program_of, started_of};
 use crate::shared_memory::{give_as, open_store_dir};
-use crate::{Control, shm_base};
 
 const FILE: &str = "control";
 const CLIENT_PREFIX: &str = "client-";

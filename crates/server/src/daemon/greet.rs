@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use cenote_device::process;
+use cenote_host::process;
 use cenote_model::{DeviceId, Error, ErrorKind, Result};
 use cenote_rpc::{Connection, Credentials};
 use cenote_store::SessionInfo;

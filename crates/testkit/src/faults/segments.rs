@@ -432,7 +432,7 @@ fn harms_of(subject: &Subject, tier: usize, stride: usize) -> Result<Vec<(String
 
 /// A directory for [`sweep_segments`]: in memory, where syncs take no time.
 pub fn segments_dir() -> PathBuf {
-    let base = [cenote_device::shm_base(), std::env::temp_dir()].into_iter().find(|base| base.is_dir());
+    let base = [cenote_host::home::shm_base(), std::env::temp_dir()].into_iter().find(|base| base.is_dir());
     base.unwrap_or_default().join(format!("testkit-faults-{}", std::process::id()))
 }
 

@@ -20,20 +20,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use cenote::{
-    Container, Error, ErrorKind, Index, IndexVersion, Object, Op, Premise, Settling, Store, Transaction,
-    fork_generation,
-};
+use cenote::{Container, Error, ErrorKind, Index, IndexVersion, Object, Op, Premise, Settling, Store, Transaction};
+use cenote_host::fork::generation as fork_generation;
 use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard, RwLock};
-
-use crate::Result;
-use crate::meta::keys;
-use crate::team::pending::{Pending, Turn};
 
 use super::knocking::Knocking;
 use super::process::Process;
 use super::random_u64;
 use super::writers::{First, WRITERS_KEY, Writers, knocking, put_name, settle_dead};
+use crate::Result;
+use crate::meta::bytes::Writer;
+use crate::meta::keys;
+use crate::team::pending::{Pending, Turn};
 
 /// The record that names the process that knocks.
 const KNOCK_KEY: &[u8] = b"knock";

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cenote::fork_generation;
+use cenote_host::fork::generation as fork_generation;
 use parking_lot::Mutex;
 
 use super::shared::Shared;

@@ -12,7 +12,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 
-use cenote::{Error, ErrorKind, fork_generation};
+use cenote::{Error, ErrorKind};
+use cenote_host::fork::generation as fork_generation;
 use parking_lot::Mutex;
 
 use super::locks::{self, Place};

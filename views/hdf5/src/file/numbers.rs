@@ -4,7 +4,7 @@
 //! one process makes in sequence are therefore adjacent in the index, where they are read together. (Two processes collide
 //! if both drew the same of 2^43 and count through the same stretch of 2^20; the second one then gets an error.)
 
-use cenote::fork_generation;
+use cenote_host::fork::generation as fork_generation;
 
 use super::random_u64;
 use crate::Result;

@@ -1,6 +1,6 @@
 //! Processes recorded as writers of a file, and whether they live.
 
-use cenote::process_started;
+use cenote_host::process::started_of as process_started;
 use parking_lot::Mutex;
 
 use super::random_u64;

@@ -19,7 +19,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use cenote::{Error, ErrorKind, fork_generation};
+use cenote::{Error, ErrorKind};
+use cenote_host::fork::generation as fork_generation;
 use parking_lot::Mutex;
 
 use crate::error::{self, h5_check, h5_id};

@@ -16,12 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cenote::{Error, ErrorKind, Settling, fork_generation, process_started};
-
-use crate::Result;
-use crate::meta::bytes::{Encode, Reader};
+use cenote::{Error, ErrorKind, Settling};
+use cenote_host::fork::generation as fork_generation;
+use cenote_host::process::started_of as process_started;
 
 use super::wire::Wire;
+use crate::Result;
+use crate::meta::bytes::{Encode, Reader};
 
 /// Writes of a rank that fit in the table; a session's queue sends them before there are more.
 const SLOTS: usize = 128;

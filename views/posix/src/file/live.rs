@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::sync::{Mutex, RwLock};
-use cenote::{IndexVersion, Object, fork_generation};
+use cenote::{IndexVersion, Object};
+use cenote_host::fork::generation as fork_generation;
 
 use super::reserved::Reserved;
 use super::{Joined, Meetings};

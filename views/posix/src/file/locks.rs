@@ -1,6 +1,6 @@
 //! Advisory locks, as `flock` and `fcntl` define them, among all processes of a machine.
 //!
-//! The kernel keeps them on a separate file for each locked node ([`cenote::MeetingFile`]). So locks end with their process, waiting is fair, the
+//! The kernel keeps them on a separate file for each locked node ([`cenote_host::meeting::MeetingFile`]). So locks end with their process, waiting is fair, the
 //! kernel finds deadlocks, and mounts, preloaded programs and others see each other's locks. The store records none of them.
 
 use std::io;
@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use cenote::{ErrorKind, Holder, LockKind, MeetingFile, fork_generation};
+use cenote::ErrorKind;
+use cenote_host::fork::generation as fork_generation;
+use cenote_host::meeting::{Holder, LockKind, MeetingFile};
 
 use crate::file::{File, Live};
 use crate::sync::Mutex;

@@ -10,7 +10,8 @@ mod windowed;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use cenote::{MeetingFile, View};
+use cenote::View;
+use cenote_host::meeting::MeetingFile;
 
 use crate::rights::Keeps;
 use crate::sync::Mutex;

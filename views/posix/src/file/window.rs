@@ -10,7 +10,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cenote::{ErrorKind, IndexVersion, WindowFile, fork_generation};
+use cenote::{ErrorKind, IndexVersion, WindowFile};
+use cenote_host::fork::generation as fork_generation;
 
 use super::live::{FILE_BYTES_MAX, Live};
 use crate::sync::Mutex;

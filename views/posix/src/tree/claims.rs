@@ -15,14 +15,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use cenote::{ErrorKind, fork_generation};
+use cenote::ErrorKind;
+use cenote_host::fork::generation as fork_generation;
 
+use super::{Change, Found, NumberMap, Place, Tree};
 use crate::FsResult;
 use crate::names::bury;
 use crate::records::{Claimant, Node, claimant, keys};
 use crate::sync::RwLock;
-
-use super::{Change, Found, NumberMap, Place, Tree};
 
 /// Number of locks that serialise opens and removals, by directory.
 const GATES: usize = 64;

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use crate::sync::Mutex;
-use cenote::{ErrorKind, fork_generation};
+use cenote::ErrorKind;
+use cenote_host::fork::generation as fork_generation;
 
+use super::{Change, Found, NumberMap, Slot, Tree};
 use crate::names::{bury, lose};
 use crate::records::{Entry, keys};
 use crate::{FsError, FsResult, Time, fail};
-
-use super::{Change, Found, NumberMap, Slot, Tree};
 
 /// Number of names worth a transaction…
 const TOGETHER: usize = 1024;

@@ -5,7 +5,8 @@ use cenote_codec::Encode as _;
 use std::ops::Range;
 
 use crate::sync::Mutex;
-use cenote::{Container, ErrorKind, Index, fork_generation};
+use cenote::{Container, ErrorKind, Index};
+use cenote_host::fork::generation as fork_generation;
 
 use crate::records::{FIRST, INO_BITS, PutFields as _, TakeFields as _, VERSION, keys, reader};
 use crate::{FsError, FsResult};

@@ -5,10 +5,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::sync::Mutex;
-use cenote::{fork_generation, process_started};
+use cenote_host::fork::generation as fork_generation;
+use cenote_host::process::started_of as process_started;
 
 use crate::records::Claimant;
+use crate::sync::Mutex;
 
 /// How long a process seen alive is assumed to live.
 const LIVES_FOR: Duration = Duration::from_millis(500);

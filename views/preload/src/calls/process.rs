@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use cenote_host::elf::{self, HEAD_BYTES, Program};
 use posix::{Follow, Kind};
 
 use super::{Answer, Result, Target, mapping};
 use crate::description::errno;
-use crate::elf::{self, HEAD_BYTES, Program};
 use crate::handoff::{self, Handoff};
 use crate::paths::{self, To, Way};
 use crate::{inside, kernel, place, start, table};

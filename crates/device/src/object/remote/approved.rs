@@ -6,11 +6,12 @@
 
 use std::path::PathBuf;
 
+use cenote_host::home::settings_dir;
 use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, Result};
 use rustix::fs::Mode;
 
 use super::credentials::{Credentials, VARIABLE};
-use crate::store_dir::{StoreDir, make_private_dir, settings_dir};
+use crate::store_dir::{StoreDir, make_private_dir};
 
 /// Name of the file in the user's settings: a line for each pair of endpoint and option `credentials`.
 const FILE: &str = "secrets-go-to";

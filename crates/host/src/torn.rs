@@ -41,7 +41,7 @@ pub fn survive() {
 
 /// A slot in the table, released when dropped.
 #[derive(Debug)]
-pub(crate) struct Watch(usize);
+pub struct Watch(usize);
 
 impl Watch {
     /// Watches a mapping, which must live as long as this value, if this process called [`survive`].
@@ -56,6 +56,7 @@ impl Watch {
         TABLE[at].base.store(base as usize, Ordering::SeqCst);
         Some(Self(at))
     }
+    /// True once a part of it was replaced.
     #[inline]
     pub fn is_torn(&self) -> bool {
         TABLE[self.0].torn.load(Ordering::Relaxed)

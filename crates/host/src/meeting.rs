@@ -13,10 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cenote_model::StoreId;
 use rustix::fs::{Gid, Mode, OFlags, Uid};
-
-use crate::shared_memory::find_store_dir;
 
 /// The last byte that the kernel can lock, for presence. No file reaches it.
 const PRESENCE: i64 = i64::MAX;
@@ -65,9 +62,7 @@ pub struct MeetingFile {
 }
 
 /// The directory of such files of one sort, created if absent with the store's owner.
-pub fn meeting_dir(base: &Path, store: StoreId, sort: &str) -> io::Result<PathBuf> {
-    let found = find_store_dir(base, store).map_err(io::Error::other)?;
-    let (_, above) = found.ok_or(io::ErrorKind::NotFound)?;
+pub fn meeting_dir(above: &Path, sort: &str) -> io::Result<PathBuf> {
     let path = above.join(sort);
     if path.is_dir() {
         return Ok(path);
@@ -75,7 +70,7 @@ pub fn meeting_dir(base: &Path, store: StoreId, sort: &str) -> io::Result<PathBu
     match rustix::fs::mkdir(&path, Mode::RWXU) {
         Ok(()) => {
             let fd = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-            give(&fd, &above)?;
+            give(&fd, above)?;
         }
         Err(rustix::io::Errno::EXIST) => {}
         Err(errno) => return Err(errno.into()),

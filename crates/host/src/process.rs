@@ -43,14 +43,14 @@ mod tests {
 
     #[test]
     fn programs_have_the_names_that_people_know() {
-        assert!(program_of(std::process::id()).is_some_and(|name| name.starts_with("cenote_device")));
+        assert!(program_of(std::process::id()).is_some_and(|name| name.starts_with("cenote_host")));
         assert_eq!(program_of(u32::MAX), None);
         let _starting = STARTING.read().unwrap();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         // The child may not have reached its exec yet.
         let name = (0..1000).find_map(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
-            program_of(child.id()).filter(|name| !name.starts_with("cenote_device"))
+            program_of(child.id()).filter(|name| !name.starts_with("cenote_host"))
         });
         assert_eq!(name.as_deref(), Some("sleep"));
         child.kill().unwrap();
