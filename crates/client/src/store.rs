@@ -229,7 +229,7 @@ impl Store {
             }
         }
     }
-    /// True if nothing is on a device but what others give back soon.
+    /// True if nothing is on a device but what others give back soon, or have given back since it was refused.
     fn is_being_left(&self, name: &str) -> Result<bool> {
         let session = self.session()?;
         if leaving::is_due(&session.root().space) {
@@ -237,8 +237,9 @@ impl Store {
         }
         let devices = self.devices()?;
         let is_left = |device: &DeviceInfo| {
-            let is_leased = device.leased_bytes > 0 && device.state != DeviceState::Draining;
-            device.used_bytes == 0 && device.reserved_bytes > 0 && !is_leased
+            let is_draining = device.state == DeviceState::Draining;
+            let is_leased = device.leased_bytes > 0 && !is_draining;
+            device.used_bytes == 0 && (device.reserved_bytes > 0 || is_draining) && !is_leased
         };
         Ok(devices.iter().any(|device| device.spec.name == name && is_left(device)))
     }
