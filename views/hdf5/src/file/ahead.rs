@@ -29,7 +29,6 @@ use super::process::Process;
 use super::random_u64;
 use super::writers::{First, WRITERS_KEY, Writers, knocking, put_name, settle_dead};
 use crate::Result;
-use crate::meta::bytes::Writer;
 use crate::meta::keys;
 use crate::team::pending::{Pending, Turn};
 
