@@ -1,7 +1,8 @@
 """Tests which HDF5 clients run on the connector, by running each; docs/hdf5-matrix.md has the results. `make matrix`.
 
 Every client runs a program of its typical operations (`views/hdf5/tests/matrix`) on native HDF5 and on a store, and
-must see the same. Clients: wheels of PyPI in environments below target/, and Debian 13's packages (`scripts/debian13.py`).
+must see the same. Clients: wheels of PyPI in environments below target/, and Debian 13's packages
+(`scripts/debian13.py`).
 """
 
 import datetime
