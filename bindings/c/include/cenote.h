@@ -692,7 +692,9 @@ int32_t cenote_tier_remove(const cenote_store_t *store, const char *name, cenote
 /**
  * Writes the id of the store as 32 hexadecimal digits and a NUL byte into `text`, which has space for 33 bytes.
  */
-int32_t cenote_store_id(const cenote_store_t *store, char *text, cenote_error_t **error);
+int32_t cenote_store_id(const cenote_store_t *store,
+                        char *text,
+                        cenote_error_t **error);
 
 /**
  * Fills in the defaults: blocks of 4 KiB, async, no quota, the default policy.
@@ -999,7 +1001,11 @@ int32_t cenote_op_wait(cenote_op_t *op, cenote_error_t **error);
  * Waits for the bytes of a read and copies up to `len` of them to `data`; `*got` (may be null) is their number.
  * Invalidates the handle.
  */
-int32_t cenote_op_wait_read(cenote_op_t *op, void *data, size_t len, size_t *got, cenote_error_t **error);
+int32_t cenote_op_wait_read(cenote_op_t *op,
+                            void *data,
+                            size_t len,
+                            size_t *got,
+                            cenote_error_t **error);
 
 /**
  * Returns 1 if waiting would not block, 0 if it would, -1 if it is no operation.
