@@ -1,13 +1,5 @@
 //! Creation of a store.
 
-use crate::apply::Txn;
-use crate::engine::activity::Activities;
-use crate::engine::activity::Asks;
-use crate::engine::core::Answers;
-use crate::engine::core::Core;
-use crate::engine::core::Identity;
-use crate::engine::core::Jobs;
-use crate::engine::core::Observed;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
@@ -15,8 +7,10 @@ use cenote_device::MetaDir;
 use cenote_model::{DeviceId, Error, ErrorKind, Result, StoreConfig, StoreId};
 
 use super::Engine;
-use super::core::{check_spec, make_device};
+use super::activity::{Activities, Asks};
+use super::core::{Answers, Core, Identity, Jobs, Observed, check_spec, make_device};
 use super::tiering::POLICY_FILE;
+use crate::apply::Txn;
 use crate::checkpoint::{self, Head, encode};
 use crate::journal::{self, HEADER_BYTES, Journal};
 use crate::profile::PROFILE;

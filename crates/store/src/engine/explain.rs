@@ -1,9 +1,8 @@
 //! Explains why an object is where it is.
 
-use crate::engine::core::Core;
 use cenote_model::{Durability, Explanation, ExtentWhy, ObjectKey, Result};
 
-use super::Engine;
+use super::{Core, Engine};
 use crate::container::Container;
 use crate::map::{Ext, NO_DEVICE, Place};
 

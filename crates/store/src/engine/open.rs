@@ -1,13 +1,12 @@
 //! Opening of a store: checkpoint, journal, and rollback after power loss.
 
-use crate::engine::core::Core;
 use std::sync::Arc;
 
 use cenote_device::{LogFile, MetaDir};
 use cenote_model::{DeviceState, Error, ErrorKind, Result, StoreId};
 
 use super::Engine;
-use super::core::{slot_of, slot_with};
+use super::core::{Core, slot_of, slot_with};
 use crate::checkpoint::{self, Head, decode};
 use crate::journal::record::decode as decode_record;
 use crate::journal::{self, CLOSED, Ended, FILE_BYTES_SHORT, Journal, Kind, corrupt, read_all};

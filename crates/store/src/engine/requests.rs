@@ -5,8 +5,7 @@ use std::ops::Bound;
 use cenote_model::{Error, ErrorKind, Request, Response, Result, StoreStats};
 
 use super::carrying::Brought;
-use super::core::BYTES_MAX;
-use super::core::LIMIT_MAX;
+use super::core::{BYTES_MAX, LIMIT_MAX};
 use super::tiering::Wanted;
 use super::{Engine, failed, ready};
 use crate::{Outcome, SessionId};

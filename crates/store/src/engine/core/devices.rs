@@ -1,13 +1,13 @@
 //! Devices of the store: slots, specifications, and the superblock that names them.
 
-use crate::engine::failed;
-use cenote_model::size::human;
 use std::sync::Arc;
 
 use cenote_device::{Device, OpenedDevice};
+use cenote_model::size::human;
 use cenote_model::{DEVICES_WORD, DeviceId, DeviceSpec, DeviceState, Error, ErrorKind, Response, Result, StoreId};
 
 use super::{Core, Wait, Waiter};
+use crate::engine::failed;
 use crate::map::NO_DEVICE;
 use crate::space::{Bitmap, DeviceSlot, Pace, RetiredQueue, STAMP_BYTES, SlotSpace, Trust};
 use crate::superblock::{Stamp, Superblock, SuperblockDevice, capacity_max};

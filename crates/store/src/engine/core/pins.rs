@@ -1,12 +1,11 @@
 //! Pins: what must stay on its tier, as users have requested.
 
+use cenote_model::{DeviceId, DeviceState, ObjectKey};
+
 use super::Core;
 use crate::map::Ext;
 use crate::pins::WHERE_IT_IS;
 use crate::placing::{Action, Placing, Target};
-use cenote_model::DeviceId;
-use cenote_model::DeviceState;
-use cenote_model::ObjectKey;
 
 impl Core {
     /// Returns the place that a range is pinned to, if any.

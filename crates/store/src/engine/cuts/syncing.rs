@@ -52,17 +52,14 @@ impl Cutting {
         }
         let mut slots = Vec::new();
         let mut devices = Vec::new();
+        let mut synced = DeviceSet::default();
         for (i, slot) in core.state.space.slots.iter_mut().enumerate().filter(|(i, _)| set.has(*i as u8)) {
             if let (true, Some(device)) = (std::mem::take(&mut slot.trust.unsynced), &slot.device) {
+                synced.add(i as u8);
                 slots.push((i as u8, slot.trust.failed_syncs));
                 devices.push((Arc::clone(device), Arc::clone(&slot.trust.syncs)));
             }
         }
-        let names = slots.iter().map(|(dev, _)| *dev);
-        let synced = names.fold(DeviceSet::default(), |mut set, dev| {
-            set.add(dev);
-            set
-        });
         self.syncing.add_all(synced);
         Some(core.start(Effect::FreesSpace, SyncDevices(devices), move |cutting: &mut Self, core, results| {
             cutting.syncing.remove_all(synced);

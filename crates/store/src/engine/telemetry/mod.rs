@@ -5,7 +5,6 @@ mod counting;
 mod hot;
 mod sweep;
 
-use crate::engine::core::Core;
 use std::collections::BTreeMap;
 
 use cenote_device::control::{ClientCounts, READS_SAMPLED_IN, WRITES_TIMED_IN};
@@ -14,7 +13,7 @@ use cenote_model::{
     Latency, ObjectKey, Request, Response, Telemetry, Timed,
 };
 
-use super::{Engine, Outcome};
+use super::{Core, Engine, Outcome};
 use crate::map::NO_DEVICE;
 use crate::placing::{Action, Placing};
 
