@@ -37,6 +37,11 @@ impl Sums {
     }
 }
 
+/// The number of a run at one of its places. Two runs that were written to the same place have different births. Zero:
+/// written before runs had numbers, or not known to the engine yet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Birth(pub u64);
+
 /// A view into a *run* of bytes on a device: a run is written, allocated and checksummed at once; the extent is the
 /// part of it that is still current. Overwriting the middle of an extent leaves two extents on one run.
 ///
@@ -47,6 +52,9 @@ pub struct Extent {
     pub node: NodeId,
     /// The device that holds the run.
     pub device: DeviceId,
+    /// The number that the run was born with at that place. Whoever asks a node for a run and its birth gets these bytes
+    /// or a refusal, so they can be cached without being invalidated.
+    pub birth: Birth,
     /// Encoding of the whole run.
     pub encoding: Encoding,
     /// Byte offset of the run on its device.
@@ -64,7 +72,17 @@ pub struct Extent {
 impl Extent {
     /// An extent that covers a whole plain run on this node.
     pub fn whole(device: DeviceId, run_offset: u64, run_len: u32, sums: Sums) -> Self {
-        Self { node: NodeId(0), device, encoding: Encoding::Plain, run_offset, run_len, skip: 0, len: run_len, sums }
+        Self {
+            node: NodeId(0),
+            device,
+            birth: Birth::default(),
+            encoding: Encoding::Plain,
+            run_offset,
+            run_len,
+            skip: 0,
+            len: run_len,
+            sums,
+        }
     }
     /// Offset of this extent's first byte on the device. Meaningful for plain runs.
     pub fn device_offset(&self) -> u64 {

@@ -28,7 +28,7 @@ pub use container::{
     SnapshotInfo,
 };
 pub use error::{Error, ErrorKind, Result};
-pub use extent::{Encoding, Extent, Sums};
+pub use extent::{Birth, Encoding, Extent, Sums};
 pub use histogram::{HISTOGRAM_BUCKETS, Histogram, histogram_bucket, histogram_end_ns};
 pub use id::{ContainerId, DEVICES_WORD, DeviceId, IndexId, IndexKey, NodeId, ObjectId, ObjectKey, StoreId};
 pub use limits::*;

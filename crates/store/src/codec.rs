@@ -1,6 +1,7 @@
 //! Integers and byte strings on media: those of `cenote_codec`, and ordinals.
 
 pub(crate) use cenote_codec::{Decoder, Encode, Malformed};
+use cenote_model::{Error, ErrorKind};
 
 /// Ordinals stay below this: at one each nanosecond, for more than seventy years.
 pub(crate) const ORDINALS_END: u64 = 1 << 61;
@@ -26,6 +27,28 @@ pub(crate) fn ordinal_in_name(name: &str, prefix: &str) -> Option<u64> {
     let digits = name.strip_prefix(prefix)?;
     let is_number = digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit());
     digits.parse().ok().filter(|number| is_number && *number < ORDINALS_END)
+}
+
+/// Reasons why a build cannot read something that is whole: what it names is of a later one.
+pub(crate) const OTHER_NODES: &str =
+    "it names another node: only a version of Cenote with stores over many nodes reads it";
+pub(crate) const OTHER_ENCODINGS: &str =
+    "bytes are encoded in a way that this version does not know: only one with encryption or parity may read them";
+
+/// Returns true if a reason says that a later version is needed, and not that something is damaged.
+pub(crate) fn is_of_later_version(why: &str) -> bool {
+    why == OTHER_NODES || why == OTHER_ENCODINGS
+}
+
+/// Returns the error for something that cannot be read: damaged, or of a later version.
+#[cold]
+pub(crate) fn unreadable(subject: String, why: &str) -> Error {
+    if is_of_later_version(why) {
+        return Error::new(ErrorKind::VersionMismatch, subject)
+            .because(why)
+            .try_next("use the version of Cenote that wrote it");
+    }
+    Error::new(ErrorKind::Corrupt, subject).because(why).try_next(crate::RESTORE)
 }
 
 #[cfg(test)]

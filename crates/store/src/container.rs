@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 use crate::few::Few;
 use crate::index::{Disorder, Index, Key, Record};
 use crate::labels::Labels;
+use crate::map::DeviceIndex;
 use crate::persist::DeviceSet;
 use crate::undo::Undo;
 use crate::value_log::ValueLog;
@@ -90,7 +91,7 @@ pub(crate) struct Durable {
     pub pending_cut: Option<u64>,
     /// Devices with a failed sync, on which data that no mark covers must be written again (see
     /// `engine/cuts/rewriting.rs`).
-    pub suspect: Vec<u8>,
+    pub suspect: Vec<DeviceIndex>,
     /// All suspects were listed, and none were added since.
     pub suspects_listed: bool,
 }

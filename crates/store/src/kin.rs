@@ -12,13 +12,13 @@ use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
 use crate::container::Container;
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::{DeviceIndex, Ext, NO_DEVICE};
 use crate::objects::Presence;
 use crate::placing::{Placing, Target, identity};
 use crate::state::State;
 
 /// Device slot of a run, and where it begins there.
-type RunAt = (u8, u64);
+type RunAt = (DeviceIndex, u64);
 /// The family, and the object and offset in it, in the container or in snapshots of it.
 type Where = (ContainerId, ObjectId, u64);
 
@@ -56,7 +56,7 @@ impl Kin {
 
 /// Returns true if two extents are the same bytes at the same places.
 pub(crate) fn is_same(one: &Ext, other: &Ext) -> bool {
-    identity(one) == identity(other) && (one.copy, one.copy_base) == (other.copy, other.copy_base)
+    identity(one) == identity(other) && one.has_same_copies(other)
 }
 
 impl State {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use cenote_model::{ContainerId, Durability, ObjectKey, Packed};
+use cenote_model::{Birth, ContainerId, Durability, ObjectKey, Packed};
 
 use crate::container::Container;
 use crate::kin::is_same;
-use crate::map::{Ext, ExtentMap, NO_DEVICE, Pieces};
+use crate::map::{DeviceIndex, Ext, ExtentMap, NewPlace, Pieces};
 use crate::space::Tag;
 use crate::state::State;
 use crate::sums::UNIT;
@@ -23,21 +23,24 @@ pub(crate) enum Target {
     Detached { container: ContainerId, number: u64, offset: u64 },
 }
 
-/// What becomes of it. A `base` is where its run would begin on the device or, if it is `packed` there, where the first
+/// Most copies of an extent. Layouts with more are yet to come; maps and media take any number.
+const COPIES_MAX: usize = 1;
+
+/// What becomes of it. Copies are named by their index. A `base` is where its run would begin on the device or, if it is `packed` there, where the first
 /// unit that it touches begins.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
-    /// It gets a copy: device slot and base.
-    Copy { dev: u8, base: u64, packed: Option<Arc<Packed>> },
+    /// It gets a copy: a further one, or one in place of another.
+    Copy { dev: DeviceIndex, base: u64, packed: Option<Arc<Packed>>, replaces: Option<u8> },
     /// It moves there.
-    Move { dev: u8, base: u64, packed: Option<Arc<Packed>> },
-    /// Its copy becomes the only place.
-    Evict,
+    Move { dev: DeviceIndex, base: u64, packed: Option<Arc<Packed>> },
+    /// A copy becomes the first place; the former one is given up.
+    Evict { copy: u8 },
     /// It gives up a copy that it does not need: its first place is persistent, or the data need not survive power
     /// loss.
-    DropCopy,
+    DropCopy { copy: u8 },
     /// It is read from there, and its old place is kept as its copy: going back costs no I/O.
-    Promote { dev: u8, base: u64, packed: Option<Arc<Packed>> },
+    Promote { dev: DeviceIndex, base: u64, packed: Option<Arc<Packed>> },
     /// It is split at this byte of it, where a checksum unit begins: no device has room for a copy in one piece.
     Split { at: u32 },
 }
@@ -47,7 +50,22 @@ impl Action {
     pub fn packed(&self) -> Option<&Arc<Packed>> {
         match self {
             Self::Copy { packed, .. } | Self::Move { packed, .. } | Self::Promote { packed, .. } => packed.as_ref(),
-            Self::Evict | Self::DropCopy | Self::Split { .. } => None,
+            Self::Evict { .. } | Self::DropCopy { .. } | Self::Split { .. } => None,
+        }
+    }
+    /// Returns true if a copy is given up without anything in its place.
+    pub fn is_drop(&self) -> bool {
+        matches!(self, Self::DropCopy { .. })
+    }
+    /// Returns the new place. `None`: the extent gets none.
+    fn new_place(&self, birth: Birth) -> Option<NewPlace<'_>> {
+        match self {
+            Self::Copy { dev, base, packed, .. }
+            | Self::Move { dev, base, packed }
+            | Self::Promote { dev, base, packed } => {
+                Some(NewPlace { dev: *dev, base: *base, birth, packed: packed.as_ref() })
+            }
+            Self::Evict { .. } | Self::DropCopy { .. } | Self::Split { .. } => None,
         }
     }
     /// Corrects the new place: it is at `at` instead of `from`.
@@ -61,8 +79,14 @@ impl Action {
     }
 }
 
-/// Identity of an extent at its place: device slot, run offset, skip, length.
-pub(crate) type Identity = (u8, u64, u32, u32);
+/// Identity of an extent at its first place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Identity {
+    pub dev: DeviceIndex,
+    pub run_offset: u64,
+    pub skip: u32,
+    pub len: u32,
+}
 
 /// An extent, and what becomes of it if it is unchanged.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -75,7 +99,7 @@ pub(crate) struct Placing {
 
 /// Returns the identity of an extent.
 pub(crate) fn identity(ext: &Ext) -> Identity {
-    (ext.dev, ext.run_offset, ext.skip, ext.len)
+    Identity { dev: ext.dev, run_offset: ext.run_offset, skip: ext.skip, len: ext.len }
 }
 
 /// Where extents are kept, and which one of them is meant.
@@ -116,7 +140,7 @@ impl State {
     /// Returns true if the extent is unchanged and the action is possible.
     pub fn can_place(&mut self, placing: &Placing) -> bool {
         let Placing { target, was, ref action } = *placing;
-        let volatile = self.space.is_volatile(was.0);
+        let volatile = self.space.is_volatile(was.dev);
         let is_kept = match target {
             Target::Live { key, .. } => {
                 let container = self.containers.get(key.container);
@@ -125,17 +149,20 @@ impl State {
             Target::Undo { .. } | Target::Detached { .. } => true,
         };
         self.target_mut(target).is_some_and(|ext| {
-            let copied = ext.copy != NO_DEVICE;
+            let has = |copy: u8| usize::from(copy) < ext.copy_count();
+            let is_new = |dev: DeviceIndex| ext.dev != dev && ext.copy_on(dev).is_none();
             identity(ext) == was
                 && action.packed().is_none_or(|packed| packed.run_len() == ext.hull().len())
                 && match *action {
                     // A copy may replace another one, whose device is being emptied.
-                    Action::Copy { dev, .. } => ext.copy != dev,
+                    Action::Copy { dev, replaces, .. } => {
+                        ext.copy_on(dev).is_none() && replaces.map_or(ext.copy_count() < COPIES_MAX, has)
+                    }
                     Action::Move { .. } => true,
                     // The place kept as the copy must survive power loss.
-                    Action::Promote { dev, .. } => ext.dev != dev && ext.copy != dev && (copied || !volatile),
-                    Action::Evict => copied,
-                    Action::DropCopy => copied && !(volatile && is_kept),
+                    Action::Promote { dev, .. } => is_new(dev) && (ext.has_copy() || !volatile),
+                    Action::Evict { copy } => has(copy),
+                    Action::DropCopy { copy } => has(copy) && !(volatile && is_kept && ext.copy_count() == 1),
                     Action::Split { at } => at > 0 && at < ext.len && (ext.skip + at).is_multiple_of(UNIT),
                 }
         })
@@ -167,13 +194,14 @@ impl State {
     /// Applies a placing. Call only if [`State::can_place`] allows it, with the result of [`State::twins`]. The caller
     /// must raise the version words of live objects. `shares`: another extent has the new place already.
     pub fn place(&mut self, placing: &Placing, twins: &[ObjectKey], shares: bool, tag: Tag) {
-        self.place_one(placing, tag);
+        // Those who share a place share its birth.
+        let birth = self.space.births.of_place(shares);
+        self.place_one(placing, birth, tag);
         if shares {
             self.share_place(placing);
         } else if placing.action.packed().is_some()
             && let Some(ext) = self.target_mut(placing.target).cloned()
-            && let Some(place) =
-                if matches!(placing.action, Action::Copy { .. }) { ext.copy_place() } else { Some(ext.place()) }
+            && let Some(place) = placing.action.new_place(birth).and_then(|new| at_device(&ext, new.dev))
         {
             let hull = ext.hull();
             self.space.count_packed(place, (hull.begin, hull.end));
@@ -181,7 +209,7 @@ impl State {
         let Target::Live { offset, .. } = placing.target else { return };
         for key in twins {
             let twin = Placing { target: Target::Live { key: *key, offset }, ..placing.clone() };
-            self.place_one(&twin, tag);
+            self.place_one(&twin, birth, tag);
             self.share_place(&twin);
         }
     }
@@ -189,24 +217,19 @@ impl State {
     /// Counts the new place as shared with the extent that has it already.
     fn share_place(&mut self, placing: &Placing) {
         let Some(ext) = self.target_mut(placing.target).cloned() else { return };
-        match placing.action {
-            Action::Copy { .. } => {
-                if let Some(copy) = ext.copy_place() {
-                    self.space.shared.touch_place(&ext, copy);
-                }
-            }
-            Action::Move { .. } | Action::Promote { .. } => self.space.shared.touch_place(&ext, ext.place()),
-            Action::Evict | Action::DropCopy | Action::Split { .. } => {}
+        let new = placing.action.new_place(Birth::default());
+        if let Some(place) = new.and_then(|new| at_device(&ext, new.dev)) {
+            self.space.shared.touch_place(&ext, place);
         }
     }
 
-    fn place_one(&mut self, placing: &Placing, tag: Tag) {
+    fn place_one(&mut self, placing: &Placing, birth: Birth, tag: Tag) {
         let Some(ext) = self.target_mut(placing.target) else { return };
         let before = ext.clone();
         if !matches!(placing.action, Action::Split { .. }) {
             self.space.discount_copied(&before);
         }
-        self.replace(placing, &before, tag);
+        self.replace(placing, &before, birth, tag);
         if !matches!(placing.action, Action::Split { .. })
             && let Some(after) = self.target_mut(placing.target).cloned()
         {
@@ -214,42 +237,41 @@ impl State {
         }
     }
 
-    fn replace(&mut self, placing: &Placing, before: &Ext, tag: Tag) {
+    fn replace(&mut self, placing: &Placing, before: &Ext, birth: Birth, tag: Tag) {
         let Some(ext) = self.target_mut(placing.target) else { return };
-        match &placing.action {
-            Action::Copy { dev, base, packed } => {
-                *ext = before.with_copy(*dev, *base, packed.clone());
-                if let Some(copy) = before.copy_place() {
+        let new = placing.action.new_place(birth);
+        match (&placing.action, new) {
+            (Action::Copy { replaces, .. }, Some(new)) => {
+                let old = replaces.map(usize::from);
+                *ext = before.with_copy(new, old);
+                if let Some(copy) = old.and_then(|old| before.copy_place(old)) {
                     self.space.drop_place(before, copy, tag);
                 }
             }
-            Action::DropCopy => {
-                *ext = before.without_copy();
-                if let Some(copy) = before.copy_place() {
+            (Action::DropCopy { copy }, _) => {
+                let copy = usize::from(*copy);
+                *ext = before.without_copy(copy);
+                if let Some(copy) = before.copy_place(copy) {
                     self.space.drop_place(before, copy, tag);
                 }
             }
-            Action::Evict => {
-                *ext = before.at_copy();
+            (Action::Evict { copy }, _) => {
+                *ext = before.at_copy(usize::from(*copy));
                 self.space.drop_place(before, before.place(), tag);
             }
-            Action::Move { dev, base, packed } => {
-                // An existing copy stays if the new place is volatile; else it goes with the old place.
-                *ext = before.with_copy(*dev, *base, packed.clone()).at_copy();
-                self.space.drop_place(before, before.place(), tag);
-                if let Some(copy) = before.copy_place() {
-                    self.space.drop_place(before, copy, tag);
-                }
+            (Action::Move { .. }, Some(new)) => {
+                *ext = before.moved(new);
+                before.places().for_each(|place| self.space.drop_place(before, place, tag));
             }
-            Action::Promote { dev, base, packed } => {
-                // Of two existing places, the slower one stays the copy.
-                *ext = before.promoted(*dev, *base, packed.clone());
-                if before.copy != NO_DEVICE {
+            (Action::Promote { .. }, Some(new)) => {
+                // If it has copies, these stay, and the former first place goes.
+                *ext = before.promoted(new);
+                if before.has_copy() {
                     self.space.drop_place(before, before.place(), tag);
                 }
             }
             // Both parts stay where they are, and touch no unit together.
-            Action::Split { at } => {
+            (Action::Split { at }, _) => {
                 let at = *at;
                 self.space.extents += u64::from(matches!(placing.target, Target::Live { .. }));
                 match self.home(placing.target) {
@@ -258,6 +280,12 @@ impl State {
                     None => {}
                 }
             }
+            (Action::Copy { .. } | Action::Move { .. } | Action::Promote { .. }, None) => {}
         }
     }
+}
+
+/// Returns the place of an extent on a device.
+fn at_device(ext: &Ext, dev: DeviceIndex) -> Option<crate::map::Place<'_>> {
+    ext.places().find(|place| place.dev == dev)
 }

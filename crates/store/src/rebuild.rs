@@ -8,7 +8,7 @@ use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
 use crate::container::{Container, Containers, Fresh};
-use crate::map::{Ext, Place};
+use crate::map::{DeviceIndex, Ext, Place};
 use crate::objects::{Objects, Presence};
 use crate::persist::{DeviceSet, DrainItem, Stage};
 use crate::space::{Bitmap, STAMP_BYTES, Shared, Space, for_places, for_units};
@@ -20,9 +20,9 @@ use crate::undo::Change;
 #[derive(Default)]
 struct Edges {
     /// Units at the edge of an extent that were seen.
-    seen: HashSet<(u8, u64), FixedState>,
+    seen: HashSet<(DeviceIndex, u64), FixedState>,
     /// Units of extents that may share anywhere: their bytes, and their family.
-    family: HashMap<(u8, u64), (u32, ContainerId), FixedState>,
+    family: HashMap<(DeviceIndex, u64), (u32, ContainerId), FixedState>,
     /// Families in which more than one extent touches such a unit.
     sharing: BTreeSet<ContainerId>,
 }
@@ -194,7 +194,7 @@ impl Space {
         });
     }
 
-    fn count_edges(&mut self, ext: &Ext, edges: &mut HashSet<(u8, u64), FixedState>) {
+    fn count_edges(&mut self, ext: &Ext, edges: &mut HashSet<(DeviceIndex, u64), FixedState>) {
         let (first_inside, last_inside) = (ext.begins_inside(), ext.ends_inside());
         if !first_inside && !last_inside {
             return;

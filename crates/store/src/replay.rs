@@ -84,7 +84,9 @@ impl State {
             Entry::Mark { id, epoch, members } => self.mark(id, epoch, &members, 0),
             Entry::Place(places) => {
                 for placed in places {
-                    let placing = placed.placing(|id| self.space.slot_of(id)).ok_or("a move to an unknown device")?;
+                    let has_copy = self.target_mut(placed.target).is_some_and(|ext| ext.has_copy());
+                    let placing = placed.placing(|id| self.space.slot_of(id), has_copy);
+                    let placing = placing.ok_or("a move to an unknown device, or to a copy that is not there")?;
                     if !self.can_place(&placing) {
                         return Err("it moves an extent that is not there");
                     }

@@ -3,7 +3,7 @@
 use cenote_model::ObjectKey;
 
 use crate::RolledBack;
-use crate::map::{ExtentMap, NO_DEVICE, Pieces};
+use crate::map::{DeviceIndex, ExtentMap, Pieces};
 use crate::objects::Presence;
 use crate::state::State;
 use crate::undo::Change;
@@ -12,7 +12,7 @@ impl State {
     /// Takes every container back to its persisted epoch. `lost`: device slots whose bytes are gone. Does not account
     /// for space: [`State::rebuild`] does that afterwards. Returns the containers that went back, and the objects that
     /// lost bytes.
-    pub fn roll_back(&mut self, lost: &[u8]) -> (Vec<RolledBack>, Vec<ObjectKey>) {
+    pub fn roll_back(&mut self, lost: &[DeviceIndex]) -> (Vec<RolledBack>, Vec<ObjectKey>) {
         let mut rolled_back = Vec::new();
         for id in self.containers.ids() {
             let Some(at) = self.containers.slot_of(id) else { continue };
@@ -135,7 +135,7 @@ impl State {
 
     /// Lets extents on lost devices fall back to their copies. Drops objects without copies, and scratch objects with
     /// bytes.
-    fn leave_lost_devices(&mut self, lost: &[u8]) -> Vec<ObjectKey> {
+    fn leave_lost_devices(&mut self, lost: &[DeviceIndex]) -> Vec<ObjectKey> {
         let mut dropped = Vec::new();
         for slot in 0..self.objects.slots() {
             let object = self.objects.get(slot);
@@ -150,10 +150,10 @@ impl State {
             let mut bytes_lost = scratch && object.map.extents() > 0;
             self.objects.get_mut(slot).map.for_each_mut(|_, ext| {
                 if lost.contains(&ext.dev) {
-                    if ext.copy == NO_DEVICE {
+                    if !ext.has_copy() {
                         bytes_lost = true;
                     } else {
-                        *ext = ext.at_copy();
+                        *ext = ext.at_copy(0);
                     }
                 }
             });

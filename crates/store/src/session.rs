@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use cenote_model::{ContainerId, KeyCode, Run};
 
 use crate::engine::SessionCounts;
+use crate::map::DeviceIndex;
 use crate::{SessionId, SessionInfo};
 
 /// Responses recorded for each session.
@@ -34,7 +35,7 @@ pub(crate) enum Detail {
 pub(crate) struct Session {
     pub info: SessionInfo,
     /// Bytes of each leased range by device slot and offset.
-    pub leases: BTreeMap<(u8, u64), u64>,
+    pub leases: BTreeMap<(DeviceIndex, u64), u64>,
     /// Snapshots that it pins.
     pub pins: BTreeSet<ContainerId>,
     /// Counters for telemetry.
@@ -52,7 +53,7 @@ impl Session {
         self.info.nonce == OWN_NONCE
     }
     /// Takes a range out of the leases. Returns false if the session does not lease all of it.
-    pub fn consume(&mut self, dev: u8, offset: u64, len: u64) -> bool {
+    pub fn consume(&mut self, dev: DeviceIndex, offset: u64, len: u64) -> bool {
         let Some((key, lease_len)) = self.leases.range(..=(dev, offset)).next_back().map(|(key, len)| (*key, *len))
         else {
             return false;
@@ -73,7 +74,7 @@ impl Session {
         true
     }
     /// Adds a range to the leases.
-    pub fn lease(&mut self, dev: u8, mut offset: u64, mut len: u64) {
+    pub fn lease(&mut self, dev: DeviceIndex, mut offset: u64, mut len: u64) {
         if let Some((key, before)) = self.leases.range(..(dev, offset)).next_back().map(|(key, len)| (*key, *len))
             && key.0 == dev
             && key.1 + before == offset

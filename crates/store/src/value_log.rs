@@ -149,7 +149,7 @@ impl State {
         let owner = self.containers.slot_of(spill.container).ok_or("values of a container that is not there")?;
         let slot = self.log_slot(owner).ok_or("too many objects")?;
         let container = self.containers.at_mut(owner);
-        let ext = Ext::from_model(&spill.extent, dev, container.durable.cuts);
+        let ext = Ext::from_model(&spill.extent, dev, container.durable.cuts, self.space.births.of_place(false));
         let log = container.content.values.get_or_insert_default();
         if !log.add(spill.offset, ext.len, spill.records.len() as u32) {
             return Err("values that are not behind those in the log");

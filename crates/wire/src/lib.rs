@@ -17,4 +17,4 @@ pub use greeting::{Greeting, decode_greeting, encode_greeting};
 pub use parts::{Assembly, MESSAGE_BYTES_MAX, PART_LAST, PART_MORE, parts};
 
 /// First byte of every message. A peer that reads another value answers `VersionMismatch`.
-pub const WIRE_VERSION: u8 = 11;
+pub const WIRE_VERSION: u8 = 12;

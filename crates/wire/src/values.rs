@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cenote_model::{
-    Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, Check, Codec, ContainerContent, ContainerId,
-    ContainerInfo, ContainerSpec, DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState, Durability, Encoding,
-    Error, ErrorKind, Explanation, Extent, ExtentWhy, Finding, FlushTarget, IndexContent, IndexId, IndexKey, KeyCode,
-    Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey, ObjectStat, Packed, PluginState, PolicyState, Records,
-    Request, Response, Result, RuleState, Run, SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums, TierOptions,
-    Touch, Update, VerifyReport,
+    Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, Birth, Check, Codec, ContainerContent,
+    ContainerId, ContainerInfo, ContainerSpec, DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState, Durability,
+    Encoding, Error, ErrorKind, Explanation, Extent, ExtentWhy, Finding, FlushTarget, IndexContent, IndexId, IndexKey,
+    KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey, ObjectStat, Packed, PluginState, PolicyState,
+    Records, Request, Response, Result, RuleState, Run, SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums,
+    TierOptions, Touch, Update, VerifyReport,
 };
 
 use crate::codec::{Input, Wire, malformed, put_bytes, take_bytes, wire_enum, wire_struct};
@@ -30,7 +30,7 @@ macro_rules! wire_id {
         }
     )* };
 }
-wire_id!(StoreId: u128, ContainerId: u64, ObjectId: u128, IndexId: u128, DeviceId: u16, NodeId: u16);
+wire_id!(StoreId: u128, ContainerId: u64, ObjectId: u128, IndexId: u128, DeviceId: u16, NodeId: u16, Birth: u64);
 wire_struct!(ObjectKey, 24, { container, object });
 wire_struct!(IndexKey, 24, { container, index });
 
@@ -101,7 +101,7 @@ impl Wire for Encoding {
         packed.map(|packed| Self::Packed(packed.into())).ok_or_else(|| malformed("compressed units that make no sense"))
     }
 }
-wire_struct!(Extent, 29, { node, device, encoding, run_offset, run_len, skip, len, sums });
+wire_struct!(Extent, 37, { node, device, birth, encoding, run_offset, run_len, skip, len, sums });
 
 impl Wire for PathBuf {
     const BYTES_MIN: usize = 4;

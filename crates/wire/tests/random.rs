@@ -54,6 +54,7 @@ impl Random {
         Extent {
             node: NodeId(self.next() as u16),
             device: DeviceId(self.next() as u16),
+            birth: Birth(self.next()),
             encoding: if self.flag() { Encoding::Plain } else { self.packed() },
             run_offset: self.next(),
             run_len: self.next() as u32,

@@ -5,7 +5,7 @@ use cenote_model::{ContainerId, IndexKey};
 
 use super::{Brought, RangeStep, Step, Txn};
 use crate::container::Fresh;
-use crate::map::{NO_DEVICE, Pieces};
+use crate::map::Pieces;
 use crate::persist::DrainItem;
 use crate::space::Tag;
 use crate::state::{Reclaim, State};
@@ -370,11 +370,11 @@ impl State {
         for (offset, ext) in pieces {
             if ext.born == cuts {
                 self.space.drop_ext(&ext, tag);
-            } else if ext.copy != NO_DEVICE && self.space.is_volatile(ext.dev) {
+            } else if ext.has_copy() && self.space.is_volatile(ext.dev) {
                 self.space.discount_copied(&ext);
                 self.space.count_given_up(&ext);
                 self.space.drop_place(&ext, ext.place(), tag);
-                kept.push(offset, ext.at_copy());
+                kept.push(offset, ext.at_copy(0));
             } else {
                 kept.push(offset, ext);
             }

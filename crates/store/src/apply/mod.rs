@@ -18,7 +18,7 @@ use cenote_model::{ContainerId, ContainerSpec, Error, ErrorKind, IndexId, KeyCod
 
 use crate::SessionId;
 use crate::index::{Index, Key, Record};
-use crate::map::{Pieces, Splits};
+use crate::map::{DeviceIndex, Pieces, Splits};
 use crate::state::State;
 use crate::value_log::VALUE_LOG;
 
@@ -147,7 +147,7 @@ pub(crate) enum Brought {
 /// The extent that a write brought.
 #[derive(Clone, Copy)]
 pub(crate) struct Written {
-    pub dev: u8,
+    pub dev: DeviceIndex,
     pub run_offset: u64,
     pub padded: u64,
     pub merged: Option<Merged>,

@@ -1,11 +1,9 @@
 //! Writes: a range of an object points at new bytes.
 
-use std::sync::Arc;
-
 use cenote_model::{Encoding, Extent, KeyCode, OBJECT_BYTES_MAX, ObjectKey, RUN_BYTES_MAX};
 
 use super::{Brought, Merged, NO_OBJECT, PAST_QUOTA, RangeStep, Refusal, Step, Txn, Written, refuse};
-use crate::map::{Ext, ExtentMap, NO_DEVICE, Pieces, Run, Splits};
+use crate::map::{Ext, ExtentMap, Pieces, Splits};
 use crate::session::Session;
 use crate::space::{DeviceSlot, Shared};
 use crate::state::State;
@@ -36,9 +34,10 @@ impl State {
         let device = self.space.get_mut(dev);
         device.space.reserved_bytes = device.space.reserved_bytes.saturating_sub(padded);
         device.trust.unsynced |= !device.is_volatile();
+        let birth = self.space.births.of_write(txn.epoch);
         let written = Written { dev, run_offset: extent.run_offset, padded, merged: None };
         let epoch_before = self.objects.get(slot).epoch;
-        self.point(txn, slot, (offset, to), Ext::from_model(extent, dev, born), written);
+        self.point(txn, slot, (offset, to), Ext::from_model(extent, dev, born, birth), written);
         if self.sessions.open.get(&txn.session).is_some_and(Session::is_own) {
             // Densified bytes are the same bytes, so cached reads stay valid and the epoch stays. The object did change
             // since the last cut, as all gathered extents did.
@@ -117,7 +116,7 @@ fn merge_left(map: &mut ExtentMap, from: u64, ext: &Ext, shared: &Shared, segmen
         && run_end == ext.run_offset
         && left.end() == left.run_len
         && left.born == ext.born
-        && left.copy == NO_DEVICE
+        && !left.has_copy()
         && left.packed().is_none()
         && fits
         && left.run_offset / segment_bytes == ext.run_offset / segment_bytes
@@ -131,19 +130,9 @@ fn merge_left(map: &mut ExtentMap, from: u64, ext: &Ext, shared: &Shared, segmen
     let merged = Merged { offset, len: left.len, run_len: left.run_len, units, last_sum };
     map.change_len(offset, |left| {
         if in_last_unit != 0 {
-            let sum = combine(last_sum, ext.sum, ext.run_len);
-            match &mut left.many {
-                None => left.sum = sum,
-                Some(many) => {
-                    if let Some(last) = Arc::make_mut(many).sums.last_mut() {
-                        *last = sum;
-                    }
-                }
-            }
+            left.set_last_sum(combine(last_sum, ext.sum, ext.run_len));
         } else {
-            let many = left.many.get_or_insert_with(|| Arc::new(Run { sums: vec![left.sum], ..Run::default() }));
-            Arc::make_mut(many).sums.extend_from_slice(ext.sums());
-            left.sum = 0;
+            left.add_sums(ext.sums());
         }
         left.len += ext.len;
         left.run_len += ext.run_len;
@@ -156,14 +145,7 @@ pub(super) fn unmerge(map: &mut ExtentMap, merged: &Merged) {
     map.change_len(merged.offset, |left| {
         left.len = merged.len;
         left.run_len = merged.run_len;
-        if merged.units == 1 {
-            (left.sum, left.many) = (merged.last_sum, None);
-        } else if let Some(many) = &mut left.many {
-            let sums = &mut Arc::make_mut(many).sums;
-            sums.truncate(merged.units as usize);
-            if let Some(last) = sums.last_mut() {
-                *last = merged.last_sum;
-            }
-        }
+        left.keep_sums(merged.units as usize);
+        left.set_last_sum(merged.last_sum);
     });
 }

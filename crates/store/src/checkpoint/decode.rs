@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use cenote_model::{ContainerId, DeviceId, IndexId, ObjectId, RUN_BYTES_MAX, Result, StoreId};
+use cenote_model::{Birth, ContainerId, DeviceId, IndexId, ObjectId, RUN_BYTES_MAX, Result, StoreId};
+use smallvec::SmallVec;
 
 use super::records::Unfinished;
 use super::{
@@ -11,15 +12,16 @@ use super::{
     SECTION_UNDO, SECTION_VALUES, VERSION, corrupt,
 };
 use crate::SessionId;
-use crate::codec::{Decoded, Decoder, Malformed, Ordinals as _};
+use crate::codec::{Decoded, Decoder, Malformed, OTHER_ENCODINGS, OTHER_NODES, Ordinals as _};
 use crate::container::{Container, Snapshot};
 use crate::index::{Index, Key};
 use crate::journal::record::{decode_codes, decode_info, decode_pins, decode_runs, decode_spec};
-use crate::map::{Ext, NO_DEVICE, Pieces};
+use crate::map::{DeviceIndex, Ext, Pieces, Replica, Replicas};
 use crate::objects::Presence;
 use crate::packing::decode_packed;
 use crate::persist::{Cut, SyncNeed};
 use crate::session::{Detail, Recorded, Session};
+use crate::space::Births;
 use crate::state::State;
 use crate::sums::{UNIT, sum_of, sum_of_both};
 use crate::undo::{Change, Undo};
@@ -115,6 +117,23 @@ pub(crate) fn decode(name: &str, bytes: &Arc<Vec<u8>>, state: &mut State) -> Res
     Ok((head, reader.beside))
 }
 
+/// An extent as it was read, before its parts are compared.
+struct ReadExtent {
+    offset: u64,
+    run_len: u32,
+    skip: u32,
+    len: u32,
+    born: u32,
+    birth: Birth,
+    /// The first place, and its copies.
+    places: Replicas,
+    sums: Vec<u32>,
+}
+
+fn sums(from: &mut Decoder<'_>) -> Decoded<Vec<u32>> {
+    (0..from.count(4)?).map(|_| from.u32()).collect()
+}
+
 impl Reader<'_> {
     fn section(&mut self, kind: u32, body: &[u8]) -> Decoded<()> {
         let mut from = Decoder::new(body);
@@ -187,6 +206,9 @@ impl Reader<'_> {
         self.state.cuts.next_id = from.ordinal()?;
         for _ in 0..from.count(10)? {
             self.beside.incarnations.push((DeviceId(from.u16()?), from.ordinal()?));
+        }
+        if self.version >= 6 {
+            self.state.space.births = Births { generation: from.u16()?, placed: from.ordinal()? };
         }
         for _ in 0..from.count(20)? {
             let (id, epoch) = (from.ordinal()?, from.ordinal()?);
@@ -333,60 +355,75 @@ impl Reader<'_> {
         Ok(slot)
     }
 
-    fn device(&self, id: u16) -> Decoded<u8> {
+    fn device(&self, id: u16) -> Decoded<DeviceIndex> {
         let found = self.state.space.slots.iter().position(|slot| slot.id.0 == id);
-        found.map(|slot| slot as u8).ok_or(Malformed("an unknown device"))
+        found.map(|slot| slot as DeviceIndex).ok_or(Malformed("an unknown device"))
     }
 
     fn extent(&self, from: &mut Decoder<'_>) -> Decoded<(u64, Ext)> {
+        let read = if self.version < 6 { self.extent_of_one(from)? } else { self.extent_with_places(from)? };
+        let ReadExtent { offset, run_len, skip, len, born, birth, mut places, sums } = read;
+        let fits = skip.checked_add(len).is_some_and(|end| end <= run_len) && len > 0 && run_len <= RUN_BYTES_MAX;
+        if !fits || sums.len() != run_len.div_ceil(UNIT) as usize || offset.checked_add(u64::from(len)).is_none() {
+            return Err(Malformed("an extent that contradicts itself"));
+        }
+        if places.iter().filter_map(|place| place.packed.as_ref()).any(|packed| packed.run_len() != run_len) {
+            return Err(Malformed("a compressed extent that contradicts itself"));
+        }
+        if places.is_empty() {
+            return Err(Malformed("an extent without a place"));
+        }
+        let first = places.remove(0);
+        let mut ext = Ext { birth, run_len, skip, len, born, ..Ext::at(&first) };
+        ext.set_run(&sums, first.packed, places);
+        Ok((offset, ext))
+    }
+
+    fn extent_with_places(&self, from: &mut Decoder<'_>) -> Decoded<ReadExtent> {
+        let (offset, run_len, skip, len, born) = (from.u64()?, from.u32()?, from.u32()?, from.u32()?, from.u32()?);
+        let (birth, count) = (Birth(from.u64()?), from.u8()?);
+        let places = (0..count).map(|_| self.place(from)).collect::<Decoded<_>>()?;
+        Ok(ReadExtent { offset, run_len, skip, len, born, birth, places, sums: sums(from)? })
+    }
+
+    fn place(&self, from: &mut Decoder<'_>) -> Decoded<Replica> {
+        if from.u16()? != 0 {
+            return Err(Malformed(OTHER_NODES));
+        }
+        let (device, encoding) = (from.u16()?, from.u8()?);
+        if encoding > 1 {
+            return Err(Malformed(OTHER_ENCODINGS));
+        }
+        let base = from.u64()?;
+        let packed = if encoding == 1 { Some(decode_packed(from)?) } else { None };
+        Ok(Replica { base, packed, dev: self.device(device)? })
+    }
+
+    /// Reads an extent as it was before version 6: with one copy at most, and without births.
+    fn extent_of_one(&self, from: &mut Decoder<'_>) -> Decoded<ReadExtent> {
         let offset = from.u64()?;
         if from.u16()? != 0 {
-            return Err(Malformed("an extent on another node"));
+            return Err(Malformed(OTHER_NODES));
         }
         let dev = self.device(from.u16()?)?;
         let encoding = from.u8()?;
         if encoding > 3 {
-            return Err(Malformed("an unknown encoding"));
+            return Err(Malformed(OTHER_ENCODINGS));
         }
         let (run_offset, run_len, skip, len) = (from.u64()?, from.u32()?, from.u32()?, from.u32()?);
-        let born = from.u32()?;
-        let copy = from.u16()?;
-        let copy = if copy == 0 { NO_DEVICE } else { self.device(copy)? };
-        let copy_base = from.u64()?;
-        let count = from.count(4)?;
-        let mut sums = Vec::with_capacity(count);
-        for _ in 0..count {
-            sums.push(from.u32()?);
+        let (born, copy, copy_base) = (from.u32()?, from.u16()?, from.u64()?);
+        let sums = sums(from)?;
+        let birth = Birth::default();
+        let packed = |from: &mut Decoder<'_>, bit| (encoding & bit != 0).then(|| decode_packed(from)).transpose();
+        let mut places: Replicas = SmallVec::new();
+        places.push(Replica { base: run_offset, packed: packed(from, 1)?, dev });
+        let packed = packed(from, 2)?;
+        if copy != 0 {
+            places.push(Replica { base: copy_base, packed, dev: self.device(copy)? });
+        } else if packed.is_some() {
+            return Err(Malformed("a compressed copy that is not there"));
         }
-        let fits = skip.checked_add(len).is_some_and(|end| end <= run_len) && len > 0 && run_len <= RUN_BYTES_MAX;
-        if !fits || count != run_len.div_ceil(UNIT) as usize || offset.checked_add(u64::from(len)).is_none() {
-            return Err(Malformed("an extent that contradicts itself"));
-        }
-        let mut packed = [None, None];
-        for (bit, packed) in packed.iter_mut().enumerate().filter(|(bit, _)| encoding & 1 << bit != 0) {
-            let found = decode_packed(from)?;
-            if found.run_len() != run_len || (bit == 1 && copy == NO_DEVICE) {
-                return Err(Malformed("a compressed extent that contradicts itself"));
-            }
-            *packed = Some(found);
-        }
-        let mut ext = Ext {
-            run_offset,
-            copy_base,
-            many: None,
-            sum: 0,
-            run_len,
-            skip,
-            len,
-            born,
-            dev,
-            copy,
-            is_packed: false,
-            is_dense: false,
-        };
-        let [home, at_copy] = packed;
-        ext.set_run(&sums, home, at_copy);
-        Ok((offset, ext))
+        Ok(ReadExtent { offset, run_len, skip, len, born, birth, places, sums })
     }
 
     fn undo(&mut self, at: u32, from: &mut Decoder<'_>) -> Decoded<Undo> {

@@ -1,6 +1,8 @@
 //! Encodes the state as a checkpoint.
 
-use cenote_model::IndexId;
+use std::sync::Arc;
+
+use cenote_model::{IndexId, Packed};
 
 use super::{
     HEAD_BYTES, Head, MAGIC, SECTION_CONTAINER, SECTION_END, SECTION_HEAD, SECTION_INDEX, SECTION_META,
@@ -11,7 +13,7 @@ use crate::codec::Encode;
 use crate::container::Container;
 use crate::index::{Encoded, Index, RecordRef, ValueRef};
 use crate::journal::record::{encode_codes, encode_info, encode_pins, encode_runs, encode_spec};
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::{DeviceIndex, Ext};
 use crate::objects::Object;
 use crate::packing::encode_packed;
 use crate::session::{Detail, Session};
@@ -91,6 +93,8 @@ impl Writer<'_> {
             self.bytes.put_u16(slot.id.0);
             self.bytes.put_u64(slot.incarnation);
         }
+        self.bytes.put_u16(state.space.births.generation);
+        self.bytes.put_u64(state.space.births.placed);
         self.bytes.put_u32(state.cuts.pending.len() as u32);
         for cut in state.cuts.pending.values() {
             self.bytes.put_u64(cut.id);
@@ -273,21 +277,30 @@ impl Writer<'_> {
 
     fn extent(&mut self, offset: u64, ext: &Ext) {
         self.bytes.put_u64(offset);
-        self.bytes.put_u16(0); // node
-        self.bytes.put_u16(self.state.space.get(ext.dev).id.0);
-        let packed = [ext.packed(), ext.copy_packed()];
-        self.bytes.put_u8(u8::from(packed[0].is_some()) | u8::from(packed[1].is_some()) << 1);
-        self.bytes.put_u64(ext.run_offset);
         self.bytes.put_u32(ext.run_len);
         self.bytes.put_u32(ext.skip);
         self.bytes.put_u32(ext.len);
         self.bytes.put_u32(ext.born);
-        let copy = (ext.copy != NO_DEVICE).then(|| self.state.space.get(ext.copy).id.0);
-        self.bytes.put_u16(copy.unwrap_or(0));
-        self.bytes.put_u64(ext.copy_base);
+        self.bytes.put_u64(ext.birth.0);
+        self.bytes.put_u8(1 + ext.copy_count() as u8);
+        self.place(ext.dev, ext.run_offset, ext.packed());
+        for copy in ext.copies() {
+            self.place(copy.dev, copy.base, copy.packed.as_ref());
+        }
         self.bytes.put_u32(ext.sums().len() as u32);
         ext.sums().iter().for_each(|sum| self.bytes.put_u32(*sum));
-        packed.into_iter().flatten().for_each(|packed| encode_packed(&mut self.bytes, packed));
+    }
+
+    /// Writes a place of an extent.
+    fn place(&mut self, dev: DeviceIndex, base: u64, packed: Option<&Arc<Packed>>) {
+        let (node, device) = self.state.space.address(dev);
+        self.bytes.put_u16(node.0);
+        self.bytes.put_u16(device.0);
+        self.bytes.put_u8(u8::from(packed.is_some()));
+        self.bytes.put_u64(base);
+        if let Some(packed) = packed {
+            encode_packed(&mut self.bytes, packed);
+        }
     }
 
     fn record(&mut self, record: RecordRef<'_>) {

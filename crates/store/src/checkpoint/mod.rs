@@ -9,7 +9,7 @@ mod records;
 #[cfg(test)]
 mod tests;
 
-use cenote_model::{Error, ErrorKind, StoreId};
+use cenote_model::{Error, StoreId};
 
 use crate::codec::ordinal_in_name;
 
@@ -18,8 +18,8 @@ pub(crate) use encode::encode;
 
 const MAGIC: [u8; 8] = *b"CENOTEC\0";
 /// Version 1 had no snapshots, version 2 no undo of changes of containers, version 3 no groups and modes, version 4 no
-/// value logs; all are still read.
-const VERSION: u32 = 5;
+/// value logs, version 5 one copy, no births and no nodes; all are still read.
+const VERSION: u32 = 6;
 /// Magic, version, checksum of the head, store, sequence, journal file, journal position, epoch.
 const HEAD_BYTES: usize = 64;
 /// Section header: kind, checksum, length.
@@ -80,7 +80,5 @@ pub(crate) fn change_store(bytes: &mut [u8], store: StoreId) {
 /// Returns the error for damage in a checkpoint.
 #[cold]
 fn corrupt(name: &str, offset: usize, why: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("checkpoint `{name}` at byte {offset}"))
-        .because(why)
-        .try_next(crate::RESTORE)
+    crate::codec::unreadable(format!("checkpoint `{name}` at byte {offset}"), why)
 }

@@ -19,7 +19,7 @@ use super::repairing::Repairing;
 use super::tiering::Tiering;
 use super::values::Values;
 use super::verifying::Verifying;
-use crate::map::Ext;
+use crate::map::{DeviceIndex, Ext};
 use crate::placing::{Identity, Placing, Target};
 use crate::work::Job;
 
@@ -108,13 +108,13 @@ pub enum Ask {
     /// Let an extent that the scrub found bad fall back to its copy, if that is good.
     Rescue { key: ObjectKey, placing: Placing, finding: Finding },
     /// Write a bad copy again.
-    Mend { target: Target, ext: Box<Ext>, finding: Finding },
+    Mend { target: Target, ext: Box<Ext>, copy: usize, finding: Finding },
     /// Record damage of an object's bytes.
-    Report { key: ObjectKey, offset: u64, len: u32, dev: u8, what: String },
+    Report { key: ObjectKey, offset: u64, len: u32, dev: DeviceIndex, what: String },
     /// Record damage that the scrub could not repair.
     NotRepaired(Finding),
     /// Handle a failure to move bytes off this device.
-    MovesFailed { error: Error, leaving: u8 },
+    MovesFailed { error: Error, leaving: DeviceIndex },
     /// Count the end of one of the moves for which a reader or a person waits.
     MoveOver { waiter: u64, error: Option<Error> },
 }
@@ -144,7 +144,9 @@ impl Activities {
                     self.repairing.check_copy(key, placing, place, waiter);
                 }
                 Ask::Rescue { key, placing, finding } => self.repairing.rescue_found(key, placing, finding),
-                Ask::Mend { target, ext, finding } => self.repairing.mend_copy(core, target, &ext, finding),
+                Ask::Mend { target, ext, copy, finding } => {
+                    self.repairing.mend_copy(core, target, (&ext, copy), finding)
+                }
                 Ask::Report { key, offset, len, dev, what } => {
                     self.verifying.add_finding(core, key, offset, len, dev, &what);
                 }

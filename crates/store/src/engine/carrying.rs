@@ -16,7 +16,7 @@ use super::core::{Core, Effect};
 use super::failed;
 use super::tiering::Wanted;
 use crate::copying::{Part, Unread};
-use crate::map::Ext;
+use crate::map::{DeviceIndex, Ext};
 use crate::work::{Io, Job, Work};
 use crate::{Outcome, SessionId, Ticket};
 
@@ -37,7 +37,7 @@ pub struct Deposit {
     ticket: Ticket,
     who: (SessionId, ContainerId),
     seq: u64,
-    dev: u8,
+    dev: DeviceIndex,
     runs: Vec<(u64, u64)>,
 }
 
@@ -138,7 +138,7 @@ impl Carrying {
         session: SessionId,
         seq: u64,
         brought: Brought,
-        (dev, runs): (u8, Vec<(u64, u64)>),
+        (dev, runs): (DeviceIndex, Vec<(u64, u64)>),
     ) -> Outcome {
         let ticket = core.ticket();
         let deposit = Deposit { ticket, who: (session, brought.container), seq, dev, runs };

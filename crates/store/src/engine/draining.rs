@@ -8,7 +8,7 @@ use cenote_policy::{Candidate, excess_bytes, plan_drain};
 use super::activity::{Activity, Ask, Urgency};
 use super::core::{CopyPart, Core, Purpose, Wait};
 use crate::copying::{Copy, Piece};
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::{DeviceIndex, Ext};
 use crate::objects::Presence;
 use crate::persist::Stage;
 use crate::placing::{Action, Placing, Target, identity};
@@ -29,7 +29,7 @@ pub struct Draining {
     /// The object slot at which the next sample begins.
     hand: u32,
     /// Extents to be moved, with the device that they leave.
-    queue: Vec<(Target, u8)>,
+    queue: Vec<(Target, DeviceIndex)>,
     moves_in_flight: u32,
     retry_ns: u64,
     /// Since when moves have waited for the copies of cuts.
@@ -52,7 +52,7 @@ impl Draining {
         if self.moves_in_flight > 0 || !self.queue.is_empty() || self.retry_ns > now {
             return;
         }
-        let full: Vec<u8> = (0..core.state.space.slots.len() as u8)
+        let full: Vec<DeviceIndex> = (0..core.state.space.slots.len() as DeviceIndex)
             .filter(|slot| {
                 let it = core.state.space.get(*slot);
                 let is_seen = it.device.is_some() || it.state == DeviceState::Draining;
@@ -64,7 +64,7 @@ impl Draining {
         }
     }
 
-    fn plan_device(&mut self, core: &mut Core, dev: u8) {
+    fn plan_device(&mut self, core: &mut Core, dev: DeviceIndex) {
         let slots = core.state.objects.slots();
         let mut candidates = Vec::new();
         let mut found = Vec::new();
@@ -81,9 +81,11 @@ impl Draining {
             extents += object.map.extents() as usize;
             let (mut bytes, mut copied) = (0, true);
             for (offset, ext) in object.map.iter() {
-                if (ext.dev == dev && !core.is_pinned_on(core.state.key_of(slot), offset, ext)) || ext.copy == dev {
+                if (ext.dev == dev && !core.is_pinned_on(core.state.key_of(slot), offset, ext))
+                    || ext.copy_on(dev).is_some()
+                {
                     bytes += u64::from(ext.len);
-                    copied &= ext.copy != NO_DEVICE && ext.dev == dev;
+                    copied &= ext.has_copy() && ext.dev == dev;
                 }
             }
             if bytes == 0 {
@@ -112,8 +114,7 @@ impl Draining {
             evictions.retain(|placing| seen.insert(placing.was)); // an eviction takes its twins along
         }
         evictions.retain(|placing| !core.is_held(placing));
-        let (spare, evictions): (Vec<_>, Vec<_>) =
-            evictions.into_iter().partition(|placing| placing.action == Action::DropCopy);
+        let (spare, evictions): (Vec<_>, Vec<_>) = evictions.into_iter().partition(|placing| placing.action.is_drop());
         core.asks.push(Ask::GiveUpCopies(spare));
         for batch in evictions.chunks(EVICT_MAX) {
             if core.place_all(batch).is_err() {
@@ -122,7 +123,14 @@ impl Draining {
         }
     }
 
-    fn plan_object(&mut self, core: &mut Core, dev: u8, slot: u32, left: &mut u64, evictions: &mut Vec<Placing>) {
+    fn plan_object(
+        &mut self,
+        core: &mut Core,
+        dev: DeviceIndex,
+        slot: u32,
+        left: &mut u64,
+        evictions: &mut Vec<Placing>,
+    ) {
         let key = core.state.key_of(slot);
         let object = core.state.objects.get(slot);
         let durability = core.state.containers.at(object.container).durability_of(key.object);
@@ -136,12 +144,12 @@ impl Draining {
             if ext.dev == dev && core.is_pinned_on(key, offset, ext) {
                 continue;
             }
-            let waits_for_cut = tracked && leaving.is_volatile() && ext.copy == NO_DEVICE;
+            let waits_for_cut = tracked && leaving.is_volatile() && !ext.has_copy();
             if let Some(action) = without_io(core, ext, dev, tracked) {
                 evictions.push(Placing { target, was: identity(ext), action });
             } else if comes_back_soon(core, ext, dev, tracked) {
                 continue;
-            } else if ext.copy == dev || (ext.dev == dev && !waits_for_cut) {
+            } else if ext.copy_on(dev).is_some() || (ext.dev == dev && !waits_for_cut) {
                 self.queue.push((target, dev));
             } else {
                 continue; // elsewhere, or a cut will copy it first
@@ -194,7 +202,7 @@ impl Draining {
         let mut from = None;
         while let Some((target, dev)) = self.queue.pop() {
             let Some(ext) = core.state.target_mut(target).cloned() else { continue };
-            if ext.dev != dev && ext.copy != dev {
+            if ext.dev != dev && ext.copy_on(dev).is_none() {
                 continue;
             }
             let is_kept = durability_of(core, target) != Durability::Scratch;
@@ -204,7 +212,7 @@ impl Draining {
             if let Some(action) = without_io(core, &ext, dev, is_kept) {
                 // It moved since it was queued.
                 let placing = Placing { target, was: identity(&ext), action };
-                if placing.action == Action::DropCopy {
+                if placing.action.is_drop() {
                     core.asks.push(Ask::GiveUpCopies(vec![placing]));
                     continue;
                 } else if core.place_all(&[placing]).is_ok() {
@@ -237,7 +245,7 @@ impl Draining {
     fn move_job(
         &mut self,
         core: &mut Core,
-        leaving: u8,
+        leaving: DeviceIndex,
         durability: Durability,
         batch: &[(Target, Ext)],
     ) -> Option<Job> {
@@ -273,7 +281,7 @@ impl Draining {
             let action = if ext.dev == leaving {
                 Action::Move { dev, base, packed }
             } else {
-                Action::Copy { dev, base, packed }
+                Action::Copy { dev, base, packed, replaces: ext.copy_on(leaving).map(|copy| copy as u8) }
             };
             let placing = Placing { target: *target, was: identity(ext), action };
             parts.push(CopyPart { placing, reserved: (dev, at, padded), again: None });
@@ -305,7 +313,7 @@ impl Draining {
     }
 
     /// Handles moves that cannot go on: fails the responses that wait until the device is empty, and schedules a retry.
-    pub fn moves_failed(&mut self, core: &mut Core, error: &Error, leaving: u8) {
+    pub fn moves_failed(&mut self, core: &mut Core, error: &Error, leaving: DeviceIndex) {
         self.retry_ns = core.state.now.ns + core.settings.retry_ns;
         // Devices that are only too full are planned anew: their load, or that of the others, may have changed.
         let emptied = |slot: &crate::space::DeviceSlot| slot.state == DeviceState::Draining;
@@ -316,25 +324,32 @@ impl Draining {
 }
 
 /// Returns how an extent leaves a device without any I/O, if it can. `is_kept`: it must survive power loss.
-fn without_io(core: &Core, ext: &Ext, dev: u8, is_kept: bool) -> Option<Action> {
-    let has_copy = core.state.space.has_readable_copy(ext);
-    let first = core.state.space.get(ext.dev);
-    match (ext.dev == dev, ext.copy == dev) {
-        (true, _) if has_copy => Some(Action::Evict),
+fn without_io(core: &Core, ext: &Ext, dev: DeviceIndex, is_kept: bool) -> Option<Action> {
+    let space = &core.state.space;
+    let has_copy = space.has_readable_copy(ext);
+    let first = space.get(ext.dev);
+    match (ext.dev == dev, ext.copy_on(dev)) {
+        (true, _) if has_copy => Some(space.eviction(ext)),
         // The first place survives all that it must: the extent needs no copy.
-        (_, true) if !(first.is_volatile() && is_kept) && core.state.space.is_well(ext.dev) => Some(Action::DropCopy),
+        (_, Some(copy)) if !(first.is_volatile() && is_kept) && space.is_well(ext.dev) => {
+            Some(Action::DropCopy { copy: copy as u8 })
+        }
         // Only the copy can be read: it becomes the first place, which is moved then.
-        (_, true) if !core.state.space.is_well(ext.dev) && has_copy => Some(Action::Evict),
+        (_, Some(_)) if !space.is_well(ext.dev) && has_copy => Some(space.eviction(ext)),
         _ => None,
     }
 }
 
 /// Returns true if a copy on `dev` becomes superfluous once the device of the first place, which is open but failed of
 /// late, is trusted again. Another copy made now could land on that very device, if it is the only one left.
-fn comes_back_soon(core: &Core, ext: &Ext, dev: u8, is_kept: bool) -> bool {
+fn comes_back_soon(core: &Core, ext: &Ext, dev: DeviceIndex, is_kept: bool) -> bool {
     let first = core.state.space.get(ext.dev);
     let needs_none = !(first.is_volatile() && is_kept);
-    ext.dev != dev && ext.copy == dev && needs_none && first.device.is_some() && first.trust.trouble.is_some()
+    ext.dev != dev
+        && ext.copy_on(dev).is_some()
+        && needs_none
+        && first.device.is_some()
+        && first.trust.trouble.is_some()
 }
 
 fn durability_of(core: &Core, target: Target) -> Durability {

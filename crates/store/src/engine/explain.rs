@@ -4,7 +4,7 @@ use cenote_model::{Durability, Explanation, ExtentWhy, ObjectKey, Result};
 
 use super::{Core, Engine};
 use crate::container::Container;
-use crate::map::{Ext, NO_DEVICE, Place};
+use crate::map::{Ext, Place};
 
 const RANGES_MAX: usize = 10_000;
 
@@ -26,7 +26,12 @@ impl Engine {
                 let device = self.core.state.space.get(ext.dev);
                 let why =
                     self.core.why(container, ext) + &self.core.compressed(ext) + &self.core.pin_words(key, offset, ext);
-                ExtentWhy { offset, extent: ext.to_model(device.id), device: device.spec.name.clone(), why }
+                ExtentWhy {
+                    offset,
+                    extent: ext.to_model(self.core.state.space.address(ext.dev)),
+                    device: device.spec.name.clone(),
+                    why,
+                }
             })
             .collect();
         let mut notes = vec![format!(
@@ -93,12 +98,12 @@ impl Core {
             let gain = f64::from(plain) / stored.max(1) as f64;
             Some(format!("; {plain} bytes in {stored} on `{name}` ({gain:.1}x), by {}", packed.describe()))
         };
-        [Some(ext.place()), ext.copy_place()].into_iter().flatten().filter_map(about).collect()
+        ext.places().filter_map(about).collect()
     }
 
     fn why(&self, container: &Container, ext: &Ext) -> String {
         let device = self.state.space.get(ext.dev);
-        let copy = (ext.copy != NO_DEVICE).then(|| self.state.space.get(ext.copy).spec.name.clone());
+        let copy = ext.copies().first().map(|copy| self.state.space.get(copy.dev).spec.name.clone());
         match (device.is_volatile(), copy) {
             (true, Some(copy)) => format!(
                 "in the fast tier with a copy on `{copy}`; leaves without I/O when `{}` passes {}‰",

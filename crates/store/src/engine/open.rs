@@ -10,6 +10,7 @@ use super::core::{Core, slot_of, slot_with};
 use crate::checkpoint::{self, Head, decode};
 use crate::journal::record::decode as decode_record;
 use crate::journal::{self, CLOSED, Ended, FILE_BYTES_SHORT, Journal, Kind, corrupt, read_all};
+use crate::map::DeviceIndex;
 use crate::space::{Bitmap, DeviceSlot, Tag};
 use crate::state::State;
 use crate::superblock::{Stamp, Superblock, SuperblockDevice};
@@ -85,8 +86,11 @@ impl Engine {
     }
 
     /// Writes the rolled back state to media, then stamps lost devices with new incarnations.
-    fn settle(&mut self, lost: &[u8]) -> Result<()> {
+    fn settle(&mut self, lost: &[DeviceIndex]) -> Result<()> {
         let unix_ms = self.core.seams.clock.unix_ms();
+        // Epochs that the power loss took back come again, and with them births.
+        let generation = &mut self.core.state.space.births.generation;
+        *generation = generation.wrapping_add(1);
         for dev in lost {
             let slot = self.core.state.space.get_mut(*dev);
             slot.incarnation = unix_ms.max(slot.incarnation + 1);
@@ -216,7 +220,7 @@ fn check_stamps(
     found: &[Option<Stamp>],
     incarnations: &[(cenote_model::DeviceId, u64)],
     report: &mut RecoveryReport,
-) -> Vec<u8> {
+) -> Vec<DeviceIndex> {
     let mut lost = Vec::new();
     for (i, slot) in state.space.slots.iter_mut().enumerate().filter(|(_, slot)| !slot.removed) {
         if let Some((_, incarnation)) = incarnations.iter().find(|(id, _)| *id == slot.id) {
@@ -227,7 +231,7 @@ fn check_stamps(
             continue;
         }
         if slot.is_volatile() {
-            lost.push(i as u8);
+            lost.push(i as DeviceIndex);
         } else if slot.state != DeviceState::Failed {
             slot.state = DeviceState::Failed;
             slot.device = None;

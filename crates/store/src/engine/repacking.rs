@@ -8,7 +8,7 @@ use cenote_model::DeviceState;
 use super::activity::{Activity, Urgency};
 use super::core::{CopyPart, Core, Purpose};
 use crate::copying::{Copied, Copy, Piece};
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::{DeviceIndex, Ext};
 use crate::objects::Presence;
 use crate::placing::{Action, Placing, Target, identity};
 use crate::work::Job;
@@ -75,7 +75,7 @@ impl Repacking {
     }
 
     /// Finds extents of one device that could be compressed there.
-    fn gather_repack(&mut self, core: &mut Core) -> Option<(u8, Vec<(Target, Ext)>)> {
+    fn gather_repack(&mut self, core: &mut Core) -> Option<(DeviceIndex, Vec<(Target, Ext)>)> {
         let slots = core.state.objects.slots();
         let mut batch: Vec<(Target, Ext)> = Vec::new();
         let (mut dev, mut bytes, mut looked) = (None, 0, 0);
@@ -120,7 +120,7 @@ impl Repacking {
 fn could_repack(core: &Core, ext: &Ext) -> bool {
     let slot = core.state.space.get(ext.dev);
     let fits = slot.compresses().is_some() && slot.state == DeviceState::Online && slot.spec.kind.is_shareable();
-    fits && !ext.is_packed && !ext.is_dense && ext.copy == NO_DEVICE && ext.hull().len() > slot.space.unit_bytes
+    fits && !ext.is_packed() && !ext.is_dense() && !ext.has_copy() && ext.hull().len() > slot.space.unit_bytes
 }
 
 /// Places the results. Extents that became no smaller are not tried again.
@@ -128,7 +128,7 @@ fn finish_repack(core: &mut Core, parts: Vec<CopyPart>, results: Vec<Copied>) {
     for (part, _) in parts.iter().zip(&results).filter(|(_, result)| result.is_err()) {
         let found = core.state.target_mut(part.placing.target).filter(|ext| identity(ext) == part.placing.was);
         if let Some(ext) = found {
-            ext.is_dense = true;
+            ext.set_dense();
         }
     }
     core.finish_copy(Purpose::Compress, parts, results);

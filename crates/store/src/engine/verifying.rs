@@ -8,9 +8,9 @@ use super::activity::{Activity, Ask, Urgency};
 use super::core::{Core, Effect};
 use super::failed;
 use crate::copying::{Part, is_mismatch};
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::{DeviceIndex, Ext};
 use crate::objects::Presence;
-use crate::placing::{Action, Identity, Placing, Target, identity};
+use crate::placing::{Identity, Placing, Target, identity};
 use crate::work::{CheckParts, Job};
 use crate::{Outcome, Ticket};
 
@@ -73,7 +73,7 @@ impl Activity for Verifying {
 pub struct Slice {
     scrub: bool,
     /// Object, offset, identity of the extent, and the device that was read.
-    parts: Vec<(ObjectKey, u64, Identity, u8)>,
+    parts: Vec<(ObjectKey, u64, Identity, DeviceIndex)>,
 }
 
 impl Verifying {
@@ -148,11 +148,12 @@ impl Verifying {
         (!parts.is_empty()).then(|| self.check_job(core, true, parts))
     }
 
-    fn check_job(&mut self, core: &mut Core, scrub: bool, parts: Vec<(ObjectKey, u64, Ext, bool)>) -> Job {
+    fn check_job(&mut self, core: &mut Core, scrub: bool, parts: Vec<(ObjectKey, u64, Ext, Option<usize>)>) -> Job {
         let mut work: Vec<Part> = Vec::new();
         let mut about = Vec::new();
         for (key, offset, ext, at_copy) in parts {
-            let (seen, dev) = if at_copy { (ext.at_copy(), ext.copy) } else { (ext.clone(), ext.dev) };
+            let seen = at_copy.map_or_else(|| ext.clone(), |copy| ext.at_copy(copy));
+            let dev = at_copy.map_or(ext.dev, |copy| ext.copies()[copy].dev);
             if let Some(part) = core.part_of(&seen) {
                 work.push(part);
                 about.push((key, offset, identity(&ext), dev));
@@ -171,18 +172,18 @@ impl Verifying {
     pub fn finish_check(&mut self, core: &mut Core, slice: Slice, results: Vec<Option<String>>) {
         let mut found = Vec::new();
         for ((key, offset, was, dev), what) in slice.parts.into_iter().zip(results) {
-            core.observed.counting.verified(dev, u64::from(was.3));
+            core.observed.counting.verified(dev, u64::from(was.len));
             let Some(what) = what else { continue };
             let current = core.state.target_mut(Target::Live { key, offset }).filter(|ext| identity(ext) == was);
             let Some(ext) = current.cloned() else { continue };
             if is_mismatch(&what) {
                 core.note_damage(dev);
-                if ext.copy == dev {
-                    core.state.space.mark_bad_copy(&ext);
+                if let Some(copy) = ext.copy_on(dev) {
+                    core.state.space.mark_bad_copy(&ext, copy);
                 }
             }
             let device = core.state.space.get(dev).spec.name.clone();
-            found.push(Finding { key, offset, len: u64::from(was.3), device, what });
+            found.push(Finding { key, offset, len: u64::from(was.len), device, what });
         }
         if slice.scrub {
             for finding in found {
@@ -209,17 +210,18 @@ impl Verifying {
         let (key, offset) = (finding.key, finding.offset);
         let target = Target::Live { key, offset };
         let Some(ext) = core.state.target_mut(target).cloned() else { return };
-        let name = |dev: u8| core.state.space.get(dev).spec.name.clone();
+        let name = |dev: DeviceIndex| core.state.space.get(dev).spec.name.clone();
         let first_is_bad = name(ext.dev) == finding.device;
-        if first_is_bad && ext.copy != NO_DEVICE {
-            let placing = Placing { target, was: identity(&ext), action: Action::Evict };
+        if first_is_bad && ext.has_copy() {
+            let placing = Placing { target, was: identity(&ext), action: core.state.space.eviction(&ext) };
             core.asks.push(Ask::Rescue { key, placing, finding });
             return;
         }
         if !first_is_bad {
             // A copy that is gone needs no repair.
-            if ext.copy != NO_DEVICE {
-                core.asks.push(Ask::Mend { target, ext: Box::new(ext), finding });
+            let is_it = |copy: &crate::map::Replica| name(copy.dev) == finding.device;
+            if let Some(copy) = ext.copies().iter().position(is_it) {
+                core.asks.push(Ask::Mend { target, ext: Box::new(ext), copy, finding });
             }
             return;
         }
@@ -243,7 +245,15 @@ impl Verifying {
     }
 
     /// Records that stored bytes are bad.
-    pub fn add_finding(&mut self, core: &mut Core, key: ObjectKey, offset: u64, len: u32, dev: u8, what: &str) {
+    pub fn add_finding(
+        &mut self,
+        core: &mut Core,
+        key: ObjectKey,
+        offset: u64,
+        len: u32,
+        dev: DeviceIndex,
+        what: &str,
+    ) {
         let device = core.state.space.get(dev).spec.name.clone();
         let finding = Finding { key, offset, len: u64::from(len), device, what: what.to_owned() };
         if let Some(walk) = self.queue.front_mut() {
@@ -284,7 +294,7 @@ fn audit_next(core: &mut Core, walk: &mut Walk) -> bool {
 }
 
 /// Returns the next extents of a walk, and whether each is to be read at its copy.
-fn next_parts(core: &mut Core, walk: &mut Walk, bytes_max: u64) -> Vec<(ObjectKey, u64, Ext, bool)> {
+fn next_parts(core: &mut Core, walk: &mut Walk, bytes_max: u64) -> Vec<(ObjectKey, u64, Ext, Option<usize>)> {
     let mut parts = Vec::new();
     let mut bytes = 0;
     let mut looked = 0;
@@ -310,10 +320,8 @@ fn next_parts(core: &mut Core, walk: &mut Walk, bytes_max: u64) -> Vec<(ObjectKe
                     return parts;
                 }
                 bytes += u64::from(ext.len);
-                parts.push((key, at, ext.clone(), false));
-                if ext.copy != NO_DEVICE {
-                    parts.push((key, at, ext.clone(), true));
-                }
+                parts.push((key, at, ext.clone(), None));
+                parts.extend((0..ext.copy_count()).map(|copy| (key, at, ext.clone(), Some(copy))));
             }
         }
         walk.offset = 0;

@@ -28,8 +28,8 @@ const HEADER_USED: usize = 512;
 pub(crate) const RECORD_HEADER: usize = 17;
 pub(crate) const RECORD_BYTES_MAX: usize = 1 << 30;
 const MAGIC: [u8; 8] = *b"CENOTEJ\0";
-/// Version 1 had no snapshots, version 2 no groups and modes; both are still read.
-const VERSION: u32 = 3;
+/// Version 1 had no snapshots, version 2 no groups and modes, version 3 one copy and no nodes; all are still read.
+const VERSION: u32 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -41,7 +41,8 @@ pub(crate) enum Kind {
     Unlease = 5,
     Cut = 6,
     Mark = 7,
-    Place = 8,
+    /// [`Self::Place`] before version 4.
+    PlaceOfOne = 8,
     Synced = 9,
     Continued = 10,
     Recut = 11,
@@ -50,6 +51,7 @@ pub(crate) enum Kind {
     Keep = 20,
     Spill = 21,
     GiveUp = 22,
+    Place = 23,
 }
 
 impl Kind {
@@ -63,6 +65,7 @@ impl Kind {
             K::Unlease,
             K::Cut,
             K::Mark,
+            K::PlaceOfOne,
             K::Place,
             K::Synced,
             K::Continued,
@@ -98,6 +101,8 @@ pub(crate) struct Header {
     pub base: u64,
     /// Bytes that the file was made with; 0 if an early version did not say.
     pub capacity: u64,
+    /// The term of the home whose journal it is. 0: a store on one node, which has no terms.
+    pub term: u64,
 }
 
 impl Header {
@@ -112,6 +117,7 @@ impl Header {
         bytes.put_u64(self.previous_end);
         bytes.put_u64(self.base);
         bytes.put_u64(self.capacity);
+        bytes.put_u64(self.term);
         bytes.resize(HEADER_USED, 0);
         let sum = sum_of(&bytes);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
@@ -148,18 +154,21 @@ impl Header {
                 previous_end: fields.ordinal()?,
                 base: fields.ordinal()?,
                 capacity: fields.ordinal()?,
+                term: fields.ordinal()?,
             })
         };
-        read().map(Some).or_else(|e| corrupt(e.0))
+        match read() {
+            Ok(header) if header.term == 0 => Ok(Some(header)),
+            Ok(_) => corrupt(crate::codec::OTHER_NODES),
+            Err(malformed) => corrupt(malformed.0),
+        }
     }
 }
 
 /// Returns the error for damage in a journal file.
 #[cold]
 pub(crate) fn corrupt(name: &str, offset: u64, why: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("journal file `{name}` at byte {offset}"))
-        .because(why)
-        .try_next(crate::RESTORE)
+    crate::codec::unreadable(format!("journal file `{name}` at byte {offset}"), why)
 }
 
 pub(crate) fn file_name(sequence: u64) -> String {
@@ -247,7 +256,7 @@ impl Journal {
     ) -> Result<Self> {
         let base = position.saturating_sub(HEADER_BYTES);
         let file = Arc::new(Log::new(meta.create_log(&file_name(sequence), file_bytes)?));
-        let header = Header { store, sequence, previous, previous_end, base, capacity: file.capacity() };
+        let header = Header { store, sequence, previous, previous_end, base, capacity: file.capacity(), term: 0 };
         write_header(&file, &header)?;
         Ok(Self {
             meta,
@@ -323,7 +332,7 @@ impl Journal {
         let file = self.create(sequence, bytes, 0)?;
         let base = self.position() - HEADER_BYTES;
         let (store, capacity) = (self.store, file.capacity());
-        let header = Header { store, sequence, previous: 0, previous_end: 0, base, capacity };
+        let header = Header { store, sequence, previous: 0, previous_end: 0, base, capacity, term: 0 };
         write_header(&file, &header)?;
         Ok((header, file))
     }
@@ -392,6 +401,7 @@ impl Journal {
             previous_end: self.open.offset,
             base: position - HEADER_BYTES,
             capacity: file.capacity(),
+            term: 0,
         };
         // From here on a successor may exist that says where this file ends.
         self.open.broken = true;

@@ -7,11 +7,12 @@ use cenote_model::{ContainerId, DeviceId, IndexKey, KeyCode, Packed, Run, Update
 use super::update::{decode_extent, decode_index, decode_object, encode_extent, encode_index};
 pub(crate) use super::update::{decode_spec, decode_update, encode_spec, encode_update};
 use super::{Draft, Kind};
-use crate::codec::{Decoded, Decoder, Encode, Malformed, Ordinals as _};
+use crate::codec::{Decoded, Decoder, Encode, Malformed, OTHER_ENCODINGS, OTHER_NODES, Ordinals as _};
 use crate::index::Key;
+use crate::map::DeviceIndex;
 use crate::packing::{decode_packed, encode_packed};
 use crate::pins::PinChange;
-use crate::placing::{Action, Placing, Target};
+use crate::placing::{Action, Identity, Placing, Target};
 use crate::session::Detail;
 use crate::value_log::{Spill, Spilled};
 use crate::{SessionId, SessionInfo};
@@ -77,10 +78,12 @@ pub(crate) enum Entry {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Placed {
     pub target: Target,
-    pub was: (DeviceId, u64, u32, u32),
-    /// 1 copy, 2 move, 3 evict, 4 split at byte `base`, 5 promote, 6 drop the copy; plus [`PACKED`] if it is compressed
-    /// there, plus [`SHARED`] if `shares`.
+    /// Its first place.
+    pub was: Was,
+    /// 1 copy, 2 move, 3 evict, 4 split at byte `base`, 5 promote, 6 drop a copy.
     pub action: u8,
+    /// Which copy it is about.
+    pub copy: Which,
     /// Another extent has the place that this one gets.
     pub shares: bool,
     pub device: DeviceId,
@@ -88,39 +91,77 @@ pub(crate) struct Placed {
     pub packed: Option<Arc<Packed>>,
 }
 
-/// Added to the number of an action whose place is compressed.
-const PACKED: u8 = 16;
-/// Added to the number of an action whose place belongs to an earlier extent of the same record.
-const SHARED: u8 = 32;
+/// The first place of an extent, by the device's id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Was {
+    pub device: DeviceId,
+    pub run_offset: u64,
+    pub skip: u32,
+    pub len: u32,
+}
+
+/// The copy that a placing replaces, drops or makes the first place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Which {
+    /// None: a copy is added, or the action is about none.
+    NoCopy,
+    Copy(u8),
+    /// The only one, if there is one: records before version 4 do not say it.
+    AnyCopy,
+}
+
+/// Before version 4: added to the number of an action whose place is compressed.
+const OLD_PACKED: u8 = 16;
+/// Before version 4: added to the number of an action whose place belongs to an earlier extent of the same record.
+const OLD_SHARED: u8 = 32;
+/// Flags of an entry of `Place`.
+const PACKED: u8 = 1;
+const SHARED: u8 = 2;
+/// Stands for [`Which::NoCopy`].
+const NO_COPY: u8 = u8::MAX;
 
 impl Placed {
-    pub fn new(placing: &Placing, shares: bool, id_of: impl Fn(u8) -> DeviceId) -> Self {
-        let (dev, run_offset, skip, len) = placing.was;
+    pub fn new(placing: &Placing, shares: bool, id_of: impl Fn(DeviceIndex) -> DeviceId) -> Self {
+        let Identity { dev, run_offset, skip, len } = placing.was;
         let (action, device, base) = match placing.action {
             Action::Copy { dev, base, .. } => (1, id_of(dev), base),
             Action::Move { dev, base, .. } => (2, id_of(dev), base),
-            Action::Evict => (3, DeviceId(0), 0),
+            Action::Evict { .. } => (3, DeviceId(0), 0),
             Action::Split { at } => (4, DeviceId(0), u64::from(at)),
             Action::Promote { dev, base, .. } => (5, id_of(dev), base),
-            Action::DropCopy => (6, DeviceId(0), 0),
+            Action::DropCopy { .. } => (6, DeviceId(0), 0),
         };
+        let copy = match placing.action {
+            Action::Copy { replaces: Some(copy), .. } | Action::Evict { copy } | Action::DropCopy { copy } => {
+                Which::Copy(copy)
+            }
+            _ => Which::NoCopy,
+        };
+        let was = Was { device: id_of(dev), run_offset, skip, len };
         let packed = placing.action.packed().cloned();
         let shares = shares && is_to_a_place(action);
-        Self { target: placing.target, was: (id_of(dev), run_offset, skip, len), action, shares, device, base, packed }
+        Self { target: placing.target, was, action, copy, shares, device, base, packed }
     }
-    pub fn placing(&self, slot_of: impl Fn(DeviceId) -> Option<u8>) -> Option<Placing> {
-        let dev = slot_of(self.was.0)?;
+    /// Returns the placing of an extent that has a copy or not. `None`: it names what is not there.
+    pub fn placing(&self, slot_of: impl Fn(DeviceId) -> Option<DeviceIndex>, has_copy: bool) -> Option<Placing> {
+        let Was { device, run_offset, skip, len } = self.was;
+        let was = Identity { dev: slot_of(device)?, run_offset, skip, len };
+        let copy = match self.copy {
+            Which::Copy(copy) => Some(copy),
+            Which::AnyCopy if has_copy => Some(0),
+            Which::NoCopy | Which::AnyCopy => None,
+        };
         let packed = self.packed.clone();
         let action = match self.action {
-            1 => Action::Copy { dev: slot_of(self.device)?, base: self.base, packed },
+            1 => Action::Copy { dev: slot_of(self.device)?, base: self.base, packed, replaces: copy },
             2 => Action::Move { dev: slot_of(self.device)?, base: self.base, packed },
-            3 => Action::Evict,
+            3 => Action::Evict { copy: copy? },
             4 => Action::Split { at: u32::try_from(self.base).ok()? },
             5 => Action::Promote { dev: slot_of(self.device)?, base: self.base, packed },
-            6 => Action::DropCopy,
+            6 => Action::DropCopy { copy: copy? },
             _ => return None,
         };
-        Some(Placing { target: self.target, was: (dev, self.was.1, self.was.2, self.was.3), action })
+        Some(Placing { target: self.target, was, action })
     }
 }
 
@@ -255,13 +296,15 @@ pub(crate) fn encode_places(bytes: &mut Vec<u8>, places: &[Placed]) {
                 bytes.put_u64(offset);
             }
         }
-        bytes.put_u16(place.was.0.0);
-        bytes.put_u64(place.was.1);
-        bytes.put_u32(place.was.2);
-        bytes.put_u32(place.was.3);
+        put_address(bytes, place.was.device);
+        bytes.put_u64(place.was.run_offset);
+        bytes.put_u32(place.was.skip);
+        bytes.put_u32(place.was.len);
+        bytes.put_u8(place.action);
         let packed = if place.packed.is_some() { PACKED } else { 0 };
-        bytes.put_u8(place.action + packed + if place.shares { SHARED } else { 0 });
-        bytes.put_u16(place.device.0);
+        bytes.put_u8(packed | if place.shares { SHARED } else { 0 });
+        bytes.put_u8(if let Which::Copy(copy) = place.copy { copy } else { NO_COPY });
+        put_address(bytes, place.device);
         bytes.put_u64(place.base);
         if let Some(packed) = &place.packed {
             encode_packed(bytes, packed);
@@ -269,21 +312,57 @@ pub(crate) fn encode_places(bytes: &mut Vec<u8>, places: &[Placed]) {
     }
 }
 
-fn decode_place(from: &mut Decoder<'_>) -> Decoded<Placed> {
-    let target = match from.u8()? {
+/// Writes the node and the id of a device.
+fn put_address(bytes: &mut Vec<u8>, device: DeviceId) {
+    bytes.put_u16(0); // node: a store is on one yet
+    bytes.put_u16(device.0);
+}
+
+/// Reads what [`put_address`] wrote. Fails if the device is on another node.
+fn address(from: &mut Decoder<'_>) -> Decoded<DeviceId> {
+    if from.u16()? != 0 {
+        return Err(Malformed(OTHER_NODES));
+    }
+    Ok(DeviceId(from.u16()?))
+}
+
+fn decode_target(from: &mut Decoder<'_>) -> Decoded<Target> {
+    Ok(match from.u8()? {
         1 => Target::Live { key: decode_object(from)?, offset: from.u64()? },
         2 => Target::Undo { container: ContainerId(from.u64()?), number: from.u64()?, piece: from.u32()? },
         3 => Target::Detached { container: ContainerId(from.u64()?), number: from.u64()?, offset: from.u64()? },
         _ => return Err(Malformed("an unknown target")),
-    };
-    let was = (DeviceId(from.u16()?), from.u64()?, from.u32()?, from.u32()?);
+    })
+}
+
+fn decode_place(from: &mut Decoder<'_>) -> Decoded<Placed> {
+    let target = decode_target(from)?;
+    let was = Was { device: address(from)?, run_offset: from.u64()?, skip: from.u32()?, len: from.u32()? };
+    let (action, flags, copy) = (from.u8()?, from.u8()?, from.u8()?);
+    let copy = if copy == NO_COPY { Which::NoCopy } else { Which::Copy(copy) };
+    let (device, base) = (address(from)?, from.u64()?);
+    if flags & !(PACKED | SHARED) != 0 {
+        return Err(Malformed(OTHER_ENCODINGS));
+    }
+    if flags != 0 && !is_to_a_place(action) {
+        return Err(Malformed("a new place for an extent that gets none"));
+    }
+    let packed = if flags & PACKED != 0 { Some(decode_packed(from)?) } else { None };
+    Ok(Placed { target, was, action, copy, shares: flags & SHARED != 0, device, base, packed })
+}
+
+/// Reads an entry as it was before version 4.
+fn decode_place_of_one(from: &mut Decoder<'_>) -> Decoded<Placed> {
+    let target = decode_target(from)?;
+    let was = Was { device: DeviceId(from.u16()?), run_offset: from.u64()?, skip: from.u32()?, len: from.u32()? };
     let action = from.u8()?;
-    let shares = action & SHARED != 0 && is_to_a_place(action & !(SHARED | PACKED));
-    let action = if shares { action - SHARED } else { action };
+    let shares = action & OLD_SHARED != 0 && is_to_a_place(action & !(OLD_SHARED | OLD_PACKED));
+    let action = if shares { action - OLD_SHARED } else { action };
     let (device, base) = (DeviceId(from.u16()?), from.u64()?);
-    let is_packed = action.checked_sub(PACKED).is_some_and(is_to_a_place);
+    let is_packed = action.checked_sub(OLD_PACKED).is_some_and(is_to_a_place);
     let packed = if is_packed { Some(decode_packed(from)?) } else { None };
-    Ok(Placed { target, was, action: if is_packed { action - PACKED } else { action }, shares, device, base, packed })
+    let action = if is_packed { action - OLD_PACKED } else { action };
+    Ok(Placed { target, was, action, copy: Which::AnyCopy, shares, device, base, packed })
 }
 
 /// Writes the payload of a `Keep`: pins set or removed.
@@ -361,6 +440,10 @@ pub(crate) fn decode(kind: Kind, epoch: u64, payload: &[u8]) -> Decoded<Entry> {
         Kind::Mark => {
             let (id, epoch, members) = decode_cut(from)?;
             Entry::Mark { id, epoch, members }
+        }
+        Kind::PlaceOfOne => {
+            let count = from.count(40)?;
+            Entry::Place((0..count).map(|_| decode_place_of_one(from)).collect::<Decoded<_>>()?)
         }
         Kind::Place => {
             let count = from.count(40)?;

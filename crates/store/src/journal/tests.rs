@@ -117,6 +117,7 @@ fn a_new_file_that_came_to_nothing_hides_no_later_record() {
         previous_end: position,
         base: position - HEADER_BYTES,
         capacity: 8192,
+        term: 0,
     };
     journal.next.last_number = 2;
     let file = Log::new(meta.create_log(&file_name(2), 8192).unwrap());

@@ -1,11 +1,11 @@
 //! Encodings of updates in the journal.
 
 use cenote_model::{
-    CONTAINER_MODE_BITS, CONTAINER_MODE_PRIVATE, ContainerId, ContainerSpec, DeviceId, Durability, Encoding, Extent,
-    IndexId, IndexKey, NodeId, ObjectId, ObjectKey, Sums, Update,
+    CONTAINER_MODE_BITS, CONTAINER_MODE_PRIVATE, ContainerId, ContainerSpec, DeviceId, Durability, Extent, IndexId,
+    IndexKey, NodeId, ObjectId, ObjectKey, Sums, Update,
 };
 
-use crate::codec::{Decoded, Decoder, Encode, Malformed};
+use crate::codec::{Decoded, Decoder, Encode, Malformed, OTHER_ENCODINGS, OTHER_NODES};
 
 pub(crate) fn encode_spec(bytes: &mut Vec<u8>, spec: &ContainerSpec) {
     bytes.put_u8(spec.block_shift);
@@ -79,7 +79,10 @@ pub(super) fn decode_extent(from: &mut Decoder<'_>) -> Decoded<Extent> {
     let node = NodeId(from.u16()?);
     let device = DeviceId(from.u16()?);
     if from.u8()? != 0 {
-        return Err(Malformed("an unknown encoding"));
+        return Err(Malformed(OTHER_ENCODINGS));
+    }
+    if node.0 != 0 {
+        return Err(Malformed(OTHER_NODES));
     }
     let run_offset = from.u64()?;
     let run_len = from.u32()?;
@@ -89,7 +92,7 @@ pub(super) fn decode_extent(from: &mut Decoder<'_>) -> Decoded<Extent> {
         sums.push(from.u32()?);
     }
     let sums = Sums::from_slice(&sums);
-    Ok(Extent { node, device, encoding: Encoding::Plain, run_offset, run_len, skip: 0, len: run_len, sums })
+    Ok(Extent { node, ..Extent::whole(device, run_offset, run_len, sums) })
 }
 
 /// Appends an update. Extents of writes cover their run (the engine takes no others).

@@ -1,15 +1,19 @@
-//! An extent in memory: 48 bytes.
+//! An extent in memory: 56 bytes, and what few extents need behind a pointer.
 
 use std::sync::Arc;
 
-use cenote_model::{DeviceId, Encoding, Extent, NodeId, Packed, SUM_UNIT_SHIFT, Sums};
+use cenote_model::{Birth, DeviceId, Encoding, Extent, NodeId, Packed, SUM_UNIT_SHIFT, Sums};
+use smallvec::SmallVec;
 
 use crate::sums::UNIT;
 
-/// Stands for "no device" as the copy of an extent.
-pub(crate) const NO_DEVICE: u8 = u8::MAX;
+/// Slot of a device in the table of devices ([`crate::space::Space`]), which says on which node it is.
+pub(crate) type DeviceIndex = u16;
 
-/// A view into a run of bytes on a device, and perhaps into a copy of the run on another.
+/// Stands for "no device".
+pub(crate) const NO_DEVICE: DeviceIndex = DeviceIndex::MAX;
+
+/// A view into a run of bytes on a device, and perhaps into copies of the run on others.
 ///
 /// A run is divided into checksum units of 64 KiB from its start. An extent *touches* the units that it has bytes of;
 /// the space of a unit is in use as long as any extent (in a map or in an undo list) touches it.
@@ -17,13 +21,13 @@ pub(crate) const NO_DEVICE: u8 = u8::MAX;
 pub(crate) struct Ext {
     /// Where the run begins on its device.
     pub run_offset: u64,
-    /// Where the run would begin on the copy's device. Only units that were touched when the copy was made are there,
-    /// so this may lie before the copy's space, even before zero (it wraps). If either place is compressed, the run has
-    /// no other units.
+    /// Where the run would begin on the device of its first copy. See [`Replica::base`].
     pub copy_base: u64,
-    /// Checksums and compression of a run of more than one unit, or of a compressed one.
-    pub many: Option<Arc<Run>>,
-    /// Checksum of a plain run of one unit.
+    /// The number that no other run at any of its places has. An extent that gets a place gets another one.
+    pub birth: Birth,
+    /// What views into one run have in common and few need: several checksums, compression, more than one copy.
+    pub run: Option<Arc<Run>>,
+    /// Checksum of a run of one unit.
     pub sum: u32,
     /// Bytes in the run.
     pub run_len: u32,
@@ -33,37 +37,73 @@ pub(crate) struct Ext {
     pub len: u32,
     /// The container's cut count when it was written.
     pub born: u32,
-    /// Slot of the run's device.
-    pub dev: u8,
-    /// Slot of the copy's device, or [`NO_DEVICE`].
-    pub copy: u8,
-    /// Either place is compressed: [`Ext::many`] says how.
-    pub is_packed: bool,
-    /// Compressing it in place was tried and gained nothing. Not kept on media.
-    pub is_dense: bool,
+    /// The run's device.
+    pub dev: DeviceIndex,
+    /// The device of its first copy, or [`NO_DEVICE`].
+    pub copy_dev: DeviceIndex,
 }
 
 /// Data common to the views into one run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Run {
-    /// Checksums of its units.
+    /// Checksums of its units; empty for a run of one unit, whose checksum is in the extent.
     pub sums: Vec<u32>,
     /// How it is compressed at its first place.
     pub packed: Option<Arc<Packed>>,
-    /// How its copy is compressed.
+    /// How its first copy is compressed.
     pub copy_packed: Option<Arc<Packed>>,
+    /// Its copies but the first.
+    pub more: Vec<Replica>,
+    /// Compressing it in place was tried and gained nothing. Not kept on media.
+    pub is_dense: bool,
+}
+
+/// A further place of a run. Reads go to the first place; one of these serves when that is gone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Replica {
+    pub dev: DeviceIndex,
+    /// Where the run would begin on the device. Only units that were touched when the copy was made are there, so this
+    /// may lie before the copy's space, even before zero (it wraps). If a place is compressed, the run has no other
+    /// units.
+    pub base: u64,
+    /// How it is compressed there.
+    pub packed: Option<Arc<Packed>>,
 }
 
 /// One of the places of an extent: which bytes lie where on which device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
     /// Slot of the device.
-    pub dev: u8,
+    pub dev: DeviceIndex,
     /// Where the run begins on it, or would begin.
     base: u64,
     /// How it is compressed there.
     packed: Option<&'a Packed>,
 }
+
+/// The place that a copied or moved run gets, and the birth that it has then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewPlace<'a> {
+    pub dev: DeviceIndex,
+    pub base: u64,
+    pub birth: Birth,
+    pub packed: Option<&'a Arc<Packed>>,
+}
+
+impl NewPlace<'_> {
+    fn replica(self) -> Replica {
+        Replica { dev: self.dev, base: self.base, packed: self.packed.cloned() }
+    }
+}
+
+impl Replica {
+    fn place(&self) -> Place<'_> {
+        Place { dev: self.dev, base: self.base, packed: self.packed.as_deref() }
+    }
+}
+
+/// Copies of a run, in order.
+pub(crate) type Replicas = SmallVec<[Replica; 1]>;
 
 impl Place<'_> {
     /// Returns the device offset of the unit that holds position `at` of the run.
@@ -104,104 +144,205 @@ impl Hull {
 }
 
 impl Ext {
-    pub fn from_model(extent: &Extent, dev: u8, born: u32) -> Self {
-        let mut ext = Self {
-            run_offset: extent.run_offset,
-            copy_base: 0,
-            many: None,
-            sum: 0,
-            run_len: extent.run_len,
-            skip: extent.skip,
-            len: extent.len,
-            born,
-            dev,
-            copy: NO_DEVICE,
-            is_packed: false,
-            is_dense: false,
-        };
+    pub fn from_model(extent: &Extent, dev: DeviceIndex, born: u32, birth: Birth) -> Self {
         let packed = if let Encoding::Packed(packed) = &extent.encoding { Some(Arc::clone(packed)) } else { None };
-        ext.set_run(extent.sums.as_slice(), packed, None);
+        let first = Replica { dev, base: extent.run_offset, packed };
+        let mut ext =
+            Self { run_len: extent.run_len, skip: extent.skip, len: extent.len, born, birth, ..Self::at(&first) };
+        ext.set_run(extent.sums.as_slice(), first.packed, SmallVec::new());
         ext
     }
-    pub fn to_model(&self, device: DeviceId) -> Extent {
+    /// An extent of no bytes, whose run begins at a place.
+    pub fn at(first: &Replica) -> Self {
+        Self {
+            run_offset: first.base,
+            copy_base: 0,
+            birth: Birth::default(),
+            run: None,
+            sum: 0,
+            run_len: 0,
+            skip: 0,
+            len: 0,
+            born: 0,
+            dev: first.dev,
+            copy_dev: NO_DEVICE,
+        }
+    }
+    pub fn to_model(&self, (node, device): (NodeId, DeviceId)) -> Extent {
         Extent {
-            node: NodeId(0),
+            node,
             device,
+            birth: self.birth,
             encoding: self.packed().map_or(Encoding::Plain, |packed| Encoding::Packed(Arc::clone(packed))),
             run_offset: self.run_offset,
             run_len: self.run_len,
             skip: self.skip,
             len: self.len,
-            sums: match &self.many {
-                None => Sums::One(self.sum),
-                Some(many) => Sums::from_slice(&many.sums),
-            },
+            sums: Sums::from_slice(self.sums()),
         }
     }
     pub fn sums(&self) -> &[u32] {
-        match &self.many {
-            None => std::slice::from_ref(&self.sum),
-            Some(many) => &many.sums,
+        match &self.run {
+            Some(run) if !run.sums.is_empty() => &run.sums,
+            _ => std::slice::from_ref(&self.sum),
         }
     }
-    /// Sets the checksums and compression of the run.
-    pub fn set_run(&mut self, sums: &[u32], packed: Option<Arc<Packed>>, copy_packed: Option<Arc<Packed>>) {
-        self.is_packed = packed.is_some() || copy_packed.is_some();
-        (self.sum, self.many) = match sums {
-            [one] if !self.is_packed => (*one, None),
-            _ => (0, Some(Arc::new(Run { sums: sums.to_vec(), packed, copy_packed }))),
-        };
+    /// Changes the checksum of the run's last unit.
+    pub fn set_last_sum(&mut self, sum: u32) {
+        match &mut self.run {
+            Some(run) if !run.sums.is_empty() => {
+                if let Some(last) = Arc::make_mut(run).sums.last_mut() {
+                    *last = sum;
+                }
+            }
+            _ => self.sum = sum,
+        }
+    }
+    /// Adds checksums of units behind the run's last one.
+    pub fn add_sums(&mut self, sums: &[u32]) {
+        let run = Arc::make_mut(self.run.get_or_insert_default());
+        if run.sums.is_empty() {
+            run.sums.push(self.sum);
+        }
+        run.sums.extend_from_slice(sums);
+        self.sum = 0;
+    }
+    /// Drops the checksums behind the first `units`.
+    pub fn keep_sums(&mut self, units: usize) {
+        let Some(run) = self.run.as_mut().filter(|run| run.sums.len() > units) else { return };
+        let run = Arc::make_mut(run);
+        run.sums.truncate(units);
+        if units == 1 {
+            self.sum = run.sums[0];
+            run.sums.clear();
+            if *run == Run::default() {
+                self.run = None;
+            }
+        }
+    }
+    /// Sets the checksums, the compression and the copies of the run.
+    pub fn set_run(&mut self, sums: &[u32], packed: Option<Arc<Packed>>, mut copies: Replicas) {
+        let (one, sums) = if let [one] = sums { (*one, Vec::new()) } else { (0, sums.to_vec()) };
+        self.sum = one;
+        let first = if copies.is_empty() { None } else { Some(copies.remove(0)) };
+        let (dev, base, copy_packed) =
+            first.map_or((NO_DEVICE, 0, None), |first| (first.dev, first.base, first.packed));
+        (self.copy_dev, self.copy_base) = (dev, base);
+        let is_plain = sums.is_empty() && packed.is_none() && copy_packed.is_none() && copies.is_empty();
+        let more = copies.into_vec();
+        self.run = (!is_plain).then(|| Arc::new(Run { sums, packed, copy_packed, more, is_dense: false }));
+    }
+    /// Sets the copies of the run.
+    fn set_copies(&mut self, copies: Replicas) {
+        if let (None, [] | [Replica { packed: None, .. }]) = (&self.run, &copies[..]) {
+            let first = copies.first();
+            self.copy_dev = first.map_or(NO_DEVICE, |first| first.dev);
+            self.copy_base = first.map_or(0, |first| first.base);
+            return;
+        }
+        let (sums, packed) = (self.sums().to_vec(), self.packed().cloned());
+        self.set_run(&sums, packed, copies);
     }
     /// Returns how the run is compressed at its first place.
     pub fn packed(&self) -> Option<&Arc<Packed>> {
-        self.many.as_ref().filter(|_| self.is_packed)?.packed.as_ref()
+        self.run.as_ref()?.packed.as_ref()
     }
-    /// Returns how its copy is compressed.
-    pub fn copy_packed(&self) -> Option<&Arc<Packed>> {
-        self.many.as_ref().filter(|_| self.is_packed)?.copy_packed.as_ref()
+    /// Returns true if one of its places is compressed.
+    pub fn is_packed(&self) -> bool {
+        self.places().any(|place| place.packed.is_some())
+    }
+    /// Returns true if compressing it in place was tried and gained nothing.
+    pub fn is_dense(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.is_dense)
+    }
+    /// Notes that compressing it in place gained nothing.
+    pub fn set_dense(&mut self) {
+        Arc::make_mut(self.run.get_or_insert_default()).is_dense = true;
+    }
+    /// Its copies, in order.
+    pub fn copies(&self) -> Replicas {
+        (0..self.copy_count()).filter_map(|copy| self.copy(copy)).collect()
+    }
+    /// Number of its copies.
+    pub fn copy_count(&self) -> usize {
+        usize::from(self.has_copy()) + self.run.as_ref().map_or(0, |run| run.more.len())
+    }
+    /// Returns a copy.
+    pub fn copy(&self, copy: usize) -> Option<Replica> {
+        if copy > 0 {
+            return self.run.as_ref()?.more.get(copy - 1).cloned();
+        }
+        let packed = self.run.as_ref().and_then(|run| run.copy_packed.clone());
+        self.has_copy().then_some(Replica { dev: self.copy_dev, base: self.copy_base, packed })
+    }
+    /// Returns true if it has a copy.
+    pub fn has_copy(&self) -> bool {
+        self.copy_dev != NO_DEVICE
+    }
+    /// Returns the index of its copy on a device.
+    pub fn copy_on(&self, dev: DeviceIndex) -> Option<usize> {
+        self.places().skip(1).position(|place| place.dev == dev)
+    }
+    /// Returns the device of its first copy, or [`NO_DEVICE`].
+    pub fn copy_dev(&self) -> DeviceIndex {
+        self.copy_dev
     }
     /// The first place, where it is read.
     pub fn place(&self) -> Place<'_> {
         Place { dev: self.dev, base: self.run_offset, packed: self.packed().map(|packed| &**packed) }
     }
-    /// The place of its copy.
-    pub fn copy_place(&self) -> Option<Place<'_>> {
-        let packed = self.copy_packed().map(|packed| &**packed);
-        (self.copy != NO_DEVICE).then_some(Place { dev: self.copy, base: self.copy_base, packed })
+    /// The place of a copy.
+    pub fn copy_place(&self, copy: usize) -> Option<Place<'_>> {
+        self.places().nth(1 + copy)
     }
-    /// Returns the extent with a new copy of the units that it touches.
-    pub fn with_copy(&self, dev: u8, base: u64, packed: Option<Arc<Packed>>) -> Self {
-        let mut ext = if packed.is_some() { self.trimmed() } else { self.clone() };
-        if packed.is_some() || self.is_packed {
-            let (sums, home) = (ext.sums().to_vec(), ext.packed().cloned());
-            ext.set_run(&sums, home, packed);
-        }
-        Self { copy: dev, copy_base: base, ..ext }
+    /// All places, the first one first.
+    pub fn places(&self) -> impl Iterator<Item = Place<'_>> {
+        let run = self.run.as_deref();
+        let packed = run.and_then(|run| run.copy_packed.as_deref());
+        let copy = self.has_copy().then_some(Place { dev: self.copy_dev, base: self.copy_base, packed });
+        let more = run.map_or(&[][..], |run| &run.more);
+        std::iter::once(self.place()).chain(copy).chain(more.iter().map(Replica::place))
     }
-    /// Returns the extent without its copy.
-    pub fn without_copy(&self) -> Self {
-        let mut ext = Self { copy: NO_DEVICE, copy_base: 0, ..self.clone() };
-        if self.is_packed {
-            ext.set_run(self.sums(), self.packed().cloned(), None);
+    /// Returns the extent with a copy of the units that it touches: a further one, or one that replaces another.
+    pub fn with_copy(&self, new: NewPlace<'_>, replaces: Option<usize>) -> Self {
+        let mut ext = if new.packed.is_some() { self.trimmed() } else { self.clone() };
+        let mut copies = ext.copies();
+        match replaces.and_then(|at| copies.get_mut(at)) {
+            Some(old) => *old = new.replica(),
+            None => copies.push(new.replica()),
         }
+        ext.set_copies(copies);
+        Self { birth: new.birth, ..ext }
+    }
+    /// Returns the extent without one of its copies.
+    pub fn without_copy(&self, copy: usize) -> Self {
+        let mut copies = self.copies();
+        copies.remove(copy);
+        let mut ext = self.clone();
+        ext.set_copies(copies);
         ext
     }
-    /// Returns the extent with a new first place for the units that it touches. Its copy is the former first place, or
-    /// stays the copy that it had.
-    pub fn promoted(&self, dev: u8, base: u64, packed: Option<Arc<Packed>>) -> Self {
-        let has_copy = self.copy != NO_DEVICE;
+    /// Returns the extent with a new first place for the units that it touches, and its copies. If it has none, the
+    /// former first place becomes one.
+    pub fn promoted(&self, new: NewPlace<'_>) -> Self {
         let hull = self.hull();
         let trimmed = self.trimmed();
-        let (copy, copy_base, copy_packed) = if has_copy {
-            (trimmed.copy, trimmed.copy_base, trimmed.copy_packed().cloned())
-        } else {
-            (trimmed.dev, trimmed.run_offset, trimmed.packed().cloned())
-        };
+        let mut copies = trimmed.copies();
+        if copies.is_empty() {
+            let packed = trimmed.packed().cloned();
+            copies.push(Replica { dev: trimmed.dev, base: trimmed.run_offset, packed });
+        }
         // `base` is where the run would begin, if it is not compressed.
-        let run_offset = if packed.is_some() { base } else { base.wrapping_add(u64::from(hull.begin)) };
-        let mut ext = Self { run_offset, copy_base, dev, copy, ..trimmed.clone() };
-        ext.set_run(trimmed.sums(), packed, copy_packed);
+        let run_offset = if new.packed.is_some() { new.base } else { new.base.wrapping_add(u64::from(hull.begin)) };
+        let mut ext = Self { run_offset, birth: new.birth, dev: new.dev, ..trimmed.clone() };
+        ext.set_run(trimmed.sums(), new.packed.cloned(), copies);
         ext
+    }
+    /// Returns the extent at a new place, its only one.
+    pub fn moved(&self, new: NewPlace<'_>) -> Self {
+        let mut alone = self.clone();
+        alone.set_copies(SmallVec::new());
+        alone.with_copy(new, None).at_copy(0)
     }
     /// End of the extent in its run.
     pub fn end(&self) -> u32 {
@@ -241,26 +382,28 @@ impl Ext {
         }
         let units = ((hull.begin >> SUM_UNIT_SHIFT) as usize, hull.end.div_ceil(UNIT) as usize);
         let part = |packed: &Arc<Packed>| Arc::new(packed.part(units.0, units.1));
+        let copy = |copy: Replica| Replica {
+            dev: copy.dev,
+            base: copy.place().unit_at(hull.begin),
+            packed: copy.packed.as_ref().map(part),
+        };
         let mut trimmed = Self {
             run_offset: self.place().unit_at(hull.begin),
-            copy_base: self.copy_place().map_or(0, |place| place.unit_at(hull.begin)),
-            many: None,
+            run: None,
             run_len: hull.len(),
             skip: self.skip - hull.begin,
             ..*self
         };
-        trimmed.set_run(self.hull_sums(hull), self.packed().map(part), self.copy_packed().map(part));
+        trimmed.set_run(self.hull_sums(hull), self.packed().map(part), self.copies().into_iter().map(copy).collect());
         trimmed
     }
-    /// Returns the same bytes with the copy as the only place.
-    pub fn at_copy(&self) -> Self {
-        debug_assert_ne!(self.copy, NO_DEVICE);
+    /// Returns the same bytes with a copy as the first place, and without the former first place.
+    pub fn at_copy(&self, copy: usize) -> Self {
         let trimmed = self.trimmed();
-        let mut ext =
-            Self { run_offset: trimmed.copy_base, dev: trimmed.copy, copy_base: 0, copy: NO_DEVICE, ..trimmed.clone() };
-        if trimmed.is_packed {
-            ext.set_run(trimmed.sums(), trimmed.copy_packed().cloned(), None);
-        }
+        let mut copies = trimmed.copies();
+        let first = copies.remove(copy);
+        let mut ext = Self { run_offset: first.base, dev: first.dev, ..trimmed.clone() };
+        ext.set_run(trimmed.sums(), first.packed, copies);
         ext
     }
     /// Splits it at byte `at`, where a checksum unit must begin. Each part has a run of its own.
@@ -272,10 +415,18 @@ impl Ext {
     pub fn continues(&self, next: &Self) -> bool {
         self.dev == next.dev
             && self.run_offset == next.run_offset
+            && self.birth == next.birth
             && self.end() == next.skip
-            && self.copy == next.copy
-            && self.copy_base == next.copy_base
+            && self.has_same_copies(next)
             && self.born == next.born
+    }
+    /// Returns true if the copies of both are at the same places.
+    pub fn has_same_copies(&self, other: &Self) -> bool {
+        if self.copy_count() != other.copy_count() {
+            return false;
+        }
+        let mut pairs = self.places().zip(other.places()).skip(1);
+        pairs.all(|(one, other)| (one.dev, one.base) == (other.dev, other.base))
     }
 }
 
@@ -283,23 +434,45 @@ impl Ext {
 mod tests {
     use super::*;
 
+    fn plain(dev: DeviceIndex, base: u64) -> NewPlace<'static> {
+        NewPlace { dev, base, birth: Birth(8), packed: None }
+    }
+
+    #[test]
+    fn copies_come_and_go_in_any_number() {
+        let whole = Ext::from_model(&Extent::whole(DeviceId(1), 4096, 512, Sums::One(9)), 0, 3, Birth(7));
+        let three = whole.with_copy(plain(3, 0), None).with_copy(plain(4, 1 << 20), None);
+        assert_eq!(three.places().map(|place| place.dev).collect::<Vec<_>>(), [0, 3, 4]);
+        assert_eq!((three.sums(), three.copy_on(4), three.copy_on(9)), (&[9][..], Some(1), None));
+        let second = three.at_copy(1);
+        assert_eq!((second.dev, second.run_offset, second.copy_dev()), (4, 1 << 20, 3));
+        assert!(second.without_copy(0).run.is_none() && !second.has_same_copies(&three));
+        let replaced = three.with_copy(plain(5, 0), Some(0));
+        assert_eq!(replaced.copies().iter().map(|copy| copy.dev).collect::<Vec<_>>(), [5, 4]);
+        let promoted = three.promoted(plain(6, 0));
+        assert_eq!(promoted.places().map(|place| place.dev).collect::<Vec<_>>(), [6, 3, 4]);
+        let moved = three.moved(plain(6, 0));
+        assert_eq!((moved.dev, moved.run.is_none(), moved.sum), (6, true, 9));
+    }
+
     #[test]
     fn is_small() {
-        assert_eq!(size_of::<Ext>(), 48);
-        assert_eq!(size_of::<Option<Ext>>(), 48);
+        assert_eq!(size_of::<Ext>(), 56);
+        assert_eq!(size_of::<Option<Ext>>(), 56);
     }
 
     #[test]
     fn hulls_are_whole_units() {
         let sums = Sums::from_slice(&[1, 2, 3]);
-        let whole = Ext::from_model(&Extent::whole(DeviceId(1), 4096, 150_000, sums), 0, 0);
+        let whole = Ext::from_model(&Extent::whole(DeviceId(1), 4096, 150_000, sums), 0, 0, Birth(7));
         assert_eq!(whole.hull(), Hull { begin: 0, end: 150_000 });
         let middle = whole.part(70_000, 10);
         assert_eq!(middle.hull(), Hull { begin: 65_536, end: 131_072 });
         assert_eq!(middle.hull_sums(middle.hull()), [2]);
         assert!(middle.begins_inside() && middle.ends_inside() && !whole.ends_inside());
-        let copied = Ext { copy: 3, copy_base: 8192u64.wrapping_sub(65_536), ..middle };
-        let moved = copied.at_copy();
+        let copied = middle.with_copy(plain(3, 8192u64.wrapping_sub(65_536)), None);
+        let moved = copied.at_copy(0);
+        assert_eq!((moved.birth, moved.has_copy()), (Birth(8), false));
         assert_eq!((moved.run_offset, moved.run_len, moved.skip, moved.sum), (8192, 65_536, 70_000 - 65_536, 2));
     }
 
@@ -307,28 +480,30 @@ mod tests {
     fn compressed_places_have_units_of_their_own() {
         let packed = |len, lens: &[u32]| Arc::new(Packed::new(cenote_model::Codec::Lz4, 0, 12, len, lens).unwrap());
         let sums = Sums::from_slice(&[1, 2, 3]);
-        let whole = Ext::from_model(&Extent::whole(DeviceId(1), 4096, 150_000, sums), 0, 0);
+        let whole = Ext::from_model(&Extent::whole(DeviceId(1), 4096, 150_000, sums), 0, 0, Birth(7));
         // The last two units get a compressed copy: the run has no others then.
-        let view = whole.part(70_000, 80_000).with_copy(3, 1 << 20, Some(packed(84_464, &[5000, 100])));
+        let packing = packed(84_464, &[5000, 100]);
+        let view = whole.part(70_000, 80_000).with_copy(NewPlace { packed: Some(&packing), ..plain(3, 1 << 20) }, None);
         assert_eq!((view.run_offset, view.run_len, view.skip), (4096 + 65_536, 84_464, 70_000 - 65_536));
-        let copy = view.copy_place().unwrap();
+        let copy = view.copy_place(0).unwrap();
         let end = (1 << 20) + 8192 + 4096;
         assert_eq!((copy.unit_at(0), copy.unit_at(70_000), copy.end_at(84_464)), (1 << 20, (1 << 20) + 8192, end));
         assert!(view.packed().is_none() && view.place().end_at(65_536) == 4096 + 2 * 65_536);
-        let moved = view.part(70_000, 10).at_copy();
+        let moved = view.part(70_000, 10).at_copy(0);
         assert_eq!(
             (moved.dev, moved.run_offset, moved.run_len, moved.skip),
             (3, (1 << 20) + 8192, 18_928, 4464 + 70_000 - 65_536)
         );
         assert_eq!((moved.packed().unwrap().len_of(0), moved.sums()), (100, &[3][..]));
-        assert!(moved.copy_packed().is_none());
+        assert!(!moved.has_copy());
         // Promoted again, it is plain there.
-        let promoted = moved.promoted(1, 512, None);
+        let promoted = moved.promoted(plain(1, 512));
         assert_eq!(
-            (promoted.dev, promoted.run_offset, promoted.copy, promoted.copy_base),
+            (promoted.dev, promoted.run_offset, promoted.copies()[0].dev, promoted.copies()[0].base),
             (1, 512, 3, moved.run_offset)
         );
-        assert!(promoted.packed().is_none() && promoted.copy_packed().is_some());
-        assert_eq!(promoted.with_copy(2, 4096, None).copy_packed(), None);
+        assert!(promoted.packed().is_none() && promoted.copies()[0].packed.is_some());
+        let again = promoted.with_copy(plain(2, 4096), Some(0));
+        assert!(again.copies()[0].packed.is_none() && again.copies().len() == 1 && !again.is_packed());
     }
 }

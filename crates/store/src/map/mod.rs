@@ -7,7 +7,9 @@ mod tests;
 
 use cenote_model::OffsetMap;
 
-pub(crate) use ext::{Ext, NO_DEVICE, Place, Run};
+#[cfg(test)]
+pub(crate) use ext::Run;
+pub(crate) use ext::{DeviceIndex, Ext, NO_DEVICE, NewPlace, Place, Replica, Replicas};
 pub(crate) use pieces::Pieces;
 
 use crate::space::Shared;

@@ -8,8 +8,10 @@ use cenote_workload::{Rng, Step};
 use proptest::{prop_assert, prop_assert_eq};
 
 use super::*;
+use crate::map::DeviceIndex;
 use crate::space::for_units;
 use crate::sums::UNIT;
+use cenote_model::Birth;
 
 /// Bytes that the plain vector takes together.
 const GRANULE: u64 = 1024;
@@ -29,21 +31,14 @@ impl Pair {
         self.written += 1;
         let len = granules as u32 * GRANULE as u32;
         let units = len.div_ceil(UNIT) as usize;
-        let many = (units > 1).then(|| Arc::new(Run { sums: vec![0; units], ..Run::default() }));
+        let run = (units > 1).then(|| Arc::new(Run { sums: vec![0; units], ..Run::default() }));
         let run_offset = self.written * u64::from(UNIT) * 16;
         Ext {
-            run_offset,
-            copy_base: 0,
-            many,
-            sum: 0,
+            birth: Birth(self.written),
+            run,
             run_len: len,
-            skip: 0,
             len,
-            born: 0,
-            dev: 0,
-            copy: NO_DEVICE,
-            is_packed: false,
-            is_dense: false,
+            ..Ext::at(&Replica { dev: 0, base: run_offset, packed: None })
         }
     }
     /// Writes or punches granules; takes it back if it is to be reverted.
@@ -74,7 +69,7 @@ impl Pair {
     fn compare(&self) -> Held {
         prop_assert_eq!(self.map.check(), Ok(()));
         let mut found = vec![None; SPAN];
-        let mut touched: HashMap<(u8, u64), u32> = HashMap::new();
+        let mut touched: HashMap<(DeviceIndex, u64), u32> = HashMap::new();
         for (at, ext) in self.map.iter() {
             for n in 0..u64::from(ext.len) / GRANULE {
                 found[(at / GRANULE + n) as usize] = Some(ext.run_offset + u64::from(ext.skip) + n * GRANULE);

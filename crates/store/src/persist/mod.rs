@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use cenote_model::{ContainerId, Error};
 
 use crate::container::Fresh;
-use crate::map::Pieces;
+use crate::map::{DeviceIndex, Pieces};
 use crate::space::Tag;
 use crate::state::{Reclaim, State};
 use crate::undo::{Change, Undo};
@@ -30,7 +30,7 @@ pub(crate) struct DeviceSet(u64);
 impl DeviceSet {
     /// All devices.
     pub const ALL: Self = Self(u64::MAX);
-    pub fn add(&mut self, dev: u8) {
+    pub fn add(&mut self, dev: DeviceIndex) {
         self.0 |= 1 << (dev % 64);
     }
     pub fn add_all(&mut self, others: Self) {
@@ -39,7 +39,7 @@ impl DeviceSet {
     pub fn remove_all(&mut self, others: Self) {
         self.0 &= !others.0;
     }
-    pub fn has(self, dev: u8) -> bool {
+    pub fn has(self, dev: DeviceIndex) -> bool {
         self.0 & 1 << (dev % 64) != 0
     }
     pub fn meets(self, other: Self) -> bool {

@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cenote_device::Device;
-use cenote_model::{DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState, Learner, Profile, Speed};
+use cenote_model::{DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState, Learner, NodeId, Profile, Speed};
 use cenote_policy::{Compress, DeviceView};
 
 use super::retired::Tag;
-use super::{Bitmap, RetiredQueue, Shared};
+use super::{Births, Bitmap, RetiredQueue, Shared};
 use crate::kin::Kin;
-use crate::map::{Ext, NO_DEVICE, Place};
+use crate::map::{DeviceIndex, Ext, NO_DEVICE, Place};
 use crate::persist::DeviceSet;
+use crate::placing::Action;
 use crate::sums::UNIT;
 use crate::syncs::Syncs;
 
@@ -19,6 +20,8 @@ use crate::syncs::Syncs;
 pub(crate) const STAMP_BYTES: u64 = 4096;
 /// Most devices that a store may ever have had.
 pub(crate) const DEVICES_MAX: usize = NO_DEVICE as usize;
+/// The node of all devices: a store is on one node yet.
+const HERE: NodeId = NodeId(0);
 /// Most runs in one lease.
 const LEASE_RUNS_MAX: usize = 1024;
 
@@ -96,11 +99,13 @@ pub(crate) struct Space {
     /// Total bytes in memory that had a copy when they were overwritten or deleted.
     pub given_up_bytes: u64,
     /// Checksum units of copies that were found bad: device slot, and offset on it.
-    bad_copies: BTreeSet<(u8, u64)>,
+    bad_copies: BTreeSet<(DeviceIndex, u64)>,
     /// On one of the devices bytes were found bad of late.
     pub any_damaged: bool,
     /// Extents in all maps.
     pub extents: u64,
+    /// Numbers of runs.
+    pub births: Births,
     /// Where shared bytes are. Not kept on media.
     pub kin: Kin,
 }
@@ -267,16 +272,23 @@ impl DeviceSlot {
 }
 
 impl Space {
-    pub fn slot_of(&self, id: DeviceId) -> Option<u8> {
-        self.slots.iter().position(|slot| slot.id == id && (self.replaying || !slot.removed)).map(|slot| slot as u8)
+    pub fn slot_of(&self, id: DeviceId) -> Option<DeviceIndex> {
+        self.slots
+            .iter()
+            .position(|slot| slot.id == id && (self.replaying || !slot.removed))
+            .map(|slot| slot as DeviceIndex)
     }
-    pub fn get(&self, slot: u8) -> &DeviceSlot {
+    /// Returns the node and the id of a device.
+    pub fn address(&self, slot: DeviceIndex) -> (NodeId, DeviceId) {
+        (HERE, self.get(slot).id)
+    }
+    pub fn get(&self, slot: DeviceIndex) -> &DeviceSlot {
         &self.slots[slot as usize]
     }
-    pub fn get_mut(&mut self, slot: u8) -> &mut DeviceSlot {
+    pub fn get_mut(&mut self, slot: DeviceIndex) -> &mut DeviceSlot {
         &mut self.slots[slot as usize]
     }
-    pub fn is_volatile(&self, slot: u8) -> bool {
+    pub fn is_volatile(&self, slot: DeviceIndex) -> bool {
         self.slots[slot as usize].is_volatile()
     }
     /// The devices that were not removed, in order of slots.
@@ -286,32 +298,45 @@ impl Space {
     pub fn views(&self) -> Vec<DeviceView> {
         self.present().map(DeviceSlot::view).collect()
     }
-    /// Returns true if there is a copy on a device that is well. A device that is away is no place to fall back to.
-    pub fn has_readable_copy(&self, ext: &Ext) -> bool {
-        ext.copy != NO_DEVICE && self.is_well(ext.copy) && !self.is_bad_copy(ext)
+    /// Returns the first copy on a device that is well. A device that is away is no place to fall back to.
+    pub fn readable_copy(&self, ext: &Ext) -> Option<usize> {
+        let is_readable = |copy: &usize| self.is_well(ext.copies()[*copy].dev) && !self.is_bad_copy(ext, *copy);
+        (0..ext.copy_count()).find(is_readable)
     }
-    /// The units of an extent's copy.
-    fn copy_units(ext: &Ext) -> impl Iterator<Item = (u8, u64)> {
-        let (place, hull) = (ext.copy_place(), ext.hull());
+    /// Returns true if there is a copy on a device that is well.
+    pub fn has_readable_copy(&self, ext: &Ext) -> bool {
+        self.readable_copy(ext).is_some()
+    }
+    /// Returns the eviction of an extent to its best copy.
+    pub fn eviction(&self, ext: &Ext) -> Action {
+        Action::Evict { copy: self.readable_copy(ext).unwrap_or(0) as u8 }
+    }
+    /// The units of one of an extent's copies.
+    fn copy_units(ext: &Ext, copy: usize) -> impl Iterator<Item = (DeviceIndex, u64)> {
+        let (place, hull) = (ext.copy_place(copy), ext.hull());
         let units = (hull.begin..hull.end).step_by(UNIT as usize);
         place.into_iter().flat_map(move |place| units.clone().map(move |at| (place.dev, place.unit_at(at))))
     }
     /// Notes that a copy was read and found bad.
-    pub fn mark_bad_copy(&mut self, ext: &Ext) {
-        self.bad_copies.extend(Self::copy_units(ext));
+    pub fn mark_bad_copy(&mut self, ext: &Ext, copy: usize) {
+        self.bad_copies.extend(Self::copy_units(ext, copy));
     }
     /// Notes that the copy is good again.
-    pub fn unmark_bad_copy(&mut self, ext: &Ext) {
-        for unit in Self::copy_units(ext) {
+    pub fn unmark_bad_copy(&mut self, ext: &Ext, copy: usize) {
+        for unit in Self::copy_units(ext, copy) {
             self.bad_copies.remove(&unit);
         }
     }
     /// Returns true if part of a copy was found bad.
-    pub fn is_bad_copy(&self, ext: &Ext) -> bool {
-        !self.bad_copies.is_empty() && Self::copy_units(ext).any(|unit| self.bad_copies.contains(&unit))
+    pub fn is_bad_copy(&self, ext: &Ext, copy: usize) -> bool {
+        !self.bad_copies.is_empty() && Self::copy_units(ext, copy).any(|unit| self.bad_copies.contains(&unit))
+    }
+    /// Returns the first copy that was found bad.
+    pub fn bad_copy(&self, ext: &Ext) -> Option<usize> {
+        (0..ext.copy_count()).find(|copy| self.is_bad_copy(ext, *copy))
     }
     /// Returns true if a device is open and did not fail of late.
-    pub fn is_well(&self, slot: u8) -> bool {
+    pub fn is_well(&self, slot: DeviceIndex) -> bool {
         let slot = &self.slots[slot as usize];
         slot.device.is_some() && slot.trust.trouble.is_none()
     }
@@ -320,31 +345,31 @@ impl Space {
         let mut all = DeviceSet::default();
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| !slot.removed);
         for (dev, _) in slots {
-            all.add(dev as u8);
+            all.add(dev as DeviceIndex);
         }
         all
     }
     /// Returns true if the bytes are on volatile devices only.
     pub fn at_risk(&self, ext: &Ext) -> bool {
-        ext.copy == NO_DEVICE && self.is_volatile(ext.dev)
+        !ext.has_copy() && self.is_volatile(ext.dev)
     }
     /// Counts an extent that was added or cloned, if it has a copy.
     pub fn count_copied(&mut self, ext: &Ext) {
-        if ext.copy != NO_DEVICE {
+        if ext.has_copy() {
             let slot = &mut self.slots[ext.dev as usize];
             slot.space.copied_bytes = slot.space.copied_bytes.saturating_add(u64::from(ext.len));
         }
     }
     /// Takes back [`Self::count_copied`] for an extent, or a piece of one, that is gone.
     pub fn discount_copied(&mut self, ext: &Ext) {
-        if ext.copy != NO_DEVICE {
+        if ext.has_copy() {
             let slot = &mut self.slots[ext.dev as usize];
             slot.space.copied_bytes = slot.space.copied_bytes.saturating_sub(u64::from(ext.len));
         }
     }
     /// Counts bytes in memory that are overwritten or deleted after they were copied: that copy was useless.
     pub fn count_given_up(&mut self, ext: &Ext) {
-        if ext.copy != NO_DEVICE && self.is_volatile(ext.dev) {
+        if ext.has_copy() && self.is_volatile(ext.dev) {
             self.given_up_bytes += u64::from(ext.len);
         }
     }
@@ -352,10 +377,7 @@ impl Space {
     pub fn drop_ext(&mut self, ext: &Ext, tag: Tag) {
         self.discount_copied(ext);
         self.count_given_up(ext);
-        self.drop_place(ext, ext.place(), tag);
-        if let Some(copy) = ext.copy_place() {
-            self.drop_place(ext, copy, tag);
-        }
+        ext.places().for_each(|place| self.drop_place(ext, place, tag));
     }
     /// Retires the space at one of an extent's places.
     pub fn drop_place(&mut self, ext: &Ext, place: Place<'_>, tag: Tag) {
@@ -435,11 +457,12 @@ impl Space {
 
 #[cfg(test)]
 mod tests {
-    use cenote_model::{Extent, Sums};
+    use cenote_model::{Birth, Extent, Sums};
 
     use super::*;
     use crate::engine::filled::a_file;
     use crate::engine::slot_with;
+    use crate::map::NewPlace;
 
     /// A copy found bad stays untrusted until its space is given up; giving up other space does not change that.
     #[test]
@@ -450,29 +473,30 @@ mod tests {
             space.slots.push(slot_with(DeviceId(id), &a_file(), None, 64 * MIB, (4096, 64 * MIB), 1));
         }
         let sums = Sums::from_slice(&[1, 2, 3]);
-        let ext = |at: u64| Ext {
-            copy: 1,
-            copy_base: at * MIB,
-            ..Ext::from_model(&Extent::whole(DeviceId(1), at * MIB, 3 * UNIT, sums.clone()), 0, 0)
+        let ext = |at: u64| {
+            let birth = Birth::default();
+            let first = Extent::whole(DeviceId(1), at * MIB, 3 * UNIT, sums.clone());
+            let copy = NewPlace { dev: 1, base: at * MIB, birth, packed: None };
+            Ext::from_model(&first, 0, 0, birth).with_copy(copy, None)
         };
         let all = [ext(8), ext(16), ext(24)];
         for ext in &all {
-            space.mark_bad_copy(ext);
+            space.mark_bad_copy(ext, 0);
         }
-        let bad = |space: &Space| all.each_ref().map(|ext| space.is_bad_copy(ext));
+        let bad = |space: &Space| all.each_ref().map(|ext| space.is_bad_copy(ext, 0));
         assert_eq!(bad(&space), [true; 3]);
         // The other place of the second one is at the same offset of another device.
         space.drop_place(&all[1], all[1].place(), Tag::default());
         assert_eq!(bad(&space), [true; 3]);
-        space.drop_place(&all[1], all[1].copy_place().unwrap(), Tag::default());
+        space.drop_place(&all[1], all[1].copy_place(0).unwrap(), Tag::default());
         assert_eq!(bad(&space), [true, false, true]);
         for unit in 0..3 {
             assert!(
-                !space.is_bad_copy(&all[1].part(unit * UNIT, UNIT))
-                    && space.is_bad_copy(&all[0].part(unit * UNIT, UNIT))
+                !space.is_bad_copy(&all[1].part(unit * UNIT, UNIT), 0)
+                    && space.is_bad_copy(&all[0].part(unit * UNIT, UNIT), 0)
             );
         }
-        space.unmark_bad_copy(&all[0]);
+        space.unmark_bad_copy(&all[0], 0);
         assert_eq!(bad(&space), [false, false, true]);
     }
 }

@@ -4,14 +4,14 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-use crate::map::{Ext, Place};
+use crate::map::{DeviceIndex, Ext, Place};
 use crate::sums::UNIT;
 
 /// Number of extents that touch a unit, where it is more than one: extents that were split inside a unit, and those
 /// of snapshots. Keyed by device slot and the device offset at which the unit begins.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    counts: HashMap<(u8, u64), u32, FixedState>,
+    counts: HashMap<(DeviceIndex, u64), u32, FixedState>,
     /// Extents may share units anywhere, not only at their edges: there are snapshots, or were a short while ago.
     everywhere: bool,
 }
@@ -34,7 +34,7 @@ impl Shared {
         });
     }
     /// Counts one more extent on a unit that some extent touches already.
-    pub fn touch_again(&mut self, dev: u8, unit: u64) {
+    pub fn touch_again(&mut self, dev: DeviceIndex, unit: u64) {
         *self.counts.entry((dev, unit)).or_insert(1) += 1;
     }
     /// Counts a second extent on all units that this one touches.
@@ -66,7 +66,7 @@ impl Shared {
         self.everywhere
     }
     /// Counts one extent less on the unit. Returns true if it was the last.
-    pub fn release(&mut self, dev: u8, unit: u64) -> bool {
+    pub fn release(&mut self, dev: DeviceIndex, unit: u64) -> bool {
         match self.counts.entry((dev, unit)) {
             Entry::Vacant(_) => true,
             Entry::Occupied(mut entry) => {
@@ -79,7 +79,7 @@ impl Shared {
         }
     }
     /// Returns true if more than one extent touches the unit.
-    pub fn is_shared(&self, dev: u8, unit: u64) -> bool {
+    pub fn is_shared(&self, dev: DeviceIndex, unit: u64) -> bool {
         self.counts.contains_key(&(dev, unit))
     }
     /// Units in the table.
@@ -88,8 +88,8 @@ impl Shared {
     }
 }
 
-/// Calls `each` with device slot and begin of each unit that the extent touches, at both its places.
-pub(crate) fn for_units(ext: &Ext, mut each: impl FnMut(u8, u64)) {
+/// Calls `each` with device slot and begin of each unit that the extent touches, at all its places.
+pub(crate) fn for_units(ext: &Ext, mut each: impl FnMut(DeviceIndex, u64)) {
     let hull = ext.hull();
     for_places(ext, |place| {
         for at in (hull.begin..hull.end).step_by(UNIT as usize) {
@@ -98,10 +98,7 @@ pub(crate) fn for_units(ext: &Ext, mut each: impl FnMut(u8, u64)) {
     });
 }
 
-/// Calls `each` with the place of the run and with that of its copy, if there is one.
-pub(crate) fn for_places<'a>(ext: &'a Ext, mut each: impl FnMut(Place<'a>)) {
-    each(ext.place());
-    if let Some(copy) = ext.copy_place() {
-        each(copy);
-    }
+/// Calls `each` with all places of the run.
+pub(crate) fn for_places<'a>(ext: &'a Ext, each: impl FnMut(Place<'a>)) {
+    ext.places().for_each(each);
 }

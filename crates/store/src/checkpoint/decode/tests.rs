@@ -9,37 +9,60 @@ use cenote_model::{Codec, Packed};
 
 /// Arguments: the part of the run, the run's length, and the number of its checksums.
 fn is_taken(offset: u64, part: (u32, u32), run_len: u32, sums: u32) -> bool {
-    is_taken_with(offset, part, run_len, sums, (0, 0, &[]))
+    let is_taken = |version| read(version, offset, part, run_len, sums, &[&[]]).is_ok();
+    assert_eq!(is_taken(5), is_taken(VERSION), "earlier versions are judged as this one is");
+    is_taken(VERSION)
 }
 
-/// Also with the encoding, the device of the copy, and the run length in each compressed place.
-fn is_taken_with(
+/// Reads an extent; `places`: for each place the run length of its packing, if it has one.
+fn read(
+    version: u32,
     offset: u64,
     (skip, len): (u32, u32),
     run_len: u32,
     sums: u32,
-    (encoding, copy, packed): (u8, u16, &[u32]),
-) -> bool {
-    let (mut state, mut bytes) = (State::default(), Vec::new());
-    state.space.slots.push(slot_with(DeviceId(1), &a_file(), None, 1 << 30, (4096, 1 << 30), 1));
+    places: &[&[u32]],
+) -> Decoded<(u64, Ext)> {
+    let mut bytes = Vec::new();
+    let packed = |bytes: &mut Vec<u8>, place: &[u32]| {
+        for run_len in place {
+            encode_packed(bytes, &Packed::new(Codec::Lz4, 0, 12, *run_len, &[20]).unwrap());
+        }
+    };
+    let put_sums = |bytes: &mut Vec<u8>| (0..=sums).for_each(|at| bytes.put_u32(if at == 0 { sums } else { at }));
     bytes.put_u64(offset);
-    bytes.put_u16(0);
-    bytes.put_u16(1);
-    bytes.put_u8(encoding);
-    bytes.put_u64(1 << 20);
-    for word in [run_len, skip, len, 0] {
-        bytes.put_u32(word);
+    if version < 6 {
+        bytes.put_u16(0);
+        bytes.put_u16(1);
+        bytes.put_u8(places.iter().enumerate().map(|(at, place)| (place.len() as u8) << at).sum());
+        bytes.put_u64(1 << 20);
+        [run_len, skip, len, 0].into_iter().for_each(|word| bytes.put_u32(word));
+        bytes.put_u16(places.len() as u16 - 1);
+        bytes.put_u64(0);
+        put_sums(&mut bytes);
+        places.iter().for_each(|place| packed(&mut bytes, place));
+    } else {
+        [run_len, skip, len, 0].into_iter().for_each(|word| bytes.put_u32(word));
+        bytes.put_u64(9);
+        bytes.put_u8(places.len() as u8);
+        for place in places {
+            bytes.put_u16(0);
+            bytes.put_u16(1);
+            bytes.put_u8(place.len() as u8);
+            bytes.put_u64(1 << 20);
+            packed(&mut bytes, place);
+        }
+        put_sums(&mut bytes);
     }
-    bytes.put_u16(copy);
-    bytes.put_u64(0);
-    (0..=sums).for_each(|at| bytes.put_u32(if at == 0 { sums } else { at }));
-    for run_len in packed {
-        encode_packed(&mut bytes, &Packed::new(Codec::Lz4, 0, 12, *run_len, &[20]).unwrap());
-    }
+    read_bytes(version, &bytes)
+}
+
+fn read_bytes(version: u32, bytes: &[u8]) -> Decoded<(u64, Ext)> {
+    let mut state = State::default();
+    state.space.slots.push(slot_with(DeviceId(1), &a_file(), None, 1 << 30, (4096, 1 << 30), 1));
     let (file, beside) = (Arc::default(), Beside::default());
-    let reader =
-        Reader { version: VERSION, state: &mut state, file: &file, body_at: 0, beside, container: None, index: None };
-    reader.extent(&mut Decoder::new(&bytes)).is_ok()
+    let reader = Reader { version, state: &mut state, file: &file, body_at: 0, beside, container: None, index: None };
+    reader.extent(&mut Decoder::new(bytes))
 }
 
 #[test]
@@ -55,9 +78,41 @@ fn extents_that_contradict_themselves_are_refused() {
 
 #[test]
 fn compressed_extents_that_contradict_themselves_are_refused() {
-    let is_taken = |encoding, copy, packed: &[u32]| is_taken_with(5, (10, 20), 30, 1, (encoding, copy, packed));
-    assert!(is_taken(0, 1, &[]) && is_taken(1, 0, &[30]) && is_taken(2, 1, &[30]) && is_taken(3, 1, &[30, 30]));
-    assert!(!is_taken(1, 0, &[31]) && !is_taken(2, 1, &[31]) && !is_taken(3, 1, &[30, 31]), "of another run");
-    assert!(!is_taken(2, 0, &[30]) && !is_taken(3, 0, &[30, 30]), "a copy that is not there");
-    assert!(!is_taken(4, 1, &[30]), "an encoding of another time");
+    for version in [5, VERSION] {
+        let is_taken = |places: &[&[u32]]| read(version, 5, (10, 20), 30, 1, places).is_ok();
+        assert!(is_taken(&[&[], &[]]) && is_taken(&[&[30]]) && is_taken(&[&[], &[30]]) && is_taken(&[&[30], &[30]]));
+        assert!(!is_taken(&[&[31]]) && !is_taken(&[&[], &[31]]) && !is_taken(&[&[30], &[31]]), "of another run");
+    }
+}
+
+#[test]
+fn places_are_read_in_any_number() {
+    let (_, ext) = read(VERSION, 5, (10, 20), 30, 1, &[&[], &[30], &[]]).unwrap();
+    assert_eq!((ext.places().count(), ext.birth, ext.copies()[1].dev + 1), (3, Birth(9), 1));
+    assert!(ext.copies()[0].packed.is_some() && ext.copies()[1].packed.is_none());
+    assert!(read(VERSION, 5, (10, 20), 30, 1, &[]).is_err(), "nowhere");
+    assert_eq!(read(5, 5, (10, 20), 30, 1, &[&[], &[]]).unwrap().1.birth, Birth(0));
+}
+
+/// What later versions write is told from damage.
+#[test]
+fn other_nodes_and_encodings_name_what_reads_them() {
+    let mut bytes = Vec::new();
+    bytes.put_u64(5);
+    [30, 10, 20, 0].into_iter().for_each(|word| bytes.put_u32(word));
+    bytes.put_u64(9);
+    bytes.put_u8(1);
+    let place = |node: u16, encoding: u8| {
+        let mut bytes = bytes.clone();
+        bytes.put_u16(node);
+        bytes.put_u16(1);
+        bytes.put_u8(encoding);
+        bytes.resize(bytes.len() + 64, 0);
+        read_bytes(VERSION, &bytes).unwrap_err().0
+    };
+    for (why, expected) in [(place(1, 0), OTHER_NODES), (place(0, 2), OTHER_ENCODINGS), (place(0, 4), OTHER_ENCODINGS)]
+    {
+        assert_eq!(why, expected);
+        assert_eq!(corrupt("checkpoint-000001", 0, why).kind(), cenote_model::ErrorKind::VersionMismatch);
+    }
 }

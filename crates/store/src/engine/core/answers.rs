@@ -6,6 +6,7 @@ use cenote_model::{ContainerId, Durability, Error, ErrorKind, FlushTarget, Respo
 
 use super::Core;
 use crate::engine::failed;
+use crate::map::DeviceIndex;
 use crate::{Outcome, Ticket};
 
 /// Responses that are pending, and those that are ready.
@@ -35,7 +36,7 @@ pub enum Wait {
     /// response does not remember its containers, so it also covers every container that becomes `Sync` meanwhile.
     Durable { journal: u64, containers: Vec<(ContainerId, u64)>, any: bool },
     /// The device is empty.
-    Drained { dev: u8 },
+    Drained { dev: DeviceIndex },
 }
 
 impl Core {

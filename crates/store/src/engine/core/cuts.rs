@@ -7,6 +7,7 @@ use cenote_model::{ContainerId, DeviceState, Error, ErrorKind};
 use super::{Core, Wait};
 use crate::journal::Kind;
 use crate::journal::record::encode_cut;
+use crate::map::DeviceIndex;
 use crate::persist::{Cut, Stage};
 
 /// Number of times the retry interval of a cut doubles while the store has no persistent tier.
@@ -38,7 +39,7 @@ impl Core {
         let held_up = self.held_up_by(&members);
         self.fail_waiters_of(&held_up, error);
         // A volatile device being emptied waits for cuts. So does a device whose bytes are kept only for rollback.
-        let waits_for_cuts: Vec<bool> = (0..self.state.space.slots.len() as u8)
+        let waits_for_cuts: Vec<bool> = (0..self.state.space.slots.len() as DeviceIndex)
             .map(|dev| self.state.space.is_volatile(dev) || self.holds_nothing_live(dev))
             .collect();
         self.fail_waiters(

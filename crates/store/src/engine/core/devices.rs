@@ -8,7 +8,7 @@ use cenote_model::{DEVICES_WORD, DeviceId, DeviceSpec, DeviceState, Error, Error
 
 use super::{Core, Wait, Waiter};
 use crate::engine::failed;
-use crate::map::NO_DEVICE;
+use crate::map::{DeviceIndex, NO_DEVICE};
 use crate::space::{Bitmap, DeviceSlot, Pace, RetiredQueue, STAMP_BYTES, SlotSpace, Trust};
 use crate::superblock::{Stamp, Superblock, SuperblockDevice, capacity_max};
 use crate::{Outcome, Seams, SessionId};
@@ -146,7 +146,7 @@ impl Core {
     }
 
     /// Returns the sessions that lease space of a device, as text.
-    pub fn who_leases(&self, dev: u8) -> Option<String> {
+    pub fn who_leases(&self, dev: DeviceIndex) -> Option<String> {
         let mut who = Vec::new();
         for session in self.state.sessions.open.values() {
             let bytes: u64 = session.leases.range((dev, 0)..=(dev, u64::MAX)).map(|(_, len)| len).sum();
@@ -160,9 +160,9 @@ impl Core {
     }
 
     /// Returns the slot of a device. Fails if no device has this name.
-    pub fn named(&self, name: &str) -> Result<u8> {
+    pub fn named(&self, name: &str) -> Result<DeviceIndex> {
         let found = self.state.space.slots.iter().position(|slot| !slot.removed && slot.spec.name == name);
-        found.map(|slot| slot as u8).filter(|slot| *slot != NO_DEVICE).ok_or_else(|| {
+        found.map(|slot| slot as DeviceIndex).filter(|slot| *slot != NO_DEVICE).ok_or_else(|| {
             let names: Vec<_> = self.state.space.present().map(|slot| format!("`{}`", slot.spec.name)).collect();
             Error::new(ErrorKind::NotFound, format!("device `{name}`"))
                 .try_next(format!("the store has {}", names.join(", ")))

@@ -5,7 +5,6 @@ use cenote_model::{ObjectId, ObjectKey};
 
 use super::Core;
 use crate::engine::activity::Ask;
-use crate::map::NO_DEVICE;
 use crate::placing::{Action, Placing, Target, identity};
 
 /// Most copies that wait to be read. The next plan finds the others.
@@ -21,10 +20,11 @@ impl Core {
         let (mut trusted, mut waited) = (Vec::new(), 0);
         for placing in placings {
             let ext = self.state.target_mut(placing.target).cloned().filter(|ext| identity(ext) == placing.was);
-            let is_doubted = placing.action == Action::Evict
-                && ext.is_some_and(|ext| {
-                    ext.copy != NO_DEVICE && self.state.space.get(ext.copy).trust.damaged_until_ns.is_some()
-                });
+            let to = match placing.action {
+                Action::Evict { copy } => ext.and_then(|ext| ext.copy(usize::from(copy)).map(|copy| copy.dev)),
+                _ => None,
+            };
+            let is_doubted = to.is_some_and(|to| self.state.space.get(to).trust.damaged_until_ns.is_some());
             if !is_doubted {
                 trusted.push(placing);
             } else if waiter.is_some()
@@ -33,10 +33,11 @@ impl Core {
                 self.asks.doubted.insert(placing.was);
                 waited += usize::from(waiter.is_some());
                 let (key, place) = match placing.target {
-                    Target::Live { key, offset } => (key, format!("{} bytes at {offset}", placing.was.3)),
-                    Target::Undo { container, .. } | Target::Detached { container, .. } => {
-                        (ObjectKey { container, object: ObjectId(0) }, format!("{} bytes as they were", placing.was.3))
-                    }
+                    Target::Live { key, offset } => (key, format!("{} bytes at {offset}", placing.was.len)),
+                    Target::Undo { container, .. } | Target::Detached { container, .. } => (
+                        ObjectKey { container, object: ObjectId(0) },
+                        format!("{} bytes as they were", placing.was.len),
+                    ),
                 };
                 self.asks.push(Ask::CheckCopy { key, placing, place, waiter });
             }

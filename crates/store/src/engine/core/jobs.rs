@@ -10,6 +10,7 @@ use cenote_model::Speed;
 use super::Core;
 use crate::copying::{Copied, Copy};
 use crate::engine::activity::Registered;
+use crate::map::DeviceIndex;
 use crate::packing::{Packing, Rates};
 use crate::persist::DrainItem;
 use crate::placing::{Identity, Placing};
@@ -38,7 +39,7 @@ struct Running {
     /// ends.
     epoch: u64,
     /// The slots of devices whose space it reads or writes; `None`: any.
-    uses: Option<Vec<u8>>,
+    uses: Option<Vec<DeviceIndex>>,
     effect: Effect,
     copies: Option<Copies>,
 }
@@ -62,7 +63,7 @@ pub enum Purpose {
     /// For a cut.
     Cut(u64),
     /// To empty this device.
-    Leave(u8),
+    Leave(DeviceIndex),
     /// For relocations: moves, promotions and copies to another tier.
     Relocate,
     /// To compress them where they are.
@@ -73,14 +74,14 @@ pub enum Purpose {
 struct Copies {
     purpose: Purpose,
     /// Identity of each extent, and the room reserved for its copy: device slot, offset, bytes.
-    parts: Vec<(Identity, (u8, u64, u64))>,
+    parts: Vec<(Identity, (DeviceIndex, u64, u64))>,
 }
 
 /// One copy: its placing, the room reserved (device slot, offset, bytes), and the item that a cut queues again if the
 /// copy fails.
 pub struct CopyPart {
     pub placing: Placing,
-    pub reserved: (u8, u64, u64),
+    pub reserved: (DeviceIndex, u64, u64),
     pub again: Option<DrainItem>,
 }
 
@@ -99,7 +100,7 @@ impl Default for Jobs {
 impl Jobs {
     /// Returns the reader epoch at which the oldest job that uses this device began. The epoch is per device because a
     /// move between slow devices takes long, and must not keep overwritten memory from reuse meanwhile.
-    pub fn min_epoch(&self, dev: u8) -> u64 {
+    pub fn min_epoch(&self, dev: DeviceIndex) -> u64 {
         let uses = |running: &&Running| running.uses.as_ref().is_none_or(|uses| uses.contains(&dev));
         self.running.values().filter(uses).map(|running| running.epoch).min().unwrap_or(u64::MAX)
     }
@@ -129,7 +130,7 @@ impl Jobs {
         let (mut reads, mut writes) = (vec![0; slots], vec![0; slots]);
         for copies in self.copies().filter(|copies| copies.purpose != Purpose::Compress) {
             for (was, (dev, _, bytes)) in &copies.parts {
-                reads[was.0 as usize] += u64::from(was.3);
+                reads[was.dev as usize] += u64::from(was.len);
                 writes[*dev as usize] += bytes;
             }
         }
@@ -150,7 +151,7 @@ impl Jobs {
 
 impl Core {
     /// Bytes of one copy job to a device. An object service syncs each job by itself, so a job should fill a pack.
-    pub fn job_bytes(&self, dev: u8) -> u64 {
+    pub fn job_bytes(&self, dev: DeviceIndex) -> u64 {
         let slot = self.state.space.get(dev);
         if !slot.forgets_unsynced() {
             return self.settings.copy_bytes;
@@ -169,7 +170,7 @@ impl Core {
     }
 
     /// Compression parameters for copies to a device; `None` if it does not compress.
-    pub fn packing_for(&self, dev: u8) -> Option<Packing> {
+    pub fn packing_for(&self, dev: DeviceIndex) -> Option<Packing> {
         let slot = self.state.space.get(dev);
         let fits = slot.space.unit_bytes.is_power_of_two() && slot.space.unit_bytes <= UNIT;
         let wanted = slot.compresses().filter(|_| fits)?;
@@ -232,8 +233,8 @@ impl Core {
     }
 
     /// Returns the slots of these devices; `None` if one of them has no slot any more.
-    fn slots_of(&self, devices: &[&Arc<dyn Device>]) -> Option<Vec<u8>> {
-        let mut uses: Vec<u8> = Vec::new();
+    fn slots_of(&self, devices: &[&Arc<dyn Device>]) -> Option<Vec<DeviceIndex>> {
+        let mut uses: Vec<DeviceIndex> = Vec::new();
         let mut last: Option<&Arc<dyn Device>> = None;
         for device in devices {
             if last.is_some_and(|last| Arc::ptr_eq(last, device)) {
@@ -241,7 +242,7 @@ impl Core {
             }
             last = Some(device);
             let is_it = |slot: &DeviceSlot| slot.device.as_ref().is_some_and(|it| Arc::ptr_eq(it, device));
-            let slot = self.state.space.slots.iter().position(is_it)? as u8;
+            let slot = self.state.space.slots.iter().position(is_it)? as DeviceIndex;
             if !uses.contains(&slot) {
                 uses.push(slot);
             }
@@ -260,10 +261,11 @@ mod tests {
     /// An extent that a cut is copying is not copied a second time for another extent with the same bytes.
     #[test]
     fn the_extents_that_are_being_copied_are_known() {
+        let of = |at: u64| Identity { dev: 0, run_offset: at, skip: 0, len: 512 };
         let part = |at: u64| {
             let key = ObjectKey { container: ContainerId(1), object: ObjectId(1) };
-            let placing =
-                Placing { target: Target::Live { key, offset: at }, was: (0, at, 0, 512), action: Action::DropCopy };
+            let action = Action::DropCopy { copy: 0 };
+            let placing = Placing { target: Target::Live { key, offset: at }, was: of(at), action };
             CopyPart { placing, reserved: (1, 0, 4096), again: None }
         };
         let mut jobs = Jobs::default();
@@ -277,6 +279,6 @@ mod tests {
         jobs.running.insert(1, running(Purpose::Cut(1), part(512)));
         jobs.running.insert(2, running(Purpose::Leave(0), part(2048)));
         jobs.running.insert(3, running(Purpose::Cut(2), part(4096)));
-        assert_eq!(jobs.copied(), [512, 4096].map(|at| (0, at, 0, 512)).into());
+        assert_eq!(jobs.copied(), [512, 4096].map(of).into());
     }
 }

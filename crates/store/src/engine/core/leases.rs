@@ -7,6 +7,7 @@ use crate::SessionId;
 use crate::codec::Encode;
 use crate::journal::Kind;
 use crate::journal::record::encode_runs;
+use crate::map::DeviceIndex;
 use crate::session::{Detail, Recorded};
 
 impl Core {
@@ -36,7 +37,7 @@ impl Core {
         &mut self,
         (session, container): (SessionId, ContainerId),
         seq: u64,
-        dev: u8,
+        dev: DeviceIndex,
         taken: &[(u64, u64)],
     ) -> Result<Response> {
         let device = self.state.space.get(dev).id;
@@ -71,7 +72,7 @@ impl Core {
     /// lease one of them or the journal does not take it.
     pub fn unlease(&mut self, session: SessionId, runs: &[Run]) -> Result<Response> {
         self.update_clock();
-        let mut taken: Vec<(u8, Run)> = Vec::new();
+        let mut taken: Vec<(DeviceIndex, Run)> = Vec::new();
         for run in runs {
             let dev = self.state.space.slot_of(run.device);
             let owner = self.state.sessions.open.get_mut(&session);
@@ -110,7 +111,7 @@ impl Core {
     }
 
     /// Puts runs back under a session's leases after a failed return.
-    pub fn lease_again(&mut self, session: SessionId, taken: &[(u8, Run)]) {
+    pub fn lease_again(&mut self, session: SessionId, taken: &[(DeviceIndex, Run)]) {
         if let Some(owner) = self.state.sessions.open.get_mut(&session) {
             for (dev, run) in taken {
                 owner.lease(*dev, run.offset, run.len);

@@ -108,7 +108,7 @@ impl Core {
                 covered_to = at;
                 break;
             }
-            extents.push((at, ext.to_model(self.state.space.get(ext.dev).id)));
+            extents.push((at, ext.to_model(self.state.space.address(ext.dev))));
         }
         let (epoch, size, block_shift) = (object.epoch, object.size, object.block_shift);
         Lookup { version, epoch, size, block_shift, extents, covered_to }

@@ -28,9 +28,12 @@ impl Core {
         let Target::Live { key, offset } = placing.target else { return false };
         let Some(ext) = self.state.target_mut(placing.target).cloned() else { return false };
         let to = match placing.action {
-            Action::Evict => ext.copy,
+            Action::Evict { copy } => match ext.copies().get(usize::from(copy)) {
+                Some(copy) => copy.dev,
+                None => return false,
+            },
             Action::Move { dev, .. } | Action::Promote { dev, .. } => dev,
-            Action::Copy { .. } | Action::Split { .. } | Action::DropCopy => return false,
+            Action::Copy { .. } | Action::Split { .. } | Action::DropCopy { .. } => return false,
         };
         if self.state.space.get(ext.dev).state == DeviceState::Draining {
             return false;

@@ -9,7 +9,6 @@ use crate::copying::{Copied, CopyFailure};
 use crate::engine::activity::Ask;
 use crate::journal::Kind;
 use crate::journal::record::{Placed, encode_places};
-use crate::map::NO_DEVICE;
 use crate::persist::DrainItem;
 use crate::placing::{Action, Placing, Target};
 
@@ -81,7 +80,7 @@ impl Core {
                     for part in &good {
                         let slot = self.state.space.get_mut(part.reserved.0);
                         slot.space.reserved_bytes = slot.space.reserved_bytes.saturating_sub(part.reserved.2);
-                        self.observed.counting.moved_bytes += u64::from(part.placing.was.3);
+                        self.observed.counting.moved_bytes += u64::from(part.placing.was.len);
                     }
                 }
                 Err(error) => {
@@ -102,7 +101,7 @@ impl Core {
 
     /// Returns true if the extent got a copy elsewhere meanwhile.
     pub fn has_copy_by_now(&mut self, part: &CopyPart) -> bool {
-        self.state.target_mut(part.placing.target).is_some_and(|ext| ext.copy != NO_DEVICE)
+        self.state.target_mut(part.placing.target).is_some_and(|ext| ext.has_copy())
     }
 
     /// Returns false if another object has replaced the one to be copied for a cut. It may have the very same extent,
@@ -175,16 +174,16 @@ impl Core {
 
     /// Records the failure of a copy. Returns the error for those who wait.
     pub fn copy_failed(&mut self, part: &CopyPart, failure: CopyFailure) -> Error {
-        let subject = self.subject(part.placing.target, part.placing.was.3);
+        let subject = self.subject(part.placing.target, part.placing.was.len);
         match failure {
             CopyFailure::NoSmaller => Error::new(ErrorKind::Internal, subject).because("it was not to be compressed"),
             CopyFailure::Source(error) => {
-                self.note_unread(part.placing.was.0, error.kind() == ErrorKind::Corrupt, &error);
+                self.note_unread(part.placing.was.dev, error.kind() == ErrorKind::Corrupt, &error);
                 if let Target::Live { key, offset } = part.placing.target {
-                    let (len, dev, what) = (part.placing.was.3, part.placing.was.0, error.cause().to_owned());
+                    let (len, dev, what) = (part.placing.was.len, part.placing.was.dev, error.cause().to_owned());
                     self.asks.push(Ask::Report { key, offset, len, dev, what });
                 }
-                let device = self.state.space.get(part.placing.was.0).spec.name.clone();
+                let device = self.state.space.get(part.placing.was.dev).spec.name.clone();
                 // Rewriting helps damaged bytes only; unreachable bytes are still there.
                 let next = if error.kind() == ErrorKind::Corrupt {
                     "rewrite or delete that range; the rest of the store is not affected".to_owned()
@@ -235,7 +234,7 @@ impl Core {
                 self.state.place(placing, &twins, number > 0, tag);
                 if let Target::Live { key, .. } = placing.target {
                     // Copies, dropped copies and splits change nothing for readers.
-                    if !matches!(placing.action, Action::Copy { .. } | Action::DropCopy | Action::Split { .. }) {
+                    if !matches!(placing.action, Action::Copy { .. } | Action::DropCopy { .. } | Action::Split { .. }) {
                         for key in [key].iter().chain(&twins) {
                             self.seams.control.word_raise(key.word_hash());
                         }

@@ -1,5 +1,6 @@
 //! Pressure: whether devices are too full, or empty.
 
+use crate::map::DeviceIndex;
 use cenote_model::DeviceState;
 use cenote_policy::excess_bytes;
 
@@ -10,7 +11,7 @@ impl Core {
     /// emptied, or if a device being emptied holds only bytes that rollback needs until the next cut. While bytes move
     /// off a persistent device, cuts keep their usual interval: one at each tick would cost writers more than the move.
     pub fn is_under_pressure(&self) -> bool {
-        (0..self.state.space.slots.len() as u8).any(|dev| {
+        (0..self.state.space.slots.len() as DeviceIndex).any(|dev| {
             let slot = self.state.space.get(dev);
             let is_emptied = slot.state == DeviceState::Draining;
             !slot.removed
@@ -23,7 +24,7 @@ impl Core {
     }
 
     /// Returns true if all objects were inspected and none has bytes on the device that could move.
-    pub fn holds_nothing_live(&self, dev: u8) -> bool {
+    pub fn holds_nothing_live(&self, dev: DeviceIndex) -> bool {
         self.state.space.get(dev).space.looked_in_vain >= self.state.objects.slots()
     }
 
@@ -34,7 +35,7 @@ impl Core {
     }
 
     /// Returns true if no extent is on the device any more.
-    pub fn is_drained(&self, dev: u8) -> bool {
+    pub fn is_drained(&self, dev: DeviceIndex) -> bool {
         let slot = self.state.space.get(dev);
         slot.removed || slot.used_bytes() == 0
     }

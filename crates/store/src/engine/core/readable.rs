@@ -1,7 +1,7 @@
 //! Choice of the place to read an extent that has two: one rule for all readers.
 
 use super::Core;
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::Ext;
 
 impl Core {
     /// Returns an extent as it is to be read: at its first place if that is open, else at its copy. `at_copy`: reading
@@ -12,19 +12,27 @@ impl Core {
     pub fn readable(&self, ext: &Ext, at_copy: bool) -> Ext {
         let space = &self.state.space;
         let is_away = space.get(ext.dev).device.is_none();
-        let has_copy = ext.copy != NO_DEVICE && space.get(ext.copy).device.is_some() && !space.is_bad_copy(ext);
-        if has_copy && (is_away || (at_copy && space.is_well(ext.copy))) { ext.at_copy() } else { ext.clone() }
+        if !at_copy && !is_away {
+            return ext.clone();
+        }
+        let is_open = |copy: &usize| {
+            let dev = ext.copies()[*copy].dev;
+            space.get(dev).device.is_some() && !space.is_bad_copy(ext, *copy) && (is_away || space.is_well(dev))
+        };
+        let best = space.readable_copy(ext).or_else(|| (0..ext.copy_count()).find(is_open));
+        best.map_or_else(|| ext.clone(), |copy| ext.at_copy(copy))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use cenote_device::mem::MemClock;
-    use cenote_model::{DeviceId, DeviceKind, Error, ErrorKind, Extent, StoreConfig, Sums};
+    use cenote_model::{Birth, DeviceId, DeviceKind, Error, ErrorKind, Extent, StoreConfig, Sums};
 
     use super::*;
     use crate::engine::Engine;
     use crate::engine::filled::{seams, tier};
+    use crate::map::NewPlace;
 
     #[test]
     fn a_copy_is_read_where_the_first_place_is_away_or_failed() {
@@ -35,8 +43,8 @@ mod tests {
         )
         .unwrap();
         let extent = Extent::whole(DeviceId(1), 8192, 100, Sums::from_slice(&[7]));
-        let alone = Ext::from_model(&extent, 0, 0);
-        let copied = Ext { copy: 1, copy_base: 4096, ..alone.clone() };
+        let alone = Ext::from_model(&extent, 0, 0, Birth::default());
+        let copied = alone.with_copy(NewPlace { dev: 1, base: 4096, birth: Birth::default(), packed: None }, None);
         let is_at_copy = |engine: &Engine, at_copy| engine.core.readable(&copied, at_copy).dev == 1;
         assert_eq!((is_at_copy(&engine, false), is_at_copy(&engine, true)), (false, true));
         assert_eq!(engine.core.readable(&alone, true).dev, 0);
@@ -48,9 +56,9 @@ mod tests {
         assert_eq!((is_at_copy(&engine, false), is_at_copy(&engine, true)), (true, true));
         assert_eq!(engine.core.readable(&alone, false).dev, 0);
         // A copy that is known to be bad, or away too, is not read.
-        engine.core.state.space.mark_bad_copy(&copied);
+        engine.core.state.space.mark_bad_copy(&copied, 0);
         assert!(!is_at_copy(&engine, false));
-        engine.core.state.space.unmark_bad_copy(&copied);
+        engine.core.state.space.unmark_bad_copy(&copied, 0);
         engine.core.state.space.get_mut(1).device = None;
         assert!(!is_at_copy(&engine, false));
         drop(first);

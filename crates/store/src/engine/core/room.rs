@@ -8,7 +8,7 @@ use cenote_policy::{PlaceRequest, place, place_copy};
 
 use super::Core;
 use crate::copying::Part;
-use crate::map::Ext;
+use crate::map::{DeviceIndex, Ext};
 use crate::placing::Target;
 use crate::undo::Change;
 
@@ -32,7 +32,7 @@ impl Core {
         &mut self,
         lens: &[u32],
         moving: Option<(cenote_model::Durability, DeviceId)>,
-    ) -> cenote_model::Result<(u8, Vec<u64>)> {
+    ) -> cenote_model::Result<(DeviceIndex, Vec<u64>)> {
         let leaving = moving.map(|(_, from)| from);
         let padded = |len: &u32| u64::from(*len).next_multiple_of(4096);
         let total: u64 = lens.iter().map(padded).sum();
@@ -61,7 +61,7 @@ impl Core {
         bytes: u64,
         moving: Option<(cenote_model::Durability, DeviceId)>,
         refused: &[DeviceId],
-    ) -> Option<u8> {
+    ) -> Option<DeviceIndex> {
         let views = self.state.space.views();
         let among = |refused: &[DeviceId]| match moving {
             Some((durability @ cenote_model::Durability::Scratch, _)) => {
@@ -86,7 +86,7 @@ impl Core {
 
     /// Takes room for stretches of these lengths on a device: in one piece if possible, else one by one until one
     /// does not fit.
-    pub fn take_each(&mut self, dev: u8, lens: &[u32]) -> Vec<u64> {
+    pub fn take_each(&mut self, dev: DeviceIndex, lens: &[u32]) -> Vec<u64> {
         let slot = self.state.space.get_mut(dev);
         let padded: Vec<u64> = lens.iter().map(|len| slot.padded(u64::from(*len))).collect();
         let total: u64 = padded.iter().sum();

@@ -1,5 +1,6 @@
 //! Free space: releases retired space that no reader can hold, and tells whether more may become free.
 
+use crate::map::DeviceIndex;
 use cenote_device::Control;
 
 use super::{Core, Effect};
@@ -67,7 +68,7 @@ impl Core {
         let readers_min = self.seams.control.slots_min();
         let synced = self.journal.synced();
         for (dev, slot) in self.state.space.slots.iter_mut().enumerate() {
-            slot.release_retired(readers_min.min(self.jobs.min_epoch(dev as u8)), synced);
+            slot.release_retired(readers_min.min(self.jobs.min_epoch(dev as DeviceIndex)), synced);
         }
     }
 }

@@ -3,10 +3,11 @@
 
 use super::Core;
 use crate::container::Container;
+use crate::map::DeviceIndex;
 
 impl Core {
     /// After a failed sync of a device, suspects all that was written to it since its last good sync.
-    pub fn look_at_syncs(&mut self, dev: u8) {
+    pub fn look_at_syncs(&mut self, dev: DeviceIndex) {
         let slot = self.state.space.get_mut(dev);
         let failed = slot.trust.syncs.failed();
         if failed != slot.trust.failed_syncs {
@@ -20,11 +21,11 @@ impl Core {
     /// Suspects unsynced data after an opening. If an earlier process died, one of its syncs may have failed; and a
     /// device that is away now cannot be synced with what that process wrote.
     pub fn suspect_unsynced(&mut self, died: bool) {
-        let persistent = |dev: &u8| {
+        let persistent = |dev: &DeviceIndex| {
             let slot = self.state.space.get(*dev);
             !slot.removed && !slot.is_volatile() && !slot.forgets_unsynced() && (died || slot.device.is_none())
         };
-        let devs: Vec<u8> = (0..self.state.space.slots.len() as u8).filter(persistent).collect();
+        let devs: Vec<DeviceIndex> = (0..self.state.space.slots.len() as DeviceIndex).filter(persistent).collect();
         self.suspect(&devs);
     }
 
@@ -38,14 +39,15 @@ impl Core {
                 && !slot.is_volatile()
                 && !slot.forgets_unsynced()
         });
-        let closed: Vec<u8> = closed.map(|(dev, slot)| (dev as u8, slot.trust.unsynced = false).0).collect();
+        let closed: Vec<DeviceIndex> =
+            closed.map(|(dev, slot)| (dev as DeviceIndex, slot.trust.unsynced = false).0).collect();
         if !closed.is_empty() {
             self.suspect(&closed);
         }
     }
 
     /// Marks these devices as suspect in all dirty containers.
-    pub fn suspect(&mut self, devs: &[u8]) {
+    pub fn suspect(&mut self, devs: &[DeviceIndex]) {
         for id in self.state.cuts.dirty.clone() {
             let Some(container) = self.state.containers.get_mut(id).filter(|c| c.is_dirty()) else { continue };
             for dev in devs {

@@ -7,6 +7,7 @@ use cenote_model::{DeviceId, Error, ErrorKind};
 
 use super::Core;
 use crate::copying::Unread;
+use crate::map::DeviceIndex;
 use crate::space::DeviceSlot;
 use crate::superblock::Superblock;
 
@@ -25,14 +26,14 @@ pub struct Trouble {
 
 impl Core {
     /// Notes a failure of a device.
-    pub fn note_trouble(&mut self, dev: u8, error: &Error) {
+    pub fn note_trouble(&mut self, dev: DeviceIndex, error: &Error) {
         let why = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
         let until_ns = self.state.now.ns.saturating_add(AVOIDED_NS);
         self.state.space.get_mut(dev).trust.trouble = Some(Trouble { why, until_ns });
     }
 
     /// Notes damage of a device: bytes read differ from those written, and there may be more.
-    pub fn note_damage(&mut self, dev: u8) {
+    pub fn note_damage(&mut self, dev: DeviceIndex) {
         let until_ns = self.state.now.ns.saturating_add(DOUBTED_NS);
         let was = self.state.space.get_mut(dev).trust.damaged_until_ns.replace(until_ns);
         self.state.space.any_damaged = true;
@@ -58,12 +59,12 @@ impl Core {
     }
 
     /// Notes damage (`is_damage`) of a device, or bytes that cannot be read.
-    pub fn note_unread(&mut self, dev: u8, is_damage: bool, error: &Error) {
+    pub fn note_unread(&mut self, dev: DeviceIndex, is_damage: bool, error: &Error) {
         if is_damage { self.note_damage(dev) } else { self.note_trouble(dev, error) }
     }
 
     /// Returns the error for an operation that needs a tier that is not open.
-    pub fn not_open(&self, dev: u8) -> Error {
+    pub fn not_open(&self, dev: DeviceIndex) -> Error {
         Error::new(ErrorKind::Io, format!("tier `{}`", self.state.space.get(dev).spec.name))
             .because("it is not open")
             .try_next("bring it back (`cenote tiers` says what is wrong with it), and try again")
@@ -79,7 +80,7 @@ impl Core {
         };
         let what = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
         let is_damaged = error.kind() == ErrorKind::Corrupt;
-        let at = self.state.space.slots.iter().position(is_it).map(|at| at as u8);
+        let at = self.state.space.slots.iter().position(is_it).map(|at| at as DeviceIndex);
         if let Some(dev) = at {
             self.note_unread(dev, is_damaged, error);
         }

@@ -11,7 +11,7 @@ use crate::copying::{Copy, Piece};
 use crate::engine::core::{CopyPart, Core, Purpose};
 use crate::journal::Kind;
 use crate::journal::record::encode_cut;
-use crate::map::Ext;
+use crate::map::{DeviceIndex, Ext};
 use crate::objects::Presence;
 use crate::persist::{Cut, DrainItem, Stage};
 use crate::placing::{Action, Placing, Target, identity};
@@ -68,7 +68,7 @@ pub fn next_copy(core: &mut Core) -> Option<Job> {
 }
 
 /// Copies sources to these places on a device, as many as there are places.
-fn copy_job(core: &mut Core, cut: u64, sources: Vec<Source>, dev: u8, places: &[u64]) -> Option<Job> {
+fn copy_job(core: &mut Core, cut: u64, sources: Vec<Source>, dev: DeviceIndex, places: &[u64]) -> Option<Job> {
     let target = core.state.space.get(dev).device.clone()?;
     let mut parts = Vec::new();
     let mut work = Vec::new();
@@ -86,7 +86,7 @@ fn copy_job(core: &mut Core, cut: u64, sources: Vec<Source>, dev: u8, places: &[
             core.cut_failed(cut, &error);
             continue;
         };
-        let action = Action::Copy { dev, base: at.wrapping_sub(u64::from(hull.begin)), packed: None };
+        let action = Action::Copy { dev, base: at.wrapping_sub(u64::from(hull.begin)), packed: None, replaces: None };
         let placing = Placing { target: source.target, was: identity(&source.ext), action };
         core.charge(source.ext.dev, dev, u64::from(hull.len()));
         parts.push(CopyPart { placing, reserved: (dev, at, padded), again: Some(source.again) });

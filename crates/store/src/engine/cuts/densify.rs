@@ -14,7 +14,7 @@ use cenote_model::{ContainerId, Extent, ObjectKey, Result, Sums, Update};
 use crate::SessionInfo;
 use crate::container::Fresh;
 use crate::engine::core::Core;
-use crate::map::Ext;
+use crate::map::{DeviceIndex, Ext};
 use crate::objects::Presence;
 use crate::session::OWN_NONCE;
 use crate::sums::{UNIT, sum_of};
@@ -39,14 +39,14 @@ struct Group {
     key: ObjectKey,
     offset: u64,
     len: u64,
-    dev: u8,
+    dev: DeviceIndex,
 }
 
 /// The neighbours found so far.
 struct Row {
     offset: u64,
     len: u64,
-    dev: u8,
+    dev: DeviceIndex,
     extents: usize,
 }
 
@@ -163,7 +163,7 @@ fn first_small(core: &Core, slot: u32, offset: u64) -> u64 {
 /// Returns true for an extent in memory that wastes part of its units. Whole runs only: a part of a run has no checksum
 /// of its own.
 fn is_small(core: &Core, ext: &Ext) -> bool {
-    let is_whole = ext.skip == 0 && ext.len == ext.run_len && !ext.is_packed;
+    let is_whole = ext.skip == 0 && ext.len == ext.run_len && !ext.is_packed();
     let device = core.state.space.get(ext.dev);
     ext.len < SMALL_BYTES
         && !ext.len.is_multiple_of(FILE_UNIT_BYTES)
@@ -213,7 +213,9 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use cenote_device::mem::MemClock;
-    use cenote_model::{Codec, DeviceId, Packed};
+    use cenote_model::{Birth, Codec, DeviceId, Packed};
+
+    use smallvec::SmallVec;
 
     use super::*;
     use crate::engine::filled::filled_before_a_file;
@@ -221,10 +223,12 @@ mod tests {
     #[test]
     fn small_is_a_whole_plain_run_of_its_own_in_memory() {
         let mut engine = filled_before_a_file(&Arc::<MemClock>::default(), 1);
-        let of = |len: u32| Ext::from_model(&Extent::whole(DeviceId(1), 1 << 20, len, Sums::from_slice(&[7])), 0, 0);
+        let of = |len: u32| {
+            Ext::from_model(&Extent::whole(DeviceId(1), 1 << 20, len, Sums::from_slice(&[7])), 0, 0, Birth(1))
+        };
         let packed = Packed::new(Codec::Lz4, 0, 12, 100, &[60]).map(Arc::new);
         let with_packed = |mut ext: Ext| {
-            ext.set_run(&[7], packed.clone(), None);
+            ext.set_run(&[7], packed.clone(), SmallVec::new());
             ext
         };
         assert!(is_small(&engine.core, &of(100)) && is_small(&engine.core, &of(SMALL_BYTES - 1)));

@@ -12,7 +12,7 @@ use super::Cutting;
 use crate::container::Container;
 use crate::copying::{Copied, Copy, CopyFailure, Piece};
 use crate::engine::core::{Core, Effect};
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::{DeviceIndex, Ext};
 use crate::persist::{Cut, Stage};
 use crate::placing::Target;
 use crate::state::State;
@@ -35,7 +35,7 @@ struct Queue {
     list: Vec<Suspect>,
     /// Places of suspects that were not found where they were listed. Parts of them may be elsewhere: in an undo list,
     /// or cut off.
-    lost: Vec<(u8, u64, u64)>,
+    lost: Vec<(DeviceIndex, u64, u64)>,
 }
 
 /// An extent that may not be on media at one of its places.
@@ -43,7 +43,7 @@ struct Queue {
 pub struct Suspect {
     target: Target,
     /// Device slot of the place, and its begin and end there, in whole checksum units.
-    dev: u8,
+    dev: DeviceIndex,
     begin: u64,
     end: u64,
 }
@@ -60,15 +60,15 @@ impl Rewrites {
 
 impl Suspect {
     /// `None`: the extent has no place on the device.
-    fn of(target: Target, ext: &Ext, dev: u8) -> Option<Self> {
-        let place = if ext.dev == dev { ext.place() } else { ext.copy_place().filter(|copy| copy.dev == dev)? };
+    fn of(target: Target, ext: &Ext, dev: DeviceIndex) -> Option<Self> {
+        let place = ext.places().find(|place| place.dev == dev)?;
         let hull = ext.hull();
         Some(Self { target, dev, begin: place.unit_at(hull.begin), end: place.end_at(hull.end) })
     }
-    fn place(&self) -> (u8, u64, u64) {
+    fn place(&self) -> (DeviceIndex, u64, u64) {
         (self.dev, self.begin, self.end)
     }
-    fn touches(&self, (dev, begin, end): (u8, u64, u64)) -> bool {
+    fn touches(&self, (dev, begin, end): (DeviceIndex, u64, u64)) -> bool {
         self.dev == dev && self.begin < end && begin < self.end
     }
 }
@@ -79,7 +79,7 @@ impl State {
         let mut found = Vec::new();
         let Some(container) = self.containers.get(id) else { return found };
         let mut look = |target: Target, ext: &Ext| {
-            let places = [ext.dev, ext.copy].into_iter().filter(|dev| *dev != NO_DEVICE);
+            let places = ext.places().map(|place| place.dev);
             for dev in places
                 .filter(|dev| ext.born >= container.durable.marked_cuts && container.durable.suspect.contains(dev))
             {
@@ -199,8 +199,11 @@ impl Cutting {
             bytes += u64::from(part.len);
             // The same compression: bytes rewritten in place must land in the same units.
             let seen = ext.trimmed();
-            let like = if seen.dev == target_dev { seen.packed() } else { seen.copy_packed() };
-            parts.push(Piece { part, at: suspect.begin, like: like.cloned() });
+            let like = match seen.copy_on(target_dev) {
+                Some(copy) if seen.dev != target_dev => seen.copy(copy).and_then(|copy| copy.packed),
+                _ => seen.packed().cloned(),
+            };
+            parts.push(Piece { part, at: suspect.begin, like });
             targets.push(*suspect);
         }
         if parts.is_empty() {
@@ -226,7 +229,7 @@ impl Cutting {
         cut: u64,
         id: ContainerId,
         rest: Vec<Suspect>,
-        dev: u8,
+        dev: DeviceIndex,
     ) -> Option<Job> {
         let mut live = Vec::new();
         for suspect in rest {

@@ -7,6 +7,7 @@ use cenote_model::{Error, Result, Timed};
 
 use super::Cutting;
 use crate::engine::core::{Core, Effect};
+use crate::map::DeviceIndex;
 use crate::persist::{Cut, DeviceSet, Stage};
 use crate::syncs::Syncs;
 use crate::work::{Io, Job, Work};
@@ -53,10 +54,10 @@ impl Cutting {
         let mut slots = Vec::new();
         let mut devices = Vec::new();
         let mut synced = DeviceSet::default();
-        for (i, slot) in core.state.space.slots.iter_mut().enumerate().filter(|(i, _)| set.has(*i as u8)) {
+        for (i, slot) in core.state.space.slots.iter_mut().enumerate().filter(|(i, _)| set.has(*i as DeviceIndex)) {
             if let (true, Some(device)) = (std::mem::take(&mut slot.trust.unsynced), &slot.device) {
-                synced.add(i as u8);
-                slots.push((i as u8, slot.trust.failed_syncs));
+                synced.add(i as DeviceIndex);
+                slots.push((i as DeviceIndex, slot.trust.failed_syncs));
                 devices.push((Arc::clone(device), Arc::clone(&slot.trust.syncs)));
             }
         }
@@ -68,7 +69,7 @@ impl Cutting {
     }
 }
 
-fn finish_sync_devices(core: &mut Core, slots: &[(u8, u64)], cuts: &[u64], results: Vec<Result<()>>) {
+fn finish_sync_devices(core: &mut Core, slots: &[(DeviceIndex, u64)], cuts: &[u64], results: Vec<Result<()>>) {
     let mut failure = None;
     let mut trusted = true;
     for ((dev, failed_before), result) in slots.iter().zip(results) {

@@ -18,6 +18,7 @@ use super::Devices;
 use crate::engine::core::{Core, Purpose};
 use crate::engine::failed;
 use crate::habits::{HABIT_BYTES_MAX, HABITS, Habit, Habits, PROGRAM_BYTES_MAX};
+use crate::map::DeviceIndex;
 use crate::profile::{Known, PROFILE, decode, encode};
 use crate::space::DeviceSlot;
 use crate::syncs::Syncs;
@@ -37,7 +38,7 @@ pub struct Profiles {
     /// The requests that wait, their devices, and how long each is to be measured.
     asked: Vec<(Ticket, DeviceId, u32)>,
     /// The range being measured: device slot, offset, bytes.
-    running: Option<(u8, u64, u64)>,
+    running: Option<(DeviceIndex, u64, u64)>,
     /// Devices not to be measured again unless a request asks: measuring failed, or found no room.
     given_up: BTreeSet<DeviceId>,
     /// Something was learned that is not in the file.
@@ -46,7 +47,7 @@ pub struct Profiles {
 
 impl Profiles {
     /// Bytes of a device that are reserved for measuring it.
-    pub fn reserved_bytes(&self, dev: u8) -> u64 {
+    pub fn reserved_bytes(&self, dev: DeviceIndex) -> u64 {
         self.running.filter(|(measured, ..)| *measured == dev).map_or(0, |(_, _, bytes)| bytes)
     }
     /// Returns true if a device is to be measured without a request: once. Measuring a service would leave objects in
@@ -57,7 +58,7 @@ impl Profiles {
 }
 
 /// A device slot, the device, and a range of it: begin and bytes.
-type Range = (u8, Arc<dyn Device>, (u64, u64));
+type Range = (DeviceIndex, Arc<dyn Device>, (u64, u64));
 
 /// A device to be measured, with space for it.
 pub struct Measurement {

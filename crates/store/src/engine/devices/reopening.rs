@@ -7,6 +7,7 @@ use cenote_model::{DeviceId, DeviceSpec, DeviceState, Result, StoreId, Timed};
 
 use super::Devices;
 use crate::engine::core::{Core, Effect};
+use crate::map::DeviceIndex;
 use crate::space::DeviceSlot;
 use crate::superblock::Stamp;
 use crate::work::{Io, Job, Work};
@@ -68,13 +69,13 @@ impl Devices {
         };
         Some(core.start(Effect::Other, work, move |devices: &mut Self, core, result| {
             devices.reopening.is_running = false;
-            finish_reopen(core, dev as u8, result);
+            finish_reopen(core, dev as DeviceIndex, result);
         }))
     }
 }
 
 /// Takes a device back, if it is the one that the store knows.
-fn finish_reopen(core: &mut Core, dev: u8, result: Result<(Arc<dyn Device>, Stamp)>) {
+fn finish_reopen(core: &mut Core, dev: DeviceIndex, result: Result<(Arc<dyn Device>, Stamp)>) {
     let slot = core.state.space.get_mut(dev);
     if !is_away(slot) {
         return;

@@ -8,8 +8,7 @@ use super::rescue::Rescue;
 use crate::copying::is_mismatch;
 use crate::engine::activity::Ask;
 use crate::engine::core::Core;
-use crate::map::NO_DEVICE;
-use crate::placing::{Identity, Placing, Target, identity};
+use crate::placing::{Action, Identity, Placing, Target, identity};
 
 /// A copy to be read before an eviction.
 pub struct Doubt {
@@ -34,19 +33,18 @@ impl Repairing {
         else {
             return;
         };
-        if ext.copy == NO_DEVICE {
-            return;
-        }
+        let copy = if let Action::Evict { copy } = placing.action { usize::from(copy) } else { 0 };
+        let Some(dev) = ext.copy(copy).map(|copy| copy.dev) else { return };
         let is_damage = is_mismatch(why);
-        core.note_unread(ext.copy, is_damage, &Error::new(ErrorKind::Io, "").because(why.to_owned()));
+        core.note_unread(dev, is_damage, &Error::new(ErrorKind::Io, "").because(why.to_owned()));
         if !is_damage {
             return;
         }
-        core.state.space.mark_bad_copy(&ext);
+        core.state.space.mark_bad_copy(&ext, copy);
         if let (true, Target::Live { key, offset }) = (mends, placing.target) {
-            let device = core.state.space.get(ext.copy).spec.name.clone();
+            let device = core.state.space.get(dev).spec.name.clone();
             let finding = Finding { key, offset, len: u64::from(ext.len), device, what: why.to_owned() };
-            self.mend_copy(core, placing.target, &ext, finding);
+            self.mend_copy(core, placing.target, (&ext, copy), finding);
         }
     }
 }

@@ -32,8 +32,8 @@ pub struct Mending {
 
 impl Repairing {
     /// Queues a copy that the scrub found bad.
-    pub fn mend_copy(&mut self, core: &mut Core, target: Target, ext: &Ext, finding: Finding) {
-        core.state.space.mark_bad_copy(ext);
+    pub fn mend_copy(&mut self, core: &mut Core, target: Target, (ext, copy): (&Ext, usize), finding: Finding) {
+        core.state.space.mark_bad_copy(ext, copy);
         if self.mending.queue.len() < QUEUED_MAX {
             self.mending.queue.push_back(Mend { target, was: identity(ext), finding });
         }
@@ -43,12 +43,12 @@ impl Repairing {
     pub fn next_mend(&mut self, core: &mut Core) -> Option<Job> {
         while let Some(mend) = self.mending.queue.pop_front() {
             let ext = core.state.target_mut(mend.target).cloned().filter(|ext| identity(ext) == mend.was);
-            let Some(ext) = ext.filter(|ext| core.state.space.is_bad_copy(ext)) else { continue };
-            let slot = core.state.space.get(ext.copy);
+            let Some((ext, copy)) = with_bad_copy(core, ext) else { continue };
+            let slot = core.state.space.get(ext.copies()[copy].dev);
             let (device, syncs) = (slot.device.clone(), Arc::clone(&slot.trust.syncs));
-            let place = ext.copy_place().map(|place| place.unit_at(ext.hull().begin));
+            let place = ext.copy_place(copy).map(|place| place.unit_at(ext.hull().begin));
             let (Some(target), Some(part), Some(at)) = (device, core.part_of(&ext), place) else { continue };
-            let pieces = vec![Piece { part, at, like: ext.trimmed().copy_packed().cloned() }];
+            let pieces = vec![Piece { part, at, like: ext.trimmed().copies()[copy].packed.clone() }];
             let copy = Copy { pieces, target, syncs: Some(syncs), packing: None, read_back: true };
             return Some(core.start(Effect::Other, copy, |_: &mut Self, core, (results, sync_failed)| {
                 finish_mend(core, mend, &results, sync_failed);
@@ -58,16 +58,22 @@ impl Repairing {
     }
 }
 
+fn with_bad_copy(core: &Core, ext: Option<Ext>) -> Option<(Ext, usize)> {
+    let ext = ext?;
+    let copy = core.state.space.bad_copy(&ext)?;
+    Some((ext, copy))
+}
+
 /// Takes the result of a rewrite; reports the damage if it failed.
 pub fn finish_mend(core: &mut Core, mend: Mend, results: &[Copied], sync_failed: bool) {
     let Mend { target, was, mut finding } = mend;
     let ext = core.state.target_mut(target).cloned().filter(|ext| identity(ext) == was);
-    let Some(ext) = ext.filter(|ext| core.state.space.is_bad_copy(ext)) else { return };
+    let Some((ext, copy)) = with_bad_copy(core, ext) else { return };
     if sync_failed {
-        core.look_at_syncs(ext.copy);
+        core.look_at_syncs(ext.copies()[copy].dev);
     }
     if results.iter().all(Result::is_ok) {
-        core.state.space.unmark_bad_copy(&ext);
+        core.state.space.unmark_bad_copy(&ext, copy);
         return;
     }
     finding.what +=

@@ -9,7 +9,7 @@ use crate::copying::is_mismatch;
 use crate::engine::activity::Ask;
 use crate::engine::core::{Core, Effect};
 use crate::engine::failed;
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::{DeviceIndex, Ext};
 use crate::placing::{Action, Placing, Target, identity};
 use crate::work::{CheckParts, Job};
 use crate::{Outcome, Ticket};
@@ -24,7 +24,7 @@ pub struct Rescue {
     key: ObjectKey,
     placings: Vec<Placing>,
     /// Devices of the first places that are read after all copies: one place, or all of them.
-    firsts: Vec<u8>,
+    firsts: Vec<DeviceIndex>,
     /// The requester may only read the store, so it is not believed: an extent that can be read at its first place
     /// stays there.
     is_doubted: bool,
@@ -92,8 +92,9 @@ impl Repairing {
             for placing in rescue.placings {
                 let Some(ext) = core.state.target_mut(placing.target).cloned() else { continue };
                 if identity(&ext) == placing.was
-                    && ext.copy != NO_DEVICE
-                    && let Some(part) = core.part_of(&ext.at_copy())
+                    && let Action::Evict { copy } = placing.action
+                    && usize::from(copy) < ext.copy_count()
+                    && let Some(part) = core.part_of(&ext.at_copy(usize::from(copy)))
                 {
                     // Read the first place too, so that a failing tier is noticed.
                     match core.part_of(&ext) {
@@ -108,7 +109,7 @@ impl Repairing {
             let (mut parts, placings): (Vec<_>, Vec<_>) = seen.into_iter().chain(away).unzip();
             if !parts.is_empty() {
                 let count = if rescue.is_doubted { firsts.len() } else { 1 };
-                let (firsts, first_parts): (Vec<u8>, Vec<_>) = firsts.into_iter().take(count).unzip();
+                let (firsts, first_parts): (Vec<DeviceIndex>, Vec<_>) = firsts.into_iter().take(count).unzip();
                 parts.extend(first_parts);
                 let rescue = Rescue { placings, firsts, ..rescue };
                 return Some(core.start(Effect::Other, CheckParts(parts), |repairing: &mut Self, core, results| {
@@ -186,11 +187,11 @@ fn plan_rescue(core: &mut Core, key: ObjectKey, ranges: &[(u64, u64)], is_doubte
     }
     let map = &core.state.objects.get(slot).map;
     let overlapping = ranges.iter().flat_map(|(offset, len)| map.overlapping(*offset, offset.saturating_add(*len)));
-    let copied = overlapping.take(EXTENTS_MAX).filter(|(_, ext)| ext.copy != NO_DEVICE);
+    let copied = overlapping.take(EXTENTS_MAX).filter(|(_, ext)| ext.has_copy());
     let placing = |(offset, ext): (u64, &Ext)| Placing {
         target: Target::Live { key, offset },
         was: identity(ext),
-        action: Action::Evict,
+        action: core.state.space.eviction(ext),
     };
     let placings: Vec<Placing> = copied.map(placing).collect();
     if placings.is_empty() { Err(nowhere_else(key, "it has no copy on another tier")) } else { Ok(placings) }

@@ -8,7 +8,7 @@ use super::rescue::Rescue;
 use crate::copying::is_mismatch;
 use crate::engine::activity::Ask;
 use crate::engine::core::{Core, Effect};
-use crate::placing::{Action, Placing, Target, identity};
+use crate::placing::{Placing, Target, identity};
 use crate::work::{CheckParts, Job};
 
 /// Most copies checked together.
@@ -64,13 +64,13 @@ impl Repairing {
     /// Keeps a copy that may be the only readable place, and queues its rescue.
     fn keep_copy(&mut self, core: &mut Core, placing: &Placing, why: String) {
         let Some(ext) = core.state.target_mut(placing.target).cloned() else { return };
-        let subject = core.subject(placing.target, placing.was.3);
+        let subject = core.subject(placing.target, placing.was.len);
         let error =
             Error::new(ErrorKind::Io, subject).because(why).try_next("its copy is looked at, and is tried again");
-        core.note_unread(placing.was.0, is_mismatch(error.cause()), &error);
-        core.asks.push(Ask::MovesFailed { error, leaving: ext.copy });
+        core.note_unread(placing.was.dev, is_mismatch(error.cause()), &error);
+        core.asks.push(Ask::MovesFailed { error, leaving: ext.copy_dev() });
         if let Target::Live { key, .. } = placing.target {
-            let evict = Placing { action: Action::Evict, ..placing.clone() };
+            let evict = Placing { action: core.state.space.eviction(&ext), ..placing.clone() };
             self.rescues.push_back(Rescue::unasked(key, evict));
         }
     }

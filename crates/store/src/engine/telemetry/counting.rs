@@ -3,6 +3,7 @@
 use cenote_model::{Counts, DeviceId, FlowWhy, HISTOGRAM_BUCKETS, Histogram, Request, Timed, histogram_bucket};
 
 use super::hot::Hot;
+use crate::map::DeviceIndex;
 use crate::session::Session;
 
 /// The engine's caller times one request in this many.
@@ -43,7 +44,7 @@ pub struct Counting {
     /// The last object that the request writes.
     writing_to: Option<cenote_model::ObjectKey>,
     /// Bytes moved between device slots, by reason.
-    pub moved: Vec<((u8, u8, FlowWhy), Sum)>,
+    pub moved: Vec<((DeviceIndex, DeviceIndex, FlowWhy), Sum)>,
     /// Bytes read for verification, by device slot.
     pub verified: Vec<Sum>,
     histograms: Vec<Timings>,
@@ -134,7 +135,7 @@ impl Counting {
         self.written.get(device.0 as usize).map_or(0, |sum| sum.bytes)
     }
     /// Counts bytes moved between device slots.
-    pub fn moved(&mut self, from: u8, to: u8, why: FlowWhy, bytes: u64) {
+    pub fn moved(&mut self, from: DeviceIndex, to: DeviceIndex, why: FlowWhy, bytes: u64) {
         if !self.enabled {
             return;
         }
@@ -146,7 +147,7 @@ impl Counting {
         self.moved[found].1.add(bytes, 1);
     }
     /// Counts bytes read for verification.
-    pub fn verified(&mut self, from: u8, bytes: u64) {
+    pub fn verified(&mut self, from: DeviceIndex, bytes: u64) {
         if self.enabled {
             at(&mut self.verified, from as usize).add(bytes, 1);
         }

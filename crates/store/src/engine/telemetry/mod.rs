@@ -14,7 +14,7 @@ use cenote_model::{
 };
 
 use super::{Core, Engine, Outcome};
-use crate::map::NO_DEVICE;
+use crate::map::{DeviceIndex, NO_DEVICE};
 use crate::placing::{Action, Placing};
 
 pub use counting::Counting;
@@ -89,7 +89,7 @@ impl Core {
 
     /// Counts a placing that is about to be done.
     pub fn note_placing(&mut self, placing: &Placing) {
-        let (from, bytes) = (placing.was.0, u64::from(placing.was.3));
+        let (from, bytes) = (placing.was.dev, u64::from(placing.was.len));
         let (to, why) = match placing.action {
             Action::Copy { dev, .. } => (dev, FlowWhy::Durability),
             Action::Move { dev, .. } => {
@@ -107,11 +107,12 @@ impl Core {
             }
             Action::Promote { dev, .. } if self.note_prefetched(placing) => (dev, FlowWhy::Prefetch),
             Action::Promote { dev, .. } => (dev, FlowWhy::Promotion),
-            Action::Evict => {
-                let copy = self.state.target_mut(placing.target).map_or(NO_DEVICE, |ext| ext.copy);
-                (copy, FlowWhy::Eviction)
+            Action::Evict { copy } => {
+                let ext = self.state.target_mut(placing.target);
+                let copy = ext.and_then(|ext| ext.copy(usize::from(copy)).map(|copy| copy.dev));
+                (copy.unwrap_or(NO_DEVICE), FlowWhy::Eviction)
             }
-            Action::Split { .. } | Action::DropCopy => return,
+            Action::Split { .. } | Action::DropCopy { .. } => return,
         };
         if !matches!(placing.action, Action::Copy { .. } | Action::Promote { .. }) {
             self.note_left(placing);
@@ -137,12 +138,12 @@ impl Core {
             let from = tier.map_or(FlowEnd::Engine, FlowEnd::Tier);
             add(from, FlowEnd::Client, FlowWhy::Read, bytes, reads);
         }
-        let tier = |dev: u8| FlowEnd::Tier(self.state.space.get(dev).id);
+        let tier = |dev: DeviceIndex| FlowEnd::Tier(self.state.space.get(dev).id);
         for ((from, to, why), sum) in &self.observed.counting.moved {
             add(tier(*from), tier(*to), *why, sum.bytes, sum.operations);
         }
         for (dev, sum) in self.observed.counting.verified.iter().enumerate() {
-            add(tier(dev as u8), FlowEnd::Engine, FlowWhy::Verify, sum.bytes, sum.operations);
+            add(tier(dev as DeviceIndex), FlowEnd::Engine, FlowWhy::Verify, sum.bytes, sum.operations);
         }
         flows
     }
@@ -160,10 +161,10 @@ impl Core {
             return None;
         };
         let object = self.state.objects.get(slot);
-        let mut tiers: BTreeMap<u8, u64> = BTreeMap::new();
+        let mut tiers: BTreeMap<DeviceIndex, u64> = BTreeMap::new();
         for (_, ext) in object.map.iter().take(HOT_EXTENTS_MAX.min(*budget)) {
             *budget -= 1;
-            for dev in [ext.dev, ext.copy].into_iter().filter(|dev| *dev != NO_DEVICE) {
+            for dev in ext.places().map(|place| place.dev) {
                 *tiers.entry(dev).or_default() += u64::from(ext.len);
             }
         }

@@ -2,7 +2,7 @@
 
 use cenote_model::{HEAT_AGES, HEAT_AGES_S, HeatRow};
 
-use crate::map::NO_DEVICE;
+use crate::map::DeviceIndex;
 use crate::objects::Presence;
 use crate::space::DEVICES_MAX;
 use crate::state::State;
@@ -51,10 +51,10 @@ impl Sweep {
             }
             let idle_s = state.now.s.saturating_sub(object.last.touched);
             let age = HEAT_AGES_S.iter().position(|end| idle_s < *end).unwrap_or(HEAT_AGES - 1);
-            let mut devices: Vec<u8> = Vec::new();
+            let mut devices: Vec<DeviceIndex> = Vec::new();
             for (_, ext) in object.map.iter() {
                 extents += 1;
-                for dev in [ext.dev, ext.copy].into_iter().filter(|dev| *dev != NO_DEVICE) {
+                for dev in ext.places().map(|place| place.dev) {
                     if seen[dev as usize] == 0 {
                         devices.push(dev);
                     }

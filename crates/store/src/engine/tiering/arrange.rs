@@ -10,7 +10,7 @@ use super::relocate::Relocation;
 use super::walk::Walk;
 use crate::engine::core::Core;
 use crate::engine::failed;
-use crate::placing::{Action, Placing, Target, identity};
+use crate::placing::{Placing, Target, identity};
 use crate::{Outcome, Ticket};
 
 /// Extents moved in one step, before other requests get their turn.
@@ -159,7 +159,11 @@ impl Tiering {
                         queued += usize::from(self.relocations.push(relocation));
                     }
                     (Fate::Leave, Some(_)) => {
-                        evictions.push(Placing { target, was: identity(&ext), action: Action::Evict });
+                        evictions.push(Placing {
+                            target,
+                            was: identity(&ext),
+                            action: core.state.space.eviction(&ext),
+                        });
                     }
                     _ => {}
                 }

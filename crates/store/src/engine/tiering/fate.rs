@@ -5,7 +5,7 @@ use cenote_policy::{DeviceView, order, tier_order};
 
 use super::relocate::How;
 use crate::engine::core::Core;
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::{DeviceIndex, Ext};
 use crate::placing::{Action, Placing, Target, identity};
 
 /// Most moves listed in a dry run.
@@ -14,7 +14,7 @@ const LISTED_MAX: usize = 10_000;
 /// What becomes of an extent.
 pub enum Fate {
     /// It is moved there.
-    Go(How, u8),
+    Go(How, DeviceIndex),
     /// It is evicted: its copy is where it is to be, so nothing has to be moved.
     Leave,
     /// Its copy is dropped.
@@ -51,7 +51,7 @@ pub fn check_arrange(core: &Core, what: &Arrange) -> Result<()> {
 }
 
 /// Returns why a tier takes no new bytes, if it takes none.
-pub fn refusal_of(core: &Core, dev: u8) -> Option<Error> {
+pub fn refusal_of(core: &Core, dev: DeviceIndex) -> Option<Error> {
     let slot = core.state.space.get(dev);
     let cause = match slot.state {
         _ if slot.removed => "it was removed from the store",
@@ -64,7 +64,7 @@ pub fn refusal_of(core: &Core, dev: u8) -> Option<Error> {
 }
 
 /// Returns the slowest persistent tier that is online: the place of archives.
-pub fn lowest(core: &Core) -> Option<u8> {
+pub fn lowest(core: &Core) -> Option<DeviceIndex> {
     let views: Vec<_> = core.state.space.present().map(crate::space::DeviceSlot::view).collect();
     let lowest = order(&views).into_iter().rfind(|view| view.takes(true))?.id;
     core.state.space.slot_of(lowest)
@@ -81,7 +81,7 @@ pub fn fate(core: &Core, key: ObjectKey, offset: u64, ext: &Ext, what: &Arrange)
     let fate = fate_among(core, &views, at, ext, what);
     let pinned_to = match &fate {
         Fate::Go(How::Promote | How::Move, dev) => Some(*dev),
-        Fate::Leave => Some(ext.copy),
+        Fate::Leave => Some(ext.copy_dev()),
         _ => None,
     };
     if let Some(to) = pinned_to
@@ -99,7 +99,7 @@ pub fn fate(core: &Core, key: ObjectKey, offset: u64, ext: &Ext, what: &Arrange)
 pub fn fate_with_twins(core: &mut Core, key: ObjectKey, offset: u64, ext: &Ext, what: &Arrange) -> Fate {
     let fate = fate(core, key, offset, ext, what);
     let action = match &fate {
-        Fate::Leave => Action::Evict,
+        Fate::Leave => core.state.space.eviction(ext),
         Fate::Go(How::Move | How::Promote, dev) => Action::Move { dev: *dev, base: 0, packed: None },
         _ => return fate,
     };
@@ -118,8 +118,8 @@ fn fate_among(core: &Core, views: &[DeviceView], at: usize, ext: &Ext, what: &Ar
     let has_copy = core.state.space.has_readable_copy(ext);
     let lowest = || views.iter().rposition(|view| view.takes(true));
     let to = match what {
-        Arrange::Evict | Arrange::Release { .. } if ext.copy != NO_DEVICE && !has_copy => {
-            let away = &core.state.space.get(ext.copy).spec.name;
+        Arrange::Evict | Arrange::Release { .. } if ext.has_copy() && !has_copy => {
+            let away = &core.state.space.get(ext.copy_dev()).spec.name;
             return Fate::Stay(format!("`{away}`, where its copy is, is away or fails"));
         }
         Arrange::Evict if has_copy => return Fate::Leave,
@@ -141,8 +141,8 @@ fn fate_among(core: &Core, views: &[DeviceView], at: usize, ext: &Ext, what: &Ar
         return Fate::Stay("that device is gone".to_owned());
     };
     match what {
-        Arrange::Archive { .. } if ext.copy == dev => Fate::Already,
-        Arrange::Release { .. } if ext.copy == dev => Fate::Leave,
+        Arrange::Archive { .. } if ext.copy_on(dev).is_some() => Fate::Already,
+        Arrange::Release { .. } if ext.copy_on(dev).is_some() => Fate::Leave,
         _ if to == at => Fate::Already,
         Arrange::Archive { .. } if to > at => Fate::Go(How::Archive, dev),
         Arrange::Archive { .. } | Arrange::Release { .. } if to < at => Fate::Already, // below it
@@ -153,7 +153,7 @@ fn fate_among(core: &Core, views: &[DeviceView], at: usize, ext: &Ext, what: &Ar
         }
         Arrange::Promote { .. } => up(core, views, (at, to), ext, dev),
         _ if to < at => Fate::Stay(format!("`{}` is faster than `{}`, where it is", views[to].name, views[at].name)),
-        _ if ext.copy == dev && has_copy => Fate::Leave,
+        _ if ext.copy_on(dev).is_some() && has_copy => Fate::Leave,
         _ if !views[to].kind.is_persistent() => Fate::Stay(format!("`{}` does not survive power loss", views[to].name)),
         _ => Fate::Go(How::Move, dev),
     }
@@ -161,11 +161,11 @@ fn fate_among(core: &Core, views: &[DeviceView], at: usize, ext: &Ext, what: &Ar
 
 /// Fate of an extent that is to go to a faster tier.
 #[allow(clippy::unused_self, reason = "one of the cases of what an arrangement makes of an extent")]
-fn up(_core: &Core, views: &[DeviceView], (at, _to): (usize, usize), ext: &Ext, dev: u8) -> Fate {
-    if ext.copy == NO_DEVICE && !views[at].kind.is_persistent() {
+fn up(_core: &Core, views: &[DeviceView], (at, _to): (usize, usize), ext: &Ext, dev: DeviceIndex) -> Fate {
+    if !ext.has_copy() && !views[at].kind.is_persistent() {
         return Fate::Stay("it has no copy that survives power loss yet: flush first".to_owned());
     }
-    if ext.copy == dev {
+    if ext.copy_on(dev).is_some() {
         // Its faster place is its copy: that becomes the only one.
         return Fate::Leave;
     }
@@ -183,7 +183,7 @@ pub fn tell(
 ) {
     let bytes = u64::from(ext.len);
     let from = core.state.space.get(ext.dev);
-    let name = |dev: u8| core.state.space.get(dev).spec.name.clone();
+    let name = |dev: DeviceIndex| core.state.space.get(dev).spec.name.clone();
     let (to, cost_ns, why) = match fate {
         Fate::Stay(why) => {
             result.staying_bytes += bytes;
@@ -197,7 +197,7 @@ pub fn tell(
             return;
         }
         Fate::Spare => (String::new(), 0, "its copy is given up: what is read survives power loss itself"),
-        Fate::Leave => (name(ext.copy), 0, "it has a copy there: it leaves without I/O"),
+        Fate::Leave => (name(ext.copy_dev()), 0, "it has a copy there: it leaves without I/O"),
         Fate::Go(how, dev) => {
             result.moved_bytes += bytes;
             let to = core.state.space.get(*dev).view().speed;

@@ -11,6 +11,7 @@ use super::view::Sampled;
 use crate::engine::core::Core;
 use crate::engine::core::observed::prefetched::{AHEAD_CONFIDENCE, AHEAD_MS};
 use crate::engine::failed;
+use crate::map::DeviceIndex;
 use crate::placing::Target;
 use crate::{Outcome, Ticket};
 
@@ -182,7 +183,7 @@ fn wanted(core: &Core, slot: u32, ranges: &[(u64, u64)], coming: Option<Coming>)
 }
 
 /// Returns the fastest device that takes bytes.
-fn fastest(core: &Core) -> Option<u8> {
+fn fastest(core: &Core) -> Option<DeviceIndex> {
     let views: Vec<_> = core.state.space.present().map(crate::space::DeviceSlot::view).collect();
     let best = views.iter().filter(|view| view.is_online()).min_by(|one, other| tier_order(one, other))?;
     core.state.space.slot_of(best.id)
@@ -200,7 +201,7 @@ fn unreadable(core: &Core, slot: u32, key: ObjectKey, ranges: &[(u64, u64)]) -> 
 }
 
 /// Returns where such extents are brought: the fastest device that clients can read, preferably one with room.
-pub fn restore_to(core: &Core) -> Option<u8> {
+pub fn restore_to(core: &Core) -> Option<DeviceIndex> {
     let mut views: Vec<_> = core.state.space.present().map(crate::space::DeviceSlot::view).collect();
     views.retain(|view| view.is_online() && view.kind.is_shareable());
     views.sort_by(tier_order);

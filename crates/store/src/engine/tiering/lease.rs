@@ -10,6 +10,7 @@ use cenote_policy::{
 use super::Tiering;
 use crate::SessionId;
 use crate::engine::core::Core;
+use crate::map::DeviceIndex;
 
 /// Most bytes in one lease.
 const LEASE_BYTES_MAX: u64 = 1 << 30;
@@ -39,7 +40,7 @@ struct LeaseOf<'a> {
 /// Result of a search for space.
 enum Found {
     /// Runs on a device: its slot, offsets and lengths.
-    Space(u8, Vec<(u64, u64)>),
+    Space(DeviceIndex, Vec<(u64, u64)>),
     /// Room is being made, for this reason.
     RoomSoon(String),
     Nothing,
@@ -53,7 +54,7 @@ impl Tiering {
         core: &mut Core,
         session: SessionId,
         wanted: &Wanted<'_>,
-    ) -> Result<(u8, Vec<(u64, u64)>)> {
+    ) -> Result<(DeviceIndex, Vec<(u64, u64)>)> {
         let Wanted { container, bytes, run_min, avoid, durability } = *wanted;
         let subject = || format!("space for container {container}");
         if bytes == 0 || bytes > LEASE_BYTES_MAX || run_min > RUN_BYTES_MAX || u64::from(run_min) > bytes {
@@ -141,7 +142,7 @@ impl Tiering {
         lease: &LeaseOf<'_>,
         attempt: LeaseAttempt,
         decision: &Decision,
-        (dev, refused): (u8, &[DeviceId]),
+        (dev, refused): (DeviceIndex, &[DeviceId]),
         made: &[(DeviceId, bool)],
     ) -> LeaseFacts {
         if attempt.is_fair && core.had_its_share(dev, lease.who) {
@@ -164,7 +165,7 @@ impl Tiering {
     /// Returns true if enough space of a tier is retired already and only running jobs may still read it. Holds only
     /// for a bounded time, since a device may hang. Readers may take as long as they like, so space that they hold does
     /// not count.
-    fn is_room_coming(&mut self, core: &mut Core, dev: u8, bytes: u64) -> bool {
+    fn is_room_coming(&mut self, core: &mut Core, dev: DeviceIndex, bytes: u64) -> bool {
         let readers_min = core.seams.control.slots_min();
         let coming_bytes = core.state.space.get(dev).space.retired.bytes_before(readers_min);
         if coming_bytes < bytes {
@@ -190,7 +191,13 @@ impl Tiering {
 
 /// Returns a faster tier than the chosen one that should have room for this lease. Policies that track accesses have
 /// considered that already.
-fn faster_tier(core: &Core, lease: &LeaseOf<'_>, bytes: u64, chosen: u8, refused: &[DeviceId]) -> Option<DeviceId> {
+fn faster_tier(
+    core: &Core,
+    lease: &LeaseOf<'_>,
+    bytes: u64,
+    chosen: DeviceIndex,
+    refused: &[DeviceId],
+) -> Option<DeviceId> {
     let policy = core.state.containers.get(lease.who.1).map_or("", |c| c.spec.policy.as_str());
     if is_tracking(policy) || lease.durability == Durability::Bypass {
         return None;
@@ -200,7 +207,13 @@ fn faster_tier(core: &Core, lease: &LeaseOf<'_>, bytes: u64, chosen: u8, refused
 }
 
 /// Takes runs of a device, in the longest pieces of which there are enough.
-fn take_runs(core: &mut Core, dev: u8, bytes: u64, enough: u64, run_lens: [u64; 3]) -> Option<Vec<(u64, u64)>> {
+fn take_runs(
+    core: &mut Core,
+    dev: DeviceIndex,
+    bytes: u64,
+    enough: u64,
+    run_lens: [u64; 3],
+) -> Option<Vec<(u64, u64)>> {
     for run_min in run_lens {
         let slot = core.state.space.get_mut(dev);
         let runs = slot.take(bytes, run_min);

@@ -28,6 +28,7 @@ pub use policies::POLICY_FILE;
 
 use super::activity::{Activity, Urgency};
 use super::core::Core;
+use crate::map::DeviceIndex;
 use crate::work::Job;
 
 /// State of placing and moving.
@@ -37,7 +38,7 @@ pub struct Tiering {
     relocations: relocate::Queue,
     waits: fetch::Waits,
     /// By device slot: since when a lease waits for space that jobs still hold.
-    room_awaited_ns: BTreeMap<u8, u64>,
+    room_awaited_ns: BTreeMap<DeviceIndex, u64>,
     /// Running move jobs.
     moving: usize,
     plans: plan::Plans,
@@ -116,7 +117,13 @@ impl Tiering {
     }
 
     /// Evicts extents with copies from a device; the container's policy chooses which. Returns false if none can leave.
-    pub fn make_room_by_policy(&mut self, core: &mut Core, container: ContainerId, dev: u8, bytes: u64) -> bool {
+    pub fn make_room_by_policy(
+        &mut self,
+        core: &mut Core,
+        container: ContainerId,
+        dev: DeviceIndex,
+        bytes: u64,
+    ) -> bool {
         let policy = self.tracking_policy(core, container);
         policy.is_some_and(|policy| self.plan_room(core, &policy, dev, bytes)) || self.make_room(core, dev, bytes)
     }

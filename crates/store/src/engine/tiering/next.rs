@@ -56,7 +56,7 @@ impl Tiering {
             };
             notes.push(format!(
                 "next, as its policy wants: {} bytes at {} {what}: {}",
-                range.was.3, range.offset, planned.reason
+                range.was.len, range.offset, planned.reason
             ));
         }
         if plan.moves.len() > TOLD_MAX {

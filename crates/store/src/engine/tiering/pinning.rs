@@ -17,7 +17,7 @@ use crate::journal::Kind;
 use crate::journal::record::encode_pins;
 use crate::map::Ext;
 use crate::pins::{PinChange, Pins, WHERE_IT_IS};
-use crate::placing::{Action, Placing, Target, identity};
+use crate::placing::{Placing, Target, identity};
 
 /// Pause between checks of whether pinned data are where they should be.
 const PAUSE_NS: u64 = 1_000_000_000;
@@ -67,7 +67,11 @@ impl Tiering {
                         self.relocations.push(relocation);
                     }
                     Fate::Leave if !self.relocations.is_known(&target) => {
-                        evictions.push(Placing { target, was: identity(&ext), action: Action::Evict });
+                        evictions.push(Placing {
+                            target,
+                            was: identity(&ext),
+                            action: core.state.space.eviction(&ext),
+                        });
                     }
                     Fate::Leave | Fate::Spare | Fate::Already | Fate::Stay(_) => {}
                 }

@@ -11,6 +11,7 @@ use super::view::Sampled;
 use crate::engine::activity::Ask;
 use crate::engine::core::Core;
 use crate::engine::core::observed::heat::region_bounds;
+use crate::map::DeviceIndex;
 use crate::objects::Presence;
 use crate::placing::{Action, Identity, Placing};
 
@@ -107,7 +108,7 @@ impl Tiering {
     }
 
     /// Lets the policy choose evictions from a device on which a lease waits for room. Returns false if nothing left.
-    pub fn plan_room(&mut self, core: &mut Core, policy: &Arc<dyn Policy>, dev: u8, bytes: u64) -> bool {
+    pub fn plan_room(&mut self, core: &mut Core, policy: &Arc<dyn Policy>, dev: DeviceIndex, bytes: u64) -> bool {
         let sampled = self.sample_of(core, policy, SAMPLE);
         let views = super::view::tier_views(core);
         let wanted = [(core.state.space.get(dev).id, bytes)];
@@ -174,7 +175,11 @@ impl Tiering {
             let Some(range) = sampled.get(planned.range) else { continue };
             let (how, to) = match planned.action {
                 Planned::Evict | Planned::DropCopy => {
-                    let action = if planned.action == Planned::Evict { Action::Evict } else { Action::DropCopy };
+                    let action = if planned.action == Planned::Evict {
+                        Action::Evict { copy: 0 }
+                    } else {
+                        Action::DropCopy { copy: 0 }
+                    };
                     let placing = Placing { target: range.target, was: range.was, action };
                     let is_moving = self.relocations.is_known(&placing.target) || core.is_held(&placing);
                     if !is_moving && twins.insert(placing.was) && may_leave(core, &placing) {
@@ -185,7 +190,7 @@ impl Tiering {
                 Planned::Promote(to) => (How::Promote, to),
                 Planned::Copy(to) => (How::Copy, to),
                 // Data that could be lost get a copy there first; the next plan evicts them.
-                Planned::Demote(to) if core.state.space.is_volatile(range.was.0) && is_kept(core, range) => {
+                Planned::Demote(to) if core.state.space.is_volatile(range.was.dev) && is_kept(core, range) => {
                     (How::Copy, to)
                 }
                 Planned::Demote(to) => (How::Move, to),
@@ -203,7 +208,7 @@ impl Tiering {
                 awaited += usize::from(waiter.is_some());
             }
         }
-        let (spare, free): (Vec<_>, Vec<_>) = free.into_iter().partition(|placing| placing.action == Action::DropCopy);
+        let (spare, free): (Vec<_>, Vec<_>) = free.into_iter().partition(|placing| placing.action.is_drop());
         core.asks.push(Ask::GiveUpCopies(spare));
         for batch in free.chunks(1024) {
             if core.place_all(batch).is_err() {
@@ -245,7 +250,7 @@ fn is_of(core: &Core, slot: u32, policy: &str) -> bool {
 fn may_leave(core: &mut Core, placing: &Placing) -> bool {
     let Some(ext) = core.state.target_mut(placing.target).cloned() else { return false };
     let is_open = match placing.action {
-        Action::DropCopy => core.state.space.is_well(ext.dev),
+        Action::DropCopy { .. } => core.state.space.is_well(ext.dev),
         _ => core.state.space.has_readable_copy(&ext),
     };
     is_open && core.state.can_place(placing)

@@ -13,7 +13,7 @@ use super::Tiering;
 use crate::copying::{Copy, Piece};
 use crate::engine::core::Core;
 use crate::engine::core::{CopyPart, Purpose};
-use crate::map::Ext;
+use crate::map::{DeviceIndex, Ext};
 use crate::placing::{Action, Identity, Placing, Target, identity};
 use crate::work::Job;
 
@@ -40,7 +40,7 @@ pub enum How {
 pub struct Relocation {
     pub target: Target,
     /// The slot of the device.
-    pub dev: u8,
+    pub dev: DeviceIndex,
     pub how: How,
     /// The waiter number of a fetch or arrangement.
     pub waiter: Option<u64>,
@@ -201,15 +201,16 @@ impl Tiering {
         {
             return false;
         }
-        let takers: Vec<u8> = (views.iter().filter(|view| incoming.may_use(view) && view.capacity_bytes >= bytes))
-            .filter_map(|view| core.state.space.slot_of(view.id))
-            .collect();
+        let takers: Vec<DeviceIndex> =
+            (views.iter().filter(|view| incoming.may_use(view) && view.capacity_bytes >= bytes))
+                .filter_map(|view| core.state.space.slot_of(view.id))
+                .collect();
         takers.into_iter().any(|dev| self.make_room(core, dev, bytes))
     }
 
     /// Evicts extents with copies from a device, the least used of a sample first. Returns false if none can leave
     /// without I/O.
-    pub fn make_room(&mut self, core: &mut Core, dev: u8, bytes: u64) -> bool {
+    pub fn make_room(&mut self, core: &mut Core, dev: DeviceIndex, bytes: u64) -> bool {
         const LOOKED_AT: usize = 4096;
         let now_ms = core.now_ms();
         let slots = core.state.objects.slots();
@@ -227,8 +228,11 @@ impl Tiering {
                 looked += 1;
                 if ext.dev == dev && core.state.space.has_readable_copy(ext) && !core.is_pinned_on(key, offset, ext) {
                     let heat = core.observed.heats.of(slot, object.generation, offset);
-                    let placing =
-                        Placing { target: Target::Live { key, offset }, was: identity(ext), action: Action::Evict };
+                    let placing = Placing {
+                        target: Target::Live { key, offset },
+                        was: identity(ext),
+                        action: core.state.space.eviction(ext),
+                    };
                     found.push((heat.score(now_ms), object.last.touched, placing));
                 }
             }
@@ -244,7 +248,7 @@ impl Tiering {
             if self.relocations.is_known(&placing.target) || !seen.insert(placing.was) {
                 continue;
             }
-            left = left.saturating_sub(u64::from(placing.was.3));
+            left = left.saturating_sub(u64::from(placing.was.len));
             evictions.push(placing);
         }
         evictions.retain(|placing| !core.is_held(placing));
@@ -267,7 +271,8 @@ impl Tiering {
                 continue;
             };
             let base = at.wrapping_sub(u64::from(hull.begin));
-            let placing = Placing { target: relocation.target, was: identity(&ext), action: action(&relocation, base) };
+            let placing =
+                Placing { target: relocation.target, was: identity(&ext), action: action(&relocation, &ext, base) };
             parts.push(CopyPart { placing, reserved: (dev, at, padded), again: None });
             work.push(Piece { part, at, like: None });
             relocations.push(relocation);
@@ -317,13 +322,13 @@ impl Tiering {
 /// Returns the extent, if the move still makes sense.
 fn still_to_move(core: &mut Core, relocation: &Relocation) -> Option<Ext> {
     let ext = core.state.target_mut(relocation.target).cloned()?;
-    let (Action::Copy { .. } | Action::Move { .. } | Action::Promote { .. }) = action(relocation, 0) else {
+    let (Action::Copy { .. } | Action::Move { .. } | Action::Promote { .. }) = action(relocation, &ext, 0) else {
         return None;
     };
     if ext.dev == relocation.dev {
         return None;
     }
-    let placing = Placing { target: relocation.target, was: identity(&ext), action: action(relocation, 0) };
+    let placing = Placing { target: relocation.target, was: identity(&ext), action: action(relocation, &ext, 0) };
     // Moves that nobody waits for yield to pins set meanwhile.
     if relocation.waiter.is_none() && core.is_held(&placing) {
         return None;
@@ -331,11 +336,11 @@ fn still_to_move(core: &mut Core, relocation: &Relocation) -> Option<Ext> {
     core.state.can_place(&placing).then_some(ext)
 }
 
-fn action(relocation: &Relocation, base: u64) -> Action {
+fn action(relocation: &Relocation, ext: &Ext, base: u64) -> Action {
     let dev = relocation.dev;
     match relocation.how {
         How::Promote => Action::Promote { dev, base, packed: None },
         How::Move => Action::Move { dev, base, packed: None },
-        How::Copy | How::Archive => Action::Copy { dev, base, packed: None },
+        How::Copy | How::Archive => Action::Copy { dev, base, packed: None, replaces: ext.has_copy().then_some(0) },
     }
 }

@@ -10,7 +10,7 @@ use super::Tiering;
 use super::fate::Fate;
 use super::relocate::Relocation;
 use crate::engine::core::Core;
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::Ext;
 use crate::objects::Presence;
 use crate::placing::{Action, Placing, Target, identity};
 use crate::{Outcome, SessionId};
@@ -191,8 +191,8 @@ impl Tiering {
                     }
                 }
                 Fate::Leave if !self.relocations.is_known(&target) => {
-                    let placing = Placing { target, was: identity(&ext), action: Action::Evict };
-                    if ext.copy != NO_DEVICE && !core.is_held(&placing) {
+                    let placing = Placing { target, was: identity(&ext), action: core.state.space.eviction(&ext) };
+                    if ext.has_copy() && !core.is_held(&placing) {
                         evictions.push(placing);
                         self.note_rule(rule, &ext);
                     }
@@ -223,8 +223,8 @@ impl Tiering {
         let mut placings = Vec::new();
         for (offset, ext) in extents {
             let target = Target::Live { key, offset };
-            let placing = Placing { target, was: identity(&ext), action: Action::DropCopy };
-            if ext.copy == NO_DEVICE || !core.state.can_place(&placing) || self.relocations.is_known(&target) {
+            let placing = Placing { target, was: identity(&ext), action: Action::DropCopy { copy: 0 } };
+            if !ext.has_copy() || !core.state.can_place(&placing) || self.relocations.is_known(&target) {
                 continue;
             }
             super::fate::tell(core, told, (key, offset), &ext, &Fate::Spare, listed_why);

@@ -6,7 +6,7 @@ use cenote_policy::{Coming, DeviceView, Heat, RangeView};
 use super::policies::USER;
 use crate::engine::core::Core;
 use crate::engine::core::observed::heat::region_of;
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::{DeviceIndex, Ext};
 use crate::placing::{Identity, Target, identity};
 
 /// A range that a plan may move.
@@ -36,8 +36,8 @@ pub fn range_view<'a>(core: &'a Core, sampled: &'a Sampled) -> Option<RangeView<
     Some(RangeView {
         object: sampled.key,
         offset: sampled.offset,
-        bytes: u64::from(sampled.was.3),
-        device: core.state.space.get(sampled.was.0).id,
+        bytes: u64::from(sampled.was.len),
+        device: core.state.space.get(sampled.was.dev).id,
         copy: sampled.copy,
         durability: container.durability_of(sampled.key.object),
         heat: sampled.heat,
@@ -65,7 +65,7 @@ pub fn tier_views(core: &Core) -> Vec<DeviceView> {
             queued_read_bytes: reads[i],
             queued_write_bytes: writes[i].saturating_add(leased as u64),
             busy: core.observed.loads.busy(i),
-            budget_bytes_per_s: core.budget_of(i as u8),
+            budget_bytes_per_s: core.budget_of(i as DeviceIndex),
             ..view
         }
     })
@@ -83,7 +83,7 @@ pub fn sampled(core: &Core, slot: u32, offset: u64, ext: &Ext, coming: Option<Co
         key,
         offset,
         was: identity(ext),
-        copy: (ext.copy != NO_DEVICE).then(|| core.state.space.get(ext.copy).id),
+        copy: ext.copies().first().map(|copy| core.state.space.get(copy.dev).id),
         heat: core.observed.heats.of(slot, object.generation, offset),
         object_bytes: object.size,
         coming: coming.or_else(brought),

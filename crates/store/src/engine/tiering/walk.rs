@@ -7,7 +7,7 @@ use cenote_model::{ArrangeTarget, ContainerId, Error, ErrorKind, ObjectId, Objec
 use cenote_policy::{Candidacy, Query};
 
 use crate::engine::core::Core;
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::{DeviceIndex, Ext};
 
 /// An object, those of its ranges that are meant, and whether these are all that it has.
 pub type Meant = (ObjectKey, Vec<(u64, Ext)>, bool);
@@ -88,7 +88,7 @@ pub fn next_meant(core: &mut Core, walk: &mut Walk) -> Option<Meant> {
     };
     let label = core.state.containers.at(object.container).label.as_str();
     let id = key.object.to_string();
-    let name = |dev: u8| core.state.space.get(dev).spec.name.as_str();
+    let name = |dev: DeviceIndex| core.state.space.get(dev).spec.name.as_str();
     let age_ms = core.state.times.age_ms(object.epoch);
     let idle_ms = idle_ms(core, slot);
     let is_meant = |(offset, ext): &(u64, &Ext)| {
@@ -99,7 +99,7 @@ pub fn next_meant(core: &mut Core, walk: &mut Walk) -> Option<Meant> {
             age_ms,
             idle_ms,
             tier: name(ext.dev),
-            copy: (ext.copy != NO_DEVICE).then(|| name(ext.copy)),
+            copy: ext.copies().first().map(|copy| name(copy.dev)),
             is_pinned: core.pin_of(key, *offset, ext).is_some(),
         })
     };

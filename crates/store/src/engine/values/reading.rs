@@ -10,6 +10,7 @@ use crate::copying::{Part, Unread};
 use crate::engine::core::{BYTES_MAX, Core, Effect, LIMIT_MAX};
 use crate::engine::failed;
 use crate::index::{Away, ValueRef};
+use crate::map::DeviceIndex;
 use crate::value_io::{ReadValues, Slice};
 use crate::value_log::VALUE_LOG;
 use crate::work::Job;
@@ -158,7 +159,7 @@ pub fn reads_of(core: &Core, index: IndexKey, wanted: &[&Away], at_copy: bool) -
         core.state.containers.get(container).and_then(|it| it.content.objects.get(&VALUE_LOG)).ok_or_else(gone)?;
     let map = &core.state.objects.get(*slot).map;
     let (mut parts, mut values) = (Vec::<Part>::new(), Vec::new());
-    let mut last: Option<(u8, u64)> = None;
+    let mut last: Option<(DeviceIndex, u64)> = None;
     for away in wanted {
         let (from, to) = (away.offset(), away.offset() + u64::from(away.len));
         let mut slices = Vec::new();

@@ -10,6 +10,7 @@ use crate::engine::core::{Core, Effect};
 use crate::index::{Away, Index, Key, ValueRef};
 use crate::journal::Kind;
 use crate::journal::record::{encode_give_up, encode_spill};
+use crate::map::DeviceIndex;
 use crate::value_io::{Batched, WriteValues};
 use crate::value_log::{Spill, Spilled};
 use crate::work::Job;
@@ -39,7 +40,7 @@ pub struct Spilling {
     /// Key, epoch, place in the batch and length of each.
     records: Vec<(Key, u64, u32, u32)>,
     /// Device slot, offset there, and bytes reserved.
-    reserved: (u8, u64, u64),
+    reserved: (DeviceIndex, u64, u64),
     len: u32,
     /// Bytes that leave memory by it.
     bytes: u64,

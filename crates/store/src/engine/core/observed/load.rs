@@ -6,6 +6,7 @@
 use cenote_model::{DeviceId, size};
 
 use crate::engine::core::Core;
+use crate::map::DeviceIndex;
 
 /// A load is averaged over this time…
 const WINDOW_NS: u64 = 250_000_000;
@@ -103,7 +104,7 @@ impl Core {
 
     /// Notes that a client may write this many bytes to a device now. Space that a client reserves for later counts
     /// too, but only for the time that writing it takes.
-    pub fn note_leased(&mut self, dev: u8, bytes: u64) {
+    pub fn note_leased(&mut self, dev: DeviceIndex, bytes: u64) {
         let slot = self.state.space.get(dev);
         if slot.is_volatile() {
             return; // memory is filled at once, before any decision could use the figure
@@ -118,13 +119,13 @@ impl Core {
     }
 
     /// Bytes a second that moves to and from a device may take, if a limit is set.
-    pub fn budget_of(&self, slot: u8) -> Option<f64> {
+    pub fn budget_of(&self, slot: DeviceIndex) -> Option<f64> {
         let said = self.state.space.get(slot).spec.options.get("budget")?;
         size::parse(said).ok().map(|bytes| bytes as f64).filter(|bytes| *bytes > 0.0)
     }
 
     /// Returns true if the budgets of both devices allow a move that nobody waits for.
-    pub fn is_within_budget(&mut self, from: u8, to: u8) -> bool {
+    pub fn is_within_budget(&mut self, from: DeviceIndex, to: DeviceIndex) -> bool {
         let now = self.state.now.ns;
         [from, to].into_iter().all(|slot| *self.observed.loads.spent(slot as usize) <= now)
     }
@@ -135,7 +136,7 @@ impl Core {
     }
 
     /// Charges bytes that are about to be moved to the budgets of both devices.
-    pub fn charge(&mut self, from: u8, to: u8, bytes: u64) {
+    pub fn charge(&mut self, from: DeviceIndex, to: DeviceIndex, bytes: u64) {
         let now = self.state.now.ns;
         for slot in [from, to] {
             let Some(budget) = self.budget_of(slot) else { continue };

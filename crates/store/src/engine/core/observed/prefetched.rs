@@ -62,7 +62,7 @@ impl Core {
         if !self.observed.prefetched.ahead.remove(&placing.target) {
             return false;
         }
-        let bytes = u64::from(placing.was.3);
+        let bytes = u64::from(placing.was.len);
         let at_ms = self.now_ms();
         self.observed.counting.counts_mut().prefetched_bytes += bytes;
         for (region, bytes) in self.regions_of(placing) {
@@ -90,7 +90,7 @@ impl Core {
         let Target::Live { key, offset } = placing.target else { return Vec::new() };
         let Some(slot) = self.state.find_object(key) else { return Vec::new() };
         let generation = self.state.objects.get(slot).generation;
-        regions(offset, u64::from(placing.was.3))
+        regions(offset, u64::from(placing.was.len))
             .map(|(at, bytes)| ((slot, generation, region_of(at)), bytes))
             .collect()
     }

@@ -9,6 +9,7 @@ use cenote_model::ContainerId;
 
 use crate::SessionId;
 use crate::engine::core::Core;
+use crate::map::DeviceIndex;
 
 /// Half-life of the amounts taken.
 const HALF_LIFE_NS: f64 = 2e9;
@@ -52,7 +53,7 @@ pub struct Shares {
 
 impl Shares {
     /// Returns the amounts of a device, decayed to the given time.
-    pub fn device(&mut self, dev: u8, now_ns: u64) -> &mut Taken {
+    pub fn device(&mut self, dev: DeviceIndex, now_ns: u64) -> &mut Taken {
         if self.devices.len() <= dev as usize {
             self.devices.resize_with(dev as usize + 1, Taken::default);
         }
@@ -61,13 +62,13 @@ impl Shares {
         taken
     }
     /// Notes a lease.
-    pub fn took(&mut self, dev: u8, now_ns: u64, who: (SessionId, ContainerId), bytes: u64) {
+    pub fn took(&mut self, dev: DeviceIndex, now_ns: u64, who: (SessionId, ContainerId), bytes: u64) {
         let taken = self.device(dev, now_ns);
         *taken.clients.entry(who.0).or_default() += bytes as f64;
         *taken.containers.entry(who.1).or_default() += bytes as f64;
     }
     /// Returns true if the client, or the container, took more than its share of late.
-    pub fn is_over(&mut self, dev: u8, now_ns: u64, who: (SessionId, ContainerId)) -> bool {
+    pub fn is_over(&mut self, dev: DeviceIndex, now_ns: u64, who: (SessionId, ContainerId)) -> bool {
         let taken = self.device(dev, now_ns);
         is_over(&taken.clients, &who.0) || is_over(&taken.containers, &who.1)
     }
@@ -82,7 +83,7 @@ fn is_over<K: Ord>(all: &BTreeMap<K, f64>, who: &K) -> bool {
 impl Core {
     /// Returns true if room on a device is scarce and the client, or the container, took more of it of late than
     /// others.
-    pub fn had_its_share(&mut self, dev: u8, who: (SessionId, ContainerId)) -> bool {
+    pub fn had_its_share(&mut self, dev: DeviceIndex, who: (SessionId, ContainerId)) -> bool {
         let view = self.state.space.get(dev).view();
         let room = view.room_bytes().saturating_add(view.evictable_bytes);
         room < view.high_bytes() / SCARCE && self.observed.shares.is_over(dev, self.state.now.ns, who)
