@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn is_small_and_found_again() {
-        assert!(size_of::<Object>() <= 112, "{}", size_of::<Object>());
+        assert!(size_of::<Object>() <= 128, "{}", size_of::<Object>());
         let mut objects = Objects::default();
         let mut tree = Few::default();
         let key = |n: u128| ObjectKey { container: ContainerId(1), object: ObjectId(n << 60) };

@@ -53,6 +53,10 @@ impl Action {
             Self::Evict { .. } | Self::DropCopy { .. } | Self::Split { .. } => None,
         }
     }
+    /// Returns the device of the new place, if there is one.
+    pub fn dev(&self) -> Option<DeviceIndex> {
+        self.new_place(Birth::default()).map(|new| new.dev)
+    }
     /// Returns true if a copy is given up without anything in its place.
     pub fn is_drop(&self) -> bool {
         matches!(self, Self::DropCopy { .. })
@@ -201,7 +205,7 @@ impl State {
             self.share_place(placing);
         } else if placing.action.packed().is_some()
             && let Some(ext) = self.target_mut(placing.target).cloned()
-            && let Some(place) = placing.action.new_place(birth).and_then(|new| at_device(&ext, new.dev))
+            && let Some(place) = placing.action.dev().and_then(|dev| at_device(&ext, dev))
         {
             let hull = ext.hull();
             self.space.count_packed(place, (hull.begin, hull.end));
@@ -217,8 +221,7 @@ impl State {
     /// Counts the new place as shared with the extent that has it already.
     fn share_place(&mut self, placing: &Placing) {
         let Some(ext) = self.target_mut(placing.target).cloned() else { return };
-        let new = placing.action.new_place(Birth::default());
-        if let Some(place) = new.and_then(|new| at_device(&ext, new.dev)) {
+        if let Some(place) = placing.action.dev().and_then(|dev| at_device(&ext, dev)) {
             self.space.shared.touch_place(&ext, place);
         }
     }

@@ -3,6 +3,7 @@
 //! `docs/format.md` has the bytes. A record survives the death of the process as soon as it is appended, and power loss
 //! once the file was synced after it. The journal must not know the state: `replay` applies its records.
 
+mod place;
 mod read;
 pub(crate) mod record;
 #[cfg(test)]

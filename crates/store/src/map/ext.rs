@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn is_small() {
         assert_eq!(size_of::<Ext>(), 56);
-        assert_eq!(size_of::<Option<Ext>>(), 56);
+        assert_eq!(size_of::<Option<Ext>>(), 64);
     }
 
     #[test]
