@@ -1,7 +1,7 @@
 //! An index larger than the memory for its values:
 //! `CENOTE_VALUES_MEMORY=64MiB cargo run --release -p cenote --example large_index -- [MiB of values] [DIR]`.
 //!
-//! Values of 100 B, 1 KiB and 64 KiB, a third of the bytes each. Prints what it takes; every value read is compared.
+//! Values of 100 B, 1 KiB and 64 KiB, a third of the bytes each. Prints the costs, and verifies every value read.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ fn main() -> Result<()> {
     for n in 0..each / SIZES[0] as u64 {
         for (kind, size) in SIZES.iter().enumerate() {
             if n * SIZES[0] as u64 % *size as u64 >= SIZES[0] as u64 {
-                continue; // so that each kind has as many bytes
+                continue; // so that each kind has the same number of bytes
             }
             batch.push((key(kind, n), value(kind, n)));
             (records, batched) = (records + 1, batched + size);
@@ -149,7 +149,7 @@ fn check(key: &[u8], found: &[u8]) -> Result<()> {
     if wanted == found { Ok(()) } else { Err(Error::new(ErrorKind::Corrupt, format!("the value of {text}"))) }
 }
 
-/// What this process has in memory of its own.
+/// The private memory of this process.
 fn memory() -> String {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("?").trim().to_owned();

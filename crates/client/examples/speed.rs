@@ -1,5 +1,6 @@
-//! How fast the client is, beside what the machine can do: `cargo run --release --example speed -- [daemon|inprocess] [seconds]`.
-//! For a look while working; `make bench` measures for the record.
+//! The speed of the client beside that of the machine:
+//! `cargo run --release --example speed -- [daemon|inprocess] [seconds]`. For a quick look; `make bench` measures for
+//! the record.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ const MIB: usize = 1 << 20;
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if args.first().is_some_and(|arg| arg == "serve") {
-        // As the daemon of the store that this program measures: `serve DIR --idle-exit 60 [--background]`.
+        // The daemon of the measured store: `serve DIR --idle-exit 60 [--background]`.
         let background = args.iter().any(|arg| arg == "--background");
         let idle_exit = Some(Duration::from_mins(1));
         let options = cenote_server::daemon::DaemonOptions { idle_exit, background, ..Default::default() };
@@ -71,7 +72,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What is measured: a store with a container, and bytes to write.
+/// The subject of a measurement: a store with a container, and bytes to write.
 struct Speed {
     store: Store,
     container: Container,
@@ -226,7 +227,7 @@ fn put(object: &Object, name: &str, store: &Store, time: Duration) -> Result<()>
     store.wait_all()
 }
 
-/// Block numbers in an order that no prefetcher foresees.
+/// Block numbers in an order that no prefetcher predicts.
 fn order() -> impl FnMut() -> u64 {
     let mut state = 1u64;
     move || {
@@ -256,7 +257,7 @@ fn measure(name: &str, bytes: usize, time: Duration, mut work: impl FnMut() -> R
     Ok(())
 }
 
-/// Seconds of processor time that this process used: comparable on a machine that is busy with other things.
+/// Seconds of processor time of this process: comparable even on a busy machine.
 fn cpu_time() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

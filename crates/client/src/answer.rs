@@ -1,13 +1,13 @@
-//! What answers of an engine mean as errors. This file must not know who asked.
+//! Converts answers of an engine to errors. This file must not know who asked.
 
 use cenote_model::{Error, ErrorKind, KeyCode, Response};
 
-/// An error that refuses what was asked, rather than one of the way to the engine.
+/// Returns true if the error refuses the request itself, rather than reports a broken connection to the engine.
 pub(crate) fn is_refusal(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Exists | ErrorKind::InvalidInput | ErrorKind::LimitExceeded)
 }
 
-/// The error that stands for a code.
+/// The error for a result code.
 #[cold]
 pub(crate) fn code_error(code: KeyCode, subject: String) -> Error {
     match code {

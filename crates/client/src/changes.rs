@@ -1,27 +1,28 @@
-//! Whether objects and indices changed since somebody looked, by a look at shared memory: no message.
+//! Detects changes of objects and indices by a look at shared memory, without a message.
 
 use cenote_model::{ContainerId, IndexId, IndexKey, ObjectId, ObjectKey, Result};
 
 use crate::{Container, Store};
 
-/// How often some objects and indices had been changed. Equal: none of them was changed in between. Different: most likely one
-/// was, or another that shares its version word, or the engine is another one than before.
+/// Counts the changes of some objects and indices. Equal values: none of them was changed in between. Different values:
+/// most likely one of them was changed, or another one that shares its version word, or a new engine has taken over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Changes {
-    /// Which engine of the store counted: each opening has a number of its own.
+    /// The engine of the store that counted: each opening of the store has its own number.
     pub instance: u64,
     /// The sum of the version words.
     pub count: u64,
 }
 
 impl Container {
-    /// See [`Changes`]. A change of this or another process counts from the moment on when it is acknowledged.
+    /// Returns the current [`Changes`] of these objects and indices. A change of any process counts once it is
+    /// acknowledged.
     pub fn changes(&self, indices: &[IndexId], objects: &[ObjectId]) -> Result<Changes> {
         let container = self.id();
         let session = self.store().session()?;
         let attachment = session.home(container).channel.attachment();
         let readers = &attachment.readers;
-        // The instance first: a word of a later one must not pass for one of an earlier.
+        // The instance is read first: a word of a later instance must not pass for one of an earlier.
         let instance = readers.instance();
         let indices = indices.iter().map(|id| IndexKey { container, index: *id }.word_hash());
         let objects = objects.iter().map(|id| ObjectKey { container, object: *id }.word_hash());
@@ -31,8 +32,8 @@ impl Container {
 }
 
 impl Store {
-    /// The container of that number, whether it is there or not: nothing is asked. It is to be read by whoever has the number from one that was
-    /// found; its settings are taken to be the presets.
+    /// Returns a handle for the container with this number, without a message and whether it exists or not. It is meant
+    /// for readers that have the number from an existing handle; it assumes the default settings.
     pub fn container_numbered(&self, id: ContainerId) -> Container {
         Container::numbered(self, id)
     }

@@ -18,7 +18,7 @@ use crate::session::Session;
 use crate::session::pins::Pin;
 use crate::store::Store;
 
-/// Objects created with one message.
+/// Objects created by one message.
 const CREATES_MAX: usize = 4096;
 
 /// A container. Cheap to clone.
@@ -35,7 +35,7 @@ pub(crate) struct Inner {
     pub block_shift: u8,
     pub had_quota: bool,
     pub had_spec: Option<ContainerSpec>,
-    /// It is a snapshot, which stays as long as this.
+    /// Set for a snapshot, which stays in the store as long as this pin.
     _pin: Option<Pin>,
 }
 
@@ -52,7 +52,7 @@ impl Container {
     pub(crate) fn new(store: &Store, session: &Session, info: &ContainerInfo) -> Self {
         Self::with(store, session, info, None)
     }
-    /// A snapshot, kept by `pin`.
+    /// A handle for a snapshot, which `pin` keeps in the store.
     pub(crate) fn pinned(store: &Store, session: &Session, info: &ContainerInfo, pin: Pin) -> Self {
         Self::with(store, session, info, Some(pin))
     }
@@ -83,24 +83,26 @@ impl Container {
             Inner { store: store.clone(), id, label, class, block_shift, had_quota, had_spec: None, _pin: None };
         Self { inner: Arc::new(inner) }
     }
-    /// Its id, which a rename keeps.
+    /// Returns the id, which a rename keeps.
     pub fn id(&self) -> ContainerId {
         self.inner.id
     }
-    /// Its label when this handle was made.
+    /// Returns the label at the time when this handle was made.
     pub fn label(&self) -> &str {
         &self.inner.label
     }
-    /// True if it had a quota when this handle was made. [`Container::info`] says what it has now.
+    /// Returns true if the container had a quota when this handle was made. [`Container::info`] returns the current
+    /// one.
     pub fn had_quota(&self) -> bool {
         self.inner.had_quota
     }
-    /// Its settings when this handle was made, if they were asked for then; of a container that was just made, those asked for, not the owner
-    /// and group that it got by itself. [`Container::info`] says what they are now.
+    /// Returns the settings at the time when this handle was made, if they were known then. For a new container these
+    /// are the requested settings, without the owner and group that it got by default. [`Container::info`] returns the
+    /// current ones.
     pub fn had_spec(&self) -> Option<&ContainerSpec> {
         self.inner.had_spec.as_ref()
     }
-    /// As it stands.
+    /// Returns the current state.
     pub fn info(&self) -> Result<ContainerInfo> {
         match self.inner.store.session()?.home(self.id()).request(Request::ContainerById { id: self.id() })? {
             Response::Container(info) => Ok(info),
@@ -111,13 +113,13 @@ impl Container {
     pub fn set(&self, spec: &ContainerSpec) -> Result<()> {
         self.inner.store.change(Update::ContainerSet { id: self.id(), spec: spec.clone() }, || self.name())
     }
-    /// A new object; `id` drawn at random and `block_shift` the container's if `None`.
+    /// Creates an object. If `None`, `id` is drawn at random and `block_shift` is the container's.
     pub fn create_object(&self, id: Option<ObjectId>, block_shift: Option<u8>) -> Result<Object> {
         let (object, op) = self.launch_create(id, block_shift)?;
         op.wait()?;
         Ok(object)
     }
-    /// Starts the creation of an object. The handle may be used at once: operations on it come after its creation.
+    /// Starts the creation of an object. The handle may be used at once: operations on it follow its creation.
     pub fn launch_create(&self, id: Option<ObjectId>, block_shift: Option<u8>) -> Result<(Object, Op)> {
         let block_shift = self.block_shift(block_shift)?;
         let object = self.object(id.unwrap_or_else(|| ObjectId(crate::ids::random())));
@@ -129,7 +131,7 @@ impl Container {
         session.home(self.id()).keep();
         Ok((object, Op::of(&session, self.id(), Some(ticket))))
     }
-    /// Many new objects; a code for each.
+    /// Creates many objects. Returns a code for each.
     pub fn create_objects(&self, ids: &[ObjectId], block_shift: Option<u8>) -> Result<Vec<KeyCode>> {
         let block_shift = self.block_shift(block_shift)?;
         let session = self.inner.store.session()?;
@@ -146,7 +148,7 @@ impl Container {
         }
         Ok(all)
     }
-    /// A handle without a round trip; a missing object shows at first use.
+    /// Returns a handle without a round trip; a missing object is reported at first use.
     pub fn object(&self, id: ObjectId) -> Object {
         Object::new(self, id)
     }
@@ -155,7 +157,7 @@ impl Container {
         let key = ObjectKey { container: self.id(), object: id };
         self.inner.store.change(Update::ObjectDelete { key }, || format!("object {id} of {}", self.name()))
     }
-    /// Up to `limit` ids greater than `after`, ascending.
+    /// Returns up to `limit` ids greater than `after`, ascending.
     pub fn objects(&self, after: Option<ObjectId>, limit: u32) -> Result<Vec<ObjectId>> {
         match self.inner.store.session()?.home(self.id()).request(Request::ObjectList {
             container: self.id(),
@@ -166,17 +168,17 @@ impl Container {
             other => Err(surprise("object ids", &other)),
         }
     }
-    /// A new index; `id` drawn at random if `None`.
+    /// Creates an index; if `None`, `id` is drawn at random.
     pub fn create_index(&self, id: Option<IndexId>) -> Result<Index> {
         let index = self.index(id.unwrap_or_else(|| IndexId(crate::ids::random())));
         self.inner.store.change(Update::IndexCreate { key: index.key() }, || index.name())?;
         Ok(index)
     }
-    /// A handle without a round trip; a missing index shows at first use.
+    /// Returns a handle without a round trip; a missing index is reported at first use.
     pub fn index(&self, id: IndexId) -> Index {
         Index::new(self, id)
     }
-    /// The index of that id, made if it is not there.
+    /// Opens the index with this id, or creates it if it does not exist.
     pub fn open_index(&self, id: IndexId) -> Result<Index> {
         let index = self.index(id);
         match self.inner.store.session()?.home(self.id()).request(Request::IndexExists { key: index.key() })? {
@@ -185,16 +187,16 @@ impl Container {
             other => return Err(surprise("whether it exists", &other)),
         }
         match self.create_index(Some(id)) {
-            Err(error) if error.kind() == ErrorKind::Exists => Ok(index), // another was faster
+            Err(error) if error.kind() == ErrorKind::Exists => Ok(index), // another process was faster
             result => result,
         }
     }
-    /// Deletes an index with its records.
+    /// Deletes an index and its records.
     pub fn delete_index(&self, id: IndexId) -> Result<()> {
         let key = IndexKey { container: self.id(), index: id };
         self.inner.store.change(Update::IndexDelete { key }, || self.index(id).name())
     }
-    /// Up to `limit` ids greater than `after`, ascending.
+    /// Returns up to `limit` ids greater than `after`, ascending.
     pub fn indices(&self, after: Option<IndexId>, limit: u32) -> Result<Vec<IndexId>> {
         match self.inner.store.session()?.home(self.id()).request(Request::IndexList {
             container: self.id(),
@@ -209,19 +211,19 @@ impl Container {
     pub fn flush(&self) -> Result<()> {
         self.inner.store.flush_target(FlushTarget::Container(self.id()))
     }
-    /// Reads and checks everything in it.
+    /// Reads and verifies the whole content.
     pub fn verify(&self) -> Result<VerifyReport> {
         self.inner.store.verify_target(FlushTarget::Container(self.id()))
     }
-    /// The store that it is in.
+    /// Returns the store of this container.
     pub fn store(&self) -> &Store {
         &self.inner.store
     }
-    /// Its name in errors.
+    /// The container's name in errors.
     pub(crate) fn name(&self) -> String {
         format!("container `{}`", self.inner.label)
     }
-    /// The block size to use, if it is one.
+    /// Returns the block size to use, or an error if the requested one is invalid.
     pub(crate) fn block_shift(&self, asked: Option<u8>) -> Result<u8> {
         let shift = asked.unwrap_or(self.inner.block_shift);
         if (BLOCK_SHIFT_MIN..=BLOCK_SHIFT_MAX).contains(&shift) {

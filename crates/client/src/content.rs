@@ -1,5 +1,5 @@
-//! A container whole: made with its first indices and records, or found with what it begins with, by one message each.
-//! This room must not know what records mean.
+//! Creates a container together with its first indices and records, or opens one together with its first content, with
+//! one message each. This room must not know the meaning of records.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ use crate::map::cache::Version;
 use crate::records::{LOAD_BYTES, LOAD_RECORDS, RecordCache, Stamp};
 use crate::store::{Store, check_label, check_value};
 
-/// An index that a new container is to begin with, and its records.
+/// The first records of an index of a new container.
 pub type FirstRecords<'a> = (IndexId, Vec<(&'a [u8], Vec<u8>)>);
 
-/// An index that was made with its container.
+/// An index that was created with its container.
 #[derive(Clone, Debug)]
 pub struct FirstIndex {
-    /// Remembers ([`Index::remembering`]), and knows all its records.
+    /// The index caches its records ([`Index::remembering`]), all of which are known.
     pub index: Index,
-    /// Its version when it was made; none if that is not known.
+    /// The version after its creation; `None` if unknown.
     pub version: Option<IndexVersion>,
 }
 
-/// A container, and what it began with when it was asked for.
+/// A container and its first content at the time of the request.
 #[derive(Clone, Debug)]
 pub struct Content {
     /// The container.
@@ -37,12 +37,12 @@ pub struct Content {
 }
 
 impl Content {
-    /// All records of an index; none if it is not there, or has more than came.
+    /// Returns all records of an index; `None` if it does not exist, or has more records than the answer held.
     pub fn records(&self, id: IndexId) -> Option<&Records> {
         let (_, records, is_whole) = self.indices.iter().find(|(index, ..)| index.key().index == id)?;
         Some(records).filter(|_| *is_whole)
     }
-    /// An index that remembers ([`Index::remembering`]), and knows what came.
+    /// Returns an index that caches its records ([`Index::remembering`]) and starts with those of the answer.
     pub fn index(&self, id: IndexId) -> Index {
         let known = self.indices.iter().find(|(index, ..)| index.key().index == id);
         known.map_or_else(|| self.container.index(id).remembering(), |(index, ..)| index.clone())
@@ -50,11 +50,12 @@ impl Content {
 }
 
 impl Store {
-    /// A new container; `ErrorKind::Exists` if the label is taken.
+    /// Creates a container; `ErrorKind::Exists` if the label is taken.
     pub fn create_container(&self, label: &str, spec: &ContainerSpec) -> Result<Container> {
         self.create_container_with(label, spec, &[]).map(|(container, _)| container)
     }
-    /// A new container with its first indices and their records, all or nothing; `ErrorKind::Exists` if the label is taken.
+    /// Creates a container with its first indices and their records, all or nothing; `ErrorKind::Exists` if the label
+    /// is taken.
     pub fn create_container_with(
         &self,
         label: &str,
@@ -98,8 +99,9 @@ impl Store {
         let known = known.collect();
         Ok((container, known))
     }
-    /// An existing container by its id, with what it begins with: the records of its first indices, and where the bytes of its first
-    /// small objects are, which reads of them know from then on. One message for who is about to read most of a small container.
+    /// Opens an existing container by its id, together with its first content: the records of its first indices, and
+    /// the maps of its first small objects, which later reads find in the cache. One message is enough to read most of
+    /// a small container.
     pub fn container_content(&self, id: ContainerId) -> Result<Content> {
         let session = self.session()?;
         let instance = session.root().channel.attachment().instance;
@@ -112,7 +114,7 @@ impl Store {
         let is_current = session.root().channel.attachment().is_current()
             && session.root().channel.attachment().instance == instance;
         for (object, map) in found.maps.iter().filter(|_| is_current) {
-            // What is out of reach is an error for who reads it.
+            // Unreachable bytes are an error for their reader.
             if let Ok(pieces) = source::resolve(session.root(), map) {
                 let cache = container.object(*object).cache(&session);
                 cache.learn(Version { instance, word: map.version }, map.size, 0, map.covered_to, pieces);
@@ -129,10 +131,10 @@ impl Store {
     }
 }
 
-/// Applies updates as one; `subject` names what they are about.
+/// Applies updates atomically; `subject` names the object of the change in errors.
 pub(crate) fn apply(link: &Link, updates: Vec<Update>, subject: impl FnOnce() -> String) -> Result<Response> {
     link.channel.check_writable()?;
-    // Atomic, so that a refusal says why.
+    // Atomic, so that a refusal states its cause.
     match link.request(Request::Apply { checks: Vec::new(), updates, atomic: true }) {
         // The engine knows containers by number.
         Err(error) if is_refusal(&error) => {

@@ -1,4 +1,4 @@
-//! Ending a store for good: whoever has it is asked to let go first.
+//! Destroys a store: first asks the process that holds it to let go.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,9 +9,9 @@ use cenote_server::Destroyed;
 use crate::link::attach::stop_daemon;
 use crate::{OpenOptions, Store};
 
-/// How long to try to be first at the lock: clients that lost their daemon start another.
+/// Time limit for getting the lock: clients that lost their daemon start another.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long others may take to leave.
+/// Time limit for others to leave.
 const LEAVING: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -37,10 +37,10 @@ pub(crate) fn destroy(dir: &Path, force: bool) -> Result<Destroyed> {
     }
 }
 
-/// Fails if anybody else has a session with the daemon.
+/// Fails if another process has a session with the daemon.
 fn refuse_if_used(dir: &Path) -> Result<()> {
     let store = Store::open_with(dir, &OpenOptions { read_only: true, ..OpenOptions::default() })?;
-    // That a process has just left, the daemon may not have noticed yet.
+    // The daemon may not have noticed yet that a process has just left.
     let begin = Instant::now();
     let mut others = store.stats()?.sessions.saturating_sub(1);
     while others > 0 && begin.elapsed() < LEAVING {

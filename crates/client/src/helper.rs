@@ -1,7 +1,9 @@
-//! A program of ours that is asked in lines of text for as long as this process lives: for what needs a library that views are not linked to.
+//! A helper program of Cenote that answers lines of text during the life of this process. It does what needs a library
+//! that views are not linked to.
 //!
-//! It runs in the background as a daemon does, so that a program that waits for its children, or closes descriptors, does not come across
-//! it, and it leaves when its socket is closed, as it is when this process ends. This room must not know what is asked.
+//! It runs in the background like a daemon, so that a program that waits for its children or closes descriptors does
+//! not notice it. It leaves when its socket is closed, at the latest at the end of this process. This room must not
+//! know the questions.
 
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
@@ -15,23 +17,23 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 use crate::link::find_program;
 
-/// Variables that would have the program go through a view itself.
+/// Variables that would make the helper itself go through a view.
 const NOT_ITS: [&str; 2] = ["LD_PRELOAD", "HDF5_VOL_CONNECTOR"];
-/// What it is to do: start itself again with these standard streams, and end.
+/// Tells the program to start itself again with these standard streams, and to exit.
 const BACKGROUND: &str = "--background";
 
-/// A running program. Dropped, it is left to end by itself.
+/// A running helper. After its drop the program ends by itself.
 #[derive(Debug)]
 pub struct Helper {
     socket: OwnedFd,
-    /// Fork generation of who started it: a child does not talk to its parent's.
+    /// Fork generation of the process that started it: a child must not use its parent's helper.
     generation: u64,
-    /// What came behind the last answer.
+    /// Bytes received after the last answer.
     rest: Vec<u8>,
 }
 
 impl Helper {
-    /// Starts `cenote` with these arguments, and `--background`. Its descriptor here is at least `lowest` where that can be.
+    /// Starts `cenote` with these arguments and `--background`. Its descriptor here is at least `lowest` if possible.
     pub fn start(arguments: &[&std::ffi::OsStr], lowest: i32) -> Result<Self> {
         let program = find_program()?;
         let failed = |error: std::io::Error| Error::io(format!("program {}", program.display()), &error);
@@ -49,17 +51,17 @@ impl Helper {
             command.env_remove(name);
         }
         let mut child = command.spawn().map_err(failed)?;
-        drop(command); // and with it the program's end of the socket
+        drop(command); // this also closes the program's end of the socket
         // It ends at once. A program that waits for all its children may be faster: then there is nothing to wait for.
         let _ = child.wait();
         Ok(Self { socket, generation: fork_generation(), rest: Vec::new() })
     }
-    /// False in a child that was forked since.
+    /// Returns false in a child that was forked since the start.
     pub fn is_own(&self) -> bool {
         self.generation == fork_generation()
     }
-    /// The line that answers a line; both without their ends. An error if the program has ended, or does not answer in time: then it is of
-    /// no use any more.
+    /// Sends a line and returns the line that answers it, both without their ends. Fails if the program has ended, or
+    /// does not answer in time: then the helper must not be used any more.
     pub fn ask(&mut self, line: &str, patience: Duration) -> Result<String> {
         let until = Instant::now() + patience;
         self.say(format!("{line}\n").as_bytes()).map_err(|errno| failed(&errno.to_string()))?;
@@ -87,7 +89,7 @@ impl Helper {
             }
         }
     }
-    /// Without a signal to this process if nobody hears it.
+    /// Sends without a signal to this process if the other end is closed.
     fn say(&self, mut bytes: &[u8]) -> rustix::io::Result<()> {
         while !bytes.is_empty() {
             match send(&self.socket, bytes, SendFlags::NOSIGNAL) {
@@ -111,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// Lines come back one by one, however the answers arrive.
+    /// Lines are returned one by one, regardless of the arrival of the answers.
     #[test]
     fn each_line_gets_its_answer() {
         let (ours, its) = UnixStream::pair().unwrap();

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 
 use cenote_host::fork;
 
-/// Random bytes are drawn from the system this many ids at a time.
+/// Ids per request of random bytes from the system.
 const BATCH: usize = 64;
 
 struct Drawn {
     bytes: Vec<u8>,
-    /// Fork generation that they were drawn in: a child must not repeat its parent's ids.
+    /// Fork generation of the draw: a child must not repeat its parent's ids.
     generation: u64,
 }
 

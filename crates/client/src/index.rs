@@ -17,11 +17,11 @@ use crate::records::{Answer, LOAD_BYTES, LOAD_RECORDS, RecordCache, Stamp};
 use crate::session::Session;
 use crate::store::Store;
 
-/// Bytes of records in one message.
+/// Largest number of bytes of records in one message.
 const MESSAGE_BYTES: usize = 512 << 10;
-/// Records in one message.
+/// Largest number of records in one message.
 const MESSAGE_RECORDS: usize = 1024;
-/// Records that an iteration fetches at a time.
+/// Records fetched at a time by an iteration.
 const PAGE: u32 = 512;
 
 /// An ordered key-value index. Cheap to clone.
@@ -29,16 +29,16 @@ const PAGE: u32 = 512;
 pub struct Index {
     container: Container,
     id: IndexId,
-    /// What this process knows of it, if it is to remember.
+    /// The cached records, if this handle has a cache.
     cache: Option<Arc<RecordCache>>,
 }
 
-/// What [`Index::version`] says.
+/// The result of [`Index::version`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IndexVersion(pub(crate) Stamp);
 
 impl IndexVersion {
-    /// True if exactly one change lies between the two.
+    /// Returns true if exactly one change lies between the two.
     pub fn is_right_before(self, next: Self) -> bool {
         self.0.is_before(next.0)
     }
@@ -47,19 +47,19 @@ impl IndexVersion {
 /// A record: key and value.
 pub type Record = (Vec<u8>, Vec<u8>);
 
-/// A record that was set, or taken away.
+/// A record that was set or deleted.
 type Change = (Vec<u8>, Option<Vec<u8>>);
 
-/// A value and the epoch that it is from.
+/// A value and its epoch.
 pub(crate) type Versioned = (Vec<u8>, u64);
 
 impl Index {
     pub(crate) fn new(container: &Container, id: IndexId) -> Self {
         Self { container: container.clone(), id, cache: None }
     }
-    /// The same index, whose records this handle, its clones and transactions that read through them remember: a read of
-    /// what they know is no message. What others change is seen as without it. For indices that are read more often than
-    /// others change them; a change by others makes all that is known unknown.
+    /// Returns a handle of the same index with a cache for records, shared by its clones and by transactions that read
+    /// through them: a read of cached records needs no message. Changes of other processes are seen as without the
+    /// cache, but each one empties it. It pays for indices that are read more often than other processes change them.
     #[must_use]
     pub fn remembering(mut self) -> Self {
         self.cache = Some(Arc::default());
@@ -69,9 +69,9 @@ impl Index {
         self.cache = Some(cache);
         self
     }
-    /// From now on only this process changes it, until `guard` is changed, which was as `seen` says when that was found
-    /// out. Of an index that remembers: what is known of it holds then without a look at its version word, and
-    /// transactions on it can be launched ([`crate::Transaction::launch`]).
+    /// Pins the index: only this process changes it, until `guard` is changed; `seen` is the version of `guard` at the
+    /// time when that was verified. In an index with a cache, cached records then hold without a look at its version
+    /// word, and transactions on it can be pipelined ([`crate::Transaction::launch`]).
     pub fn pin(&self, guard: &Index, seen: IndexVersion) -> Result<()> {
         let session = self.container.store().session()?;
         if let Some(cache) = &self.cache {
@@ -85,23 +85,23 @@ impl Index {
             cache.unpin();
         }
     }
-    /// True while a pin of this process holds.
+    /// Returns true while a pin of this process holds.
     pub fn is_pinned(&self) -> bool {
         let Some(cache) = &self.cache else { return false };
         self.container.store().session().is_ok_and(|session| cache.is_pinned(&self.home(&session).channel, self.key()))
     }
-    /// Its version: a look at shared memory, no message. Equal versions: nobody changed it between.
+    /// Returns the version, by a look at shared memory without a message. Equal versions: no change in between.
     pub fn version(&self) -> Result<IndexVersion> {
         Ok(IndexVersion(Stamp::now(&self.home(&*self.container.store().session()?).channel, self.key())))
     }
     pub(crate) fn cache(&self) -> Option<&Arc<RecordCache>> {
         self.cache.as_ref()
     }
-    /// Its full name.
+    /// Returns the full name.
     pub fn key(&self) -> IndexKey {
         IndexKey { container: self.container.id(), index: self.id }
     }
-    /// The link to the engine that has it.
+    /// The link to the engine of this index.
     #[inline]
     fn home<'a>(&self, session: &'a Session) -> &'a Link {
         session.home(self.container.id())
@@ -112,11 +112,11 @@ impl Index {
     pub(crate) fn name(&self) -> String {
         format!("index {} of {}", self.id, self.container.name())
     }
-    /// Sets records; a code for each.
+    /// Sets records. Returns a code for each.
     pub fn put(&self, records: &[(&[u8], &[u8])]) -> Result<Vec<KeyCode>> {
         self.put_all(records, false)
     }
-    /// Sets records whose keys are not there yet; [`KeyCode::Exists`] for the others.
+    /// Sets records with new keys; the code is [`KeyCode::Exists`] for keys that exist.
     pub fn put_new(&self, records: &[(&[u8], &[u8])]) -> Result<Vec<KeyCode>> {
         self.put_all(records, true)
     }
@@ -130,12 +130,12 @@ impl Index {
         let is_valid = |(key, value): &(&[u8], &[u8])| check_key(key).is_ok() && value.len() <= VALUE_BYTES_MAX;
         self.change(records, is_valid, |(key, value)| key.len() + value.len(), put)
     }
-    /// Deletes records; [`KeyCode::NotFound`] for those not there.
+    /// Deletes records; the code is [`KeyCode::NotFound`] for missing records.
     pub fn del(&self, keys: &[&[u8]]) -> Result<Vec<KeyCode>> {
         let del = |key: &&[u8]| Update::Del { index: self.key(), key: key.to_vec() };
         self.change(keys, |key| check_key(key).is_ok(), |key| key.len(), del)
     }
-    /// Sends changes in messages of bounded size; those that are not valid are answered here.
+    /// Sends changes in messages of bounded size; invalid ones are answered without a message.
     fn change<T>(
         &self,
         all: &[T],
@@ -162,7 +162,7 @@ impl Index {
             if updates.is_empty() {
                 return Ok(codes);
             }
-            // Worth remembering is what one message can hold.
+            // Only changes that fit into one message are cached.
             let kept = stamp.filter(|_| updates.len() == all.len()).map(|stamp| (stamp, updates.clone()));
             match self.home(&session).request(Request::Apply { checks: Vec::new(), updates, atomic: false })? {
                 Response::Applied { codes: answers, .. } => {
@@ -172,7 +172,7 @@ impl Index {
                         let changes = updates.iter().filter_map(record_of);
                         cache.changed(*before, cache.stamp(&self.home(&session).channel, self.key()), false, changes);
                     } else if let Some(cache) = &self.cache {
-                        cache.unpin(); // it was not told of these
+                        cache.unpin(); // it was not told of these changes
                     }
                     for (position, place) in places.into_iter().enumerate() {
                         codes[place] = answers.get(position).copied().unwrap_or(KeyCode::Ok);
@@ -183,7 +183,7 @@ impl Index {
             }
         }
     }
-    /// A change of a record finds no index: an error of its own, so that it is not taken for a missing record.
+    /// The error for a change of a record in a missing index, which must not pass for a missing record.
     fn check_there(&self, link: &Link, codes: &[KeyCode]) -> Result<()> {
         if !codes.contains(&KeyCode::NotFound) {
             return Ok(());
@@ -195,14 +195,14 @@ impl Index {
             _ => Ok(()),
         }
     }
-    /// Values by key.
+    /// Returns values by key.
     pub fn get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
         if let Some(known) = self.get_known(keys)? {
             return Ok(known);
         }
         Ok(self.get_with_epochs(keys)?.into_iter().map(|found| found.map(|(value, _)| value)).collect())
     }
-    /// Values that this process knows, all or none.
+    /// Returns the values from the cache, all or none.
     #[allow(clippy::type_complexity, reason = "that they are known, and that they are there, are two questions")]
     pub(crate) fn get_known(&self, keys: &[&[u8]]) -> Result<Option<Vec<Option<Vec<u8>>>>> {
         let Some(cache) = &self.cache else { return Ok(None) };
@@ -220,7 +220,7 @@ impl Index {
             _ => Ok(None),
         }
     }
-    /// Asks for many records, most likely all, of an index that this process is to know.
+    /// Loads many records, most likely all, of an index with a cache.
     fn load(&self, link: &Link, cache: &RecordCache, from: &NextFrom) -> Result<()> {
         let asked = cache.stamp(&link.channel, self.key());
         let request = Request::Next {
@@ -274,7 +274,7 @@ impl Index {
         }
         Ok(all)
     }
-    /// One value.
+    /// Returns one value.
     pub fn get_one(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let Some(cache) = &self.cache else {
             return Ok(self.get_with_epochs(&[key])?.pop().flatten().map(|(value, _)| value));
@@ -286,11 +286,11 @@ impl Index {
         drop(session);
         Ok(self.get(&[key])?.pop().flatten())
     }
-    /// Up to `limit` records from a key on.
+    /// Returns up to `limit` records from a key on.
     pub fn next(&self, from: NextFrom, limit: u32) -> Result<Records> {
         self.next_with_prefix(&[], from, limit)
     }
-    /// Up to `limit` records whose keys begin with `prefix`, from a key on.
+    /// Returns up to `limit` records whose keys begin with `prefix`, from a key on.
     pub fn next_with_prefix(&self, prefix: &[u8], from: NextFrom, limit: u32) -> Result<Records> {
         let mut all = Records::default();
         let mut from = from;
@@ -343,7 +343,7 @@ impl Index {
             other => Err(surprise("records", &other)),
         }
     }
-    /// All records whose keys begin with `prefix`, fetched as the iteration goes.
+    /// Iterates over all records whose keys begin with `prefix`; fetches them in pages.
     pub fn iter(&self, prefix: &[u8]) -> impl Iterator<Item = Result<Record>> + use<> {
         let (index, prefix) = (self.clone(), prefix.to_vec());
         let mut from = Some(NextFrom::Start);
@@ -374,7 +374,7 @@ impl Index {
         let update = Update::Put { index: self.key(), key: key.to_vec(), value: value.to_vec(), only_new: false };
         let subject = Subject::Put { index: self.key(), bytes: (key.len() + value.len()) as u64 };
         if let Some(cache) = &self.cache {
-            cache.unpin(); // it is not told of this
+            cache.unpin(); // the cache is not told of this
         }
         let ticket = self.home(&session).queue.push(vec![update], vec![subject], 0, &Together::Not);
         self.home(&session).keep();
@@ -382,7 +382,7 @@ impl Index {
     }
 }
 
-/// The record that an update sets or takes away.
+/// The record that an update sets or deletes.
 fn record_of(update: &Update) -> Option<Change> {
     match update {
         Update::Put { key, value, .. } => Some((key.clone(), Some(value.clone()))),

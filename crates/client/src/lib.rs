@@ -1,21 +1,21 @@
 //! The client: the API that programs, views and bindings use to reach a Cenote store.
 //!
-//! One data path serves both ways to reach a store: an engine inside this process, or a daemon behind a
-//! shared-memory ring. Control messages go to whichever it is; bytes go straight to mapped segments and files.
-//! This room must not know what is on media nor how messages are encoded.
+//! One data path serves both ways to reach a store: an engine inside this process, or a daemon behind a shared-memory
+//! ring. Control messages go to the engine; bytes go straight to mapped segments and files. This room must not know the
+//! layout of media nor the encoding of messages.
 //!
 //! # Which file may import which
 //!
-//! A file or folder imports only those before it in this order, so that a store can come to have several engines without
-//! a change of what lies below sessions:
+//! A file or folder imports only those before it in this order, so that a store can have several engines later without
+//! a change below sessions:
 //!
 //! 1. `sync`, `ids`, `options`, `answer`: no state.
-//! 2. `map`: what is known of objects' maps, and the source of each piece's bytes.
-//! 3. `link`: what belongs to one engine. Inside of it `records`: what is known of indices.
+//! 2. `map`: the cached maps of objects, and the source of each piece's bytes.
+//! 3. `link`: everything that belongs to one engine; inside of it `records`: the cached records of indices.
 //! 4. `data`: bytes in and out, over one link.
-//! 5. `session`: all links of one store, and which of them is the home of a container.
-//! 6. Handles that users hold: `store`, `container`, `object`, `index`, `transaction` and the files beside them. They
-//!    import each other.
+//! 5. `session`: all links of one store, and the home link of each container.
+//! 6. Handles for users: `store`, `container`, `object`, `index`, `transaction` and the files beside them. They import
+//!    each other.
 
 mod answer;
 mod changes;
@@ -74,13 +74,13 @@ pub use transaction::Transaction;
 pub use view::View;
 pub use window::{WindowFile, Working};
 
-/// The `cenote` program: what `CENOTE_BIN` names, else `cenote` beside this program, beside the library that contains this
-/// code, or in `PATH`.
+/// Returns the path of the `cenote` program: the one that `CENOTE_BIN` names, else `cenote` beside this program, beside
+/// the library that contains this code, or in `PATH`.
 pub fn program() -> Result<std::path::PathBuf> {
     link::find_program()
 }
 
-/// The placement policies that a container can have: their names, and what each does.
+/// Returns the placement policies for containers: their names and descriptions.
 pub fn policies() -> impl Iterator<Item = (String, String)> {
     cenote_policy::names().filter_map(|name| {
         let policy = cenote_policy::by_name(name)?;

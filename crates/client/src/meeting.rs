@@ -1,4 +1,4 @@
-//! Files in shared memory at which the clients of a store on one machine meet, without the engine: to lock, and to map.
+//! Meeting files: files in shared memory that the clients of a store on one machine lock and map, without the engine.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -13,25 +13,25 @@ use rustix::io::Errno;
 use crate::Store;
 
 impl Store {
-    /// The directory of the meeting files of one sort: only whoever made the store, and root, may enter it.
+    /// Opens the directory of the meeting files of one sort: only the creator of the store, and root, may enter it.
     pub fn meeting_dir(&self, sort: &str) -> io::Result<PathBuf> {
         let above = memory_dir(&shm_base(), self.id()).map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?;
         meeting_dir(&above, sort)
     }
-    /// The meeting file of that sort and name, made if it is not there; its descriptor is at least `lowest` where that can be.
+    /// Opens or creates the meeting file of that sort and name; its descriptor is at least `lowest` if possible.
     pub fn meeting_file(&self, sort: &str, name: &str, lowest: i32) -> io::Result<MeetingFile> {
         MeetingFile::open(&self.meeting_dir(sort)?.join(name), lowest)
     }
-    /// The names of the meeting files of that sort.
+    /// Returns the names of the meeting files of that sort.
     pub fn meeting_names(&self, sort: &str) -> io::Result<Vec<String>> {
         let entries = std::fs::read_dir(self.meeting_dir(sort)?)?;
         Ok(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
     }
-    /// The meeting file of that sort and name, if it is there.
+    /// Opens the meeting file of that sort and name, if it exists.
     pub fn find_meeting_file(&self, sort: &str, name: &str) -> io::Result<Option<MeetingFile>> {
         MeetingFile::find(&self.meeting_dir(sort)?.join(name), 0)
     }
-    /// A pipe of the kernel's of that sort and name, made if it is not there; it belongs to whom the store does.
+    /// Opens or creates a named pipe of that sort and name; it belongs to the store's owner.
     pub fn meeting_pipe(&self, sort: &str, name: &str) -> io::Result<PathBuf> {
         let dir = self.meeting_dir(sort)?;
         let path = dir.join(name);
@@ -46,8 +46,8 @@ impl Store {
         }
         Ok(path)
     }
-    /// Removes the meeting files of that sort that nobody has open, as processes leave them that die. It opens and closes all others, which takes away
-    /// what this process has locked there as a process.
+    /// Removes the meeting files of that sort that no process has open, as dead processes leave them. It opens and
+    /// closes all others, which drops the process-wide locks of this process on them.
     pub fn sweep_meeting_files(&self, sort: &str) -> io::Result<()> {
         remove_unused(&self.meeting_dir(sort)?)
     }

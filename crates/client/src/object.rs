@@ -29,9 +29,9 @@ use crate::view::View;
 pub struct Object {
     container: Container,
     id: ObjectId,
-    /// How writes by this handle are placed and when they are acknowledged, if not as the container says.
+    /// Buffering and acknowledgement of writes by this handle, if they differ from the container's.
     mode: Option<Durability>,
-    /// What this process's session knows of it. Looked up at first use, and again after a fork.
+    /// The session's cached object. Looked up at first use, and again after a fork.
     cached: ArcSwapOption<KnownObject>,
 }
 
@@ -58,13 +58,15 @@ impl Object {
     pub(crate) fn new(container: &Container, id: ObjectId) -> Self {
         Self { container: container.clone(), id, mode: None, cached: ArcSwapOption::empty() }
     }
-    /// The same object; what is written by the returned handle is buffered otherwise than the container's preset says:
-    /// `Sync` goes to a persistent tier and is acknowledged when it survives power loss (write-through), `Async` to the fastest
-    /// tier with room (write-back), `Bypass` to the lowest persistent tier, past the buffers. What was written before keeps its
-    /// place in the order: a write-through is durable together with all that was acknowledged before it.
+    /// Returns a handle of the same object whose writes are buffered differently from the container's preset: `Sync`
+    /// writes to a persistent tier and acknowledges after the bytes survive power loss (write-through), `Async` writes
+    /// to the fastest tier with room (write-back), `Bypass` writes to the lowest persistent tier, past the buffers.
+    /// Earlier writes keep their place in the order: a write-through is durable together with everything that was
+    /// acknowledged before it.
     ///
-    /// `InvalidInput` if that is less than the container promises (its durability is `Sync`), or if the container promises
-    /// nothing (`Scratch`), and for `Scratch` itself: what need not be kept belongs in a container of its own.
+    /// `InvalidInput` if that is less than the container promises (its durability is `Sync`), or if the container
+    /// promises nothing (`Scratch`), and for `Scratch` itself: data that need not be kept belong in a container of
+    /// their own.
     pub fn buffered(&self, mode: Durability) -> Result<Self> {
         let own = self.container.inner.class.durability;
         if !mode.may_be_in(own) {
@@ -75,27 +77,27 @@ impl Object {
         let mode = (mode != own).then_some(mode);
         Ok(Self { container: self.container.clone(), id: self.id, mode, cached: ArcSwapOption::empty() })
     }
-    /// What a write waits for besides its acknowledgement: that the object survives power loss.
+    /// The durability that a write waits for besides its acknowledgement: the object survives power loss.
     pub(crate) fn written_through(&self) -> Option<ObjectKey> {
         (self.mode == Some(Durability::Sync)).then(|| self.key())
     }
-    /// Where writes of this handle are placed.
+    /// The space for writes of this handle.
     fn class(&self) -> Class {
         let class = &self.container.inner.class;
         Class { durability: self.mode.unwrap_or(class.durability), policy: class.policy.clone() }
     }
-    /// Its full name.
+    /// Returns the full name.
     pub fn key(&self) -> ObjectKey {
         ObjectKey { container: self.container.id(), object: self.id }
     }
-    /// The container that it is in.
+    /// Returns the container of this object.
     pub fn container(&self) -> &Container {
         &self.container
     }
     pub(crate) fn name(&self) -> String {
         format!("object {} of {}", self.id, self.container.name())
     }
-    /// The link to the engine that has it.
+    /// The link to the engine of this object.
     #[inline]
     pub(crate) fn home<'a>(&self, session: &'a Session) -> &'a Arc<Link> {
         session.home(self.container.id())
@@ -126,7 +128,7 @@ impl Object {
             }
         }
     }
-    /// Size, block size, use.
+    /// Returns size, block size and space in use.
     pub fn stat(&self) -> Result<ObjectStat> {
         match self
             .container
@@ -139,18 +141,19 @@ impl Object {
             other => Err(surprise("the state of an object", &other)),
         }
     }
-    /// Keeps space for so many bytes of writes to come: `Full` if there is none. `None` where none can be kept, though there may be room: where users are
-    /// bound to the rights of containers, and where bytes end in an object service.
+    /// Reserves space for this many bytes of future writes; `Full` if there is none. Returns `None` where reserves are
+    /// impossible, even if there is room: where modes of containers bind users, and where the bytes end in an object
+    /// service.
     pub fn reserve(&self, bytes: u64) -> Result<Option<Reserve>> {
         Reserve::make(self, bytes)
     }
-    /// Its recorded size in bytes: without a message if what this process knows of it still holds.
+    /// Returns the recorded size in bytes, without a message if the cached one still holds.
     pub fn size(&self) -> Result<u64> {
         let session = self.container.store().session()?;
         self.known(&session, |known| read::size_of(self.home(&session), &known.cache))
     }
-    /// Its recorded size, and how many bytes it takes, in allocation units: without a message if what this process
-    /// knows of it still holds.
+    /// Returns the recorded size and the bytes in use, in allocation units, without a message if the cached ones still
+    /// hold.
     pub fn usage(&self) -> Result<(u64, u64)> {
         let session = self.container.store().session()?;
         match self.known(&session, |known| read::usage_of(self.home(&session), &known.cache))? {
@@ -158,23 +161,25 @@ impl Object {
             None => self.stat().map(|stat| (stat.size, stat.taken_bytes)),
         }
     }
-    /// The first offset from `offset` on that has data, as extents begin; `None` if there is none before the end.
+    /// Returns the first offset from `offset` on with data, by extents; `None` if there is none before the end.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
         let session = self.container.store().session()?;
         self.known(&session, |known| read::seek(self.home(&session), &known.cache, offset, Seek::Data))
     }
-    /// The first offset from `offset` on that is in a hole, or the size if there is none before it; `None` from the end on.
+    /// Returns the first offset from `offset` on in a hole, or the size if there is none before it; `None` from the end
+    /// on.
     pub fn next_hole(&self, offset: u64) -> Result<Option<u64>> {
         let session = self.container.store().session()?;
         self.known(&session, |known| read::seek(self.home(&session), &known.cache, offset, Seek::Hole))
     }
-    /// Reads at a byte offset. Holes are zeros. Returns the bytes before the recorded size; the rest of `buf` is untouched.
+    /// Reads at a byte offset. Holes are zeros. Returns the number of bytes before the recorded size; the rest of `buf`
+    /// is unchanged.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let session = self.container.store().session()?;
         self.known(&session, |known| read::read_at(self.home(&session), &known.cache, offset, buf))
             .map(|done| done.bytes)
     }
-    /// Reads many byte ranges at once; what lies past the recorded size reads as zeros.
+    /// Reads many byte ranges; bytes past the recorded size are zeros.
     pub fn readv(&self, parts: &mut [(u64, &mut [u8])]) -> Result<()> {
         let session = self.container.store().session()?;
         let cache = self.cache(&session);
@@ -193,8 +198,8 @@ impl Object {
         }
         self.written_through().map_or(Ok(()), |key| flush(self.home(&session), key))
     }
-    /// Writes at the end, wherever that is by then; returns where it was. Of processes that append at once each one's bytes
-    /// are there whole, in some order, once.
+    /// Writes at the current end, and returns the offset. Of concurrent appends by several processes, each one's bytes
+    /// appear whole and exactly once, in some order.
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
         let session = self.container.store().session()?;
         let at = self.known(&session, |known| {
@@ -204,7 +209,7 @@ impl Object {
         self.written_through().map_or(Ok(()), |key| flush(self.home(&session), key))?;
         Ok(at)
     }
-    /// Writes many byte ranges as one transaction.
+    /// Writes many byte ranges in one transaction.
     pub fn writev(&self, parts: &[(u64, &[u8])]) -> Result<()> {
         let session = self.container.store().session()?;
         match self.launch(&session, parts, &Together::Whole, true)? {
@@ -225,11 +230,11 @@ impl Object {
             write::launch(self.home(session), &target, parts, together, here)
         })
     }
-    /// Writing nothing to what is not there is an error all the same.
+    /// Fails for a missing object even if there is nothing to write.
     fn check_exists(&self, session: &Session) -> Result<()> {
         self.home(session).request(Request::ObjectStat { key: self.key() }).map(drop)
     }
-    /// Reads whole blocks, range after range, into `buf`; what lies past the recorded size reads as zeros.
+    /// Reads ranges of whole blocks, one after the other, into `buf`; bytes past the recorded size are zeros.
     pub fn read_blocks(&self, ranges: &[Range<u64>], buf: &mut [u8]) -> Result<()> {
         let mut rest = buf;
         let mut parts = Vec::with_capacity(ranges.len());
@@ -240,7 +245,7 @@ impl Object {
         }
         self.readv(&mut parts)
     }
-    /// Writes whole blocks, range after range, from `bytes`, as one transaction.
+    /// Writes ranges of whole blocks, one after the other, from `bytes`, in one transaction.
     pub fn write_blocks(&self, ranges: &[Range<u64>], bytes: &[u8]) -> Result<()> {
         let mut rest = bytes;
         let mut parts = Vec::with_capacity(ranges.len());
@@ -251,7 +256,7 @@ impl Object {
         }
         self.writev(&parts)
     }
-    /// Byte offset and length of each range of blocks; together they must be `len` bytes.
+    /// Returns byte offset and length of each range of blocks; together they must have `len` bytes.
     fn byte_ranges(&self, ranges: &[Range<u64>], len: usize) -> Result<Vec<(u64, usize)>> {
         let shift = self.stat()?.block_shift;
         let wrong = |why: String| Error::new(ErrorKind::InvalidInput, self.name()).because(why);
@@ -275,51 +280,54 @@ impl Object {
         }
         Err(wrong(format!("the ranges have {sum} bytes (blocks of {}), the buffer {len}", 1u64 << shift)))
     }
-    /// A range by reference, without a copy, if it lies in one mapped extent. The bytes stay as they are while the view lives.
+    /// Returns a range by reference, without a copy, if it lies in mapped memory. The bytes stay unchanged while the
+    /// view lives.
     pub fn view(&self, offset: u64, len: usize) -> Result<Option<View>> {
         let session = self.container.store().session()?;
         let cache = self.cache(&session);
         View::make(&session, &cache, offset, len, false)
     }
-    /// The same, beginning where a page of memory does, for reading only, with zeros behind the last byte to the end of its page: what a program
-    /// can be given as a mapping. `None` unless all of it is mapped and lies in whole pages.
+    /// Returns a read-only view that begins at a page of memory, with zeros from its last byte to the end of the page,
+    /// as a mapping for a program. `None` unless the whole range is mapped and lies in whole pages.
     pub fn view_pages(&self, offset: u64, len: usize) -> Result<Option<View>> {
         let session = self.container.store().session()?;
         let cache = self.cache(&session);
         View::make(&session, &cache, offset, len, true)
     }
-    /// Room for `len` bytes in mapped memory, to be filled in place and then [`Staged::commit`]ted: a write without a copy.
+    /// Returns `len` bytes of mapped memory to be filled in place and then [`Staged::commit`]ted: a write without a
+    /// copy.
     pub fn stage(&self, len: usize) -> Result<Staged> {
         Staged::make(self, len)
     }
-    /// Starts a write. `bytes` may be reused when this returns; the write is acknowledged when the operation is waited for.
+    /// Starts a write. `bytes` may be reused after the return; waiting for the operation waits for the acknowledgement.
     pub fn launch_write(&self, offset: u64, bytes: &[u8]) -> Result<Op> {
         let session = self.container.store().session()?;
         let ticket = self.launch(&session, &[(offset, bytes)], &Together::Not, false)?;
         self.home(&session).keep();
         Ok(Op::of(&session, self.container.id(), ticket).durable(self.written_through()))
     }
-    /// The same, safe from the death of this process when it returns: the engine carries it out if that comes before the
-    /// operation is acknowledged. File I/O is done before this returns.
+    /// Starts a write that survives the death of this process after the return: the engine carries it out if the
+    /// process dies before the acknowledgement. File I/O is done before the return.
     pub fn launch_write_kept(&self, offset: u64, bytes: &[u8]) -> Result<Op> {
         let session = self.container.store().session()?;
         let ticket = self.launch(&session, &[(offset, bytes)], &Together::Kept, true)?;
         self.home(&session).keep();
         Ok(Op::of(&session, self.container.id(), ticket).durable(self.written_through()))
     }
-    /// The same on a premise: applied with what else is launched on it, or not at all. File I/O is done before this returns.
+    /// Starts a write on a precondition: it is applied together with other changes on it, or not at all. File I/O is
+    /// done before the return.
     pub fn launch_write_on(&self, premise: &Premise, offset: u64, bytes: &[u8]) -> Result<Op> {
         let session = self.container.store().session()?;
         let ticket = self.launch(&session, &[(offset, bytes)], &premise.together(), true)?;
         self.home(&session).keep();
         Ok(Op::of(&session, self.container.id(), ticket).durable(self.written_through()))
     }
-    /// Starts a read of `len` bytes; [`Op::wait_read`] gives them.
+    /// Starts a read of `len` bytes; [`Op::wait_read`] returns them.
     pub fn launch_read(&self, offset: u64, len: usize) -> Result<Op> {
         let session = self.container.store().session()?;
         Ok(Op::read(&session, &self.cache(&session), offset, len))
     }
-    /// Sets the recorded size; what lies beyond is dropped.
+    /// Sets the recorded size; bytes beyond it are dropped.
     pub fn truncate(&self, size: u64) -> Result<()> {
         self.change(Update::Truncate { key: self.key(), size })
     }
@@ -330,7 +338,7 @@ impl Object {
     fn change(&self, update: Update) -> Result<()> {
         self.container.store().change(update, || self.name())
     }
-    /// Returns when what was acknowledged so far survives power loss.
+    /// Returns when everything acknowledged so far survives power loss.
     pub fn flush(&self) -> Result<()> {
         self.container.store().flush_target(FlushTarget::Object(self.key()))
     }

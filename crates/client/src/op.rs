@@ -12,24 +12,24 @@ use crate::object::flush;
 use crate::session::Session;
 use crate::sync::lock;
 
-/// An operation in flight. Dropping it does not stop it: a failure then shows in the next `wait_all` or `flush`.
+/// An operation in flight. A drop does not stop it: the next `wait_all` or `flush` then reports its failure.
 pub struct Op {
     session: Arc<Session>,
-    /// The container that it is about.
+    /// The container of the operation.
     container: ContainerId,
     kind: Kind,
-    /// An object that is to survive power loss before this is done.
+    /// An object that must survive power loss before this is done.
     durable: Option<ObjectKey>,
 }
 
 enum Kind {
-    /// It was done before the call returned.
+    /// Done before the call returned.
     Done,
     Queued(Ticket),
     Read(Arc<Reading>),
 }
 
-/// A read on its way.
+/// A read in flight.
 #[derive(Default)]
 struct Reading {
     state: Mutex<ReadState>,
@@ -45,14 +45,14 @@ impl Op {
     pub(crate) fn of(session: &Arc<Session>, container: ContainerId, ticket: Option<Ticket>) -> Self {
         Self { session: session.clone(), container, kind: ticket.map_or(Kind::Done, Kind::Queued), durable: None }
     }
-    /// The same, done when an object survives power loss, too.
+    /// The same, done only when an object survives power loss.
     pub(crate) fn durable(self, durable: Option<ObjectKey>) -> Self {
         Self { durable, ..self }
     }
-    /// Starts a read: at once if it is a copy from memory, else on a worker thread.
+    /// Starts a read: at once if it is a copy from memory, otherwise on a worker thread.
     pub(crate) fn read(session: &Arc<Session>, object: &Arc<ObjectCache>, offset: u64, len: usize) -> Self {
         let link = session.home(object.key.container);
-        // Before the thread starts: it must see what this thread launched before.
+        // Before the thread starts: it must see the earlier pipelined writes of this thread.
         read::settle_own_writes(link, object);
         let reading = Arc::new(Reading::default());
         if read::is_in_memory(link, object, offset, len) {
@@ -75,7 +75,7 @@ impl Op {
         }
         Self { session: session.clone(), container: object.key.container, kind: Kind::Read(reading), durable: None }
     }
-    /// Waits until it is acknowledged.
+    /// Waits for the acknowledgement.
     pub fn wait(self) -> Result<()> {
         match self.kind {
             Kind::Done => {}
@@ -84,22 +84,23 @@ impl Op {
         }
         self.durable.map_or(Ok(()), |key| flush(self.session.home(self.container), key))
     }
-    /// Waits for the bytes of an [`crate::Object::launch_read`]; fewer than asked for if the object ends before.
+    /// Waits for the bytes of an [`crate::Object::launch_read`]; they are fewer than requested if the object ends
+    /// before.
     pub fn wait_read(self) -> Result<Vec<u8>> {
         match self.kind {
             Kind::Read(reading) => reading.wait(self.session.home(self.container)),
             _ => Err(Error::new(ErrorKind::InvalidInput, "operation").because("it is no read")),
         }
     }
-    /// The number of the message that an update travels in; none if it is done already, or a read. Numbers of a session
-    /// rise with time ([`crate::Store::tell_settled`]).
+    /// Returns the number of the message with the update; `None` if the operation was done before, or is a read. The
+    /// numbers of a session rise with time ([`crate::Store::tell_settled`]).
     pub fn message(&self) -> Option<u64> {
         match &self.kind {
             Kind::Queued(ticket) => Some(ticket.batch.number),
             Kind::Done | Kind::Read(_) => None,
         }
     }
-    /// True if waiting would not block, but for what a write-through waits for.
+    /// Returns true if waiting would not block, except for the durability of a write-through.
     pub fn is_done(&self) -> bool {
         match &self.kind {
             Kind::Done => true,
@@ -107,7 +108,7 @@ impl Op {
             Kind::Read(reading) => lock(&reading.state).outcome.is_some(),
         }
     }
-    /// Calls `callback` once when it is done, from a thread of the client's.
+    /// Calls `callback` once after the end of the operation, from a thread of the client.
     pub fn on_done(self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         if self.durable.is_some() {
             let session = self.session.clone();

@@ -1,15 +1,15 @@
-//! Records of an index that this process knows, and how it knows that they still hold.
+//! The record cache of an index, and the proof that its records are current.
 //!
-//! A read looks at the index's *version word* in the shared control table, as reads of objects do: as long as it has the
-//! value that it had before the records were asked for, they are what the engine would answer. So a hit is no message,
-//! and what others change is seen by the next read that begins after the change was acknowledged.
+//! A read checks the index's *version word* in the shared control table, as reads of objects do: as long as the word
+//! has the value from before the request for the records, the engine would answer the same. A hit needs no message, and
+//! a change by another process is visible to the next read after its acknowledgement.
 //!
-//! After a change of its own this process applies that change to what it knows, if the word says that nobody else's came
-//! between.
+//! After a change of its own, this process applies the change to the cache if the word proves that there was no other
+//! change in between.
 //!
-//! An index that nobody else changes can be *pinned*: what is known of it holds whatever its word says, until the word of
-//! another index, the guard, changes. Its own changes need no answer then to be taken in, so they can be launched.
-//! This room must not know who uses an index, nor what records mean.
+//! An index that no other process changes can be *pinned*: its cached records hold regardless of its word, until the
+//! word of another index, the guard, changes. Own changes then need no answer, so they can be pipelined. This room must
+//! not know the users of an index, nor the meaning of records.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
@@ -23,29 +23,29 @@ use smallvec::SmallVec;
 use crate::link::channel::Channel;
 use crate::sync::lock;
 
-/// Records of a message that asks for many: most indices that are read like this have fewer.
+/// Records per load: most indices that are read like this have fewer.
 pub(crate) const LOAD_RECORDS: u32 = 2048;
-/// And their bytes.
+/// Bytes of records per load.
 pub(crate) const LOAD_BYTES: u32 = 128 << 10;
-/// A value up to this size is worth sending back to have it checked.
+/// Largest value that is sent back for a check.
 const CHECKED_BYTES_MAX: usize = 4096;
-/// A miss costs about as much as so many records in a message of many.
+/// A miss costs about as much as this many records in a load.
 const RECORDS_PER_MISS: usize = 64;
-/// Changes in a pin, before its stamps are those of a later one.
+/// Bits for the changes in a pin; more changes would reach the stamps of a later pin.
 const CHANGES_BITS: u32 = 40;
-/// Changes on their way are counted in so many bits.
+/// Bits for the count of changes in flight.
 const UNDER_WAY_BITS: u32 = 16;
 const UNDER_WAY: u64 = (1 << UNDER_WAY_BITS) - 1;
-/// A thread that looks is done by the time that another has let others go first so often.
+/// Yields until the thread with the lock is assumed to be done.
 const LOOKS_PASS: usize = 64;
-/// Pins of this process.
+/// Number of pins of this process.
 static PINS: AtomicU64 = AtomicU64::new(0);
-/// What is kept at most.
+/// Largest size of the cache of an index.
 const KEPT_BYTES_MAX: usize = 128 << 20;
-/// Short keys lie in the nodes of the tree: a search that follows a pointer for each comparison waits for memory each time.
+/// Short keys lie inline in the nodes of the tree, so that comparisons during a search need no further memory access.
 type Key = SmallVec<[u8; 24]>;
 
-/// Instance and version word: equal stamps, equal records.
+/// Instance and version word: equal stamps mean equal records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamp {
     pub instance: u64,
@@ -53,39 +53,39 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// As it is now.
+    /// Returns the current stamp.
     pub fn now(channel: &Channel, index: IndexKey) -> Self {
         let attachment = channel.attachment();
         let readers = &attachment.readers;
-        // The instance first: a word of a later instance must not pass for one of an earlier.
+        // The instance is read first: a word of a later instance must not pass for one of an earlier.
         let instance = readers.instance();
         Self { instance, word: readers.word(index.word_hash()) }
     }
-    /// The stamp of an index in a pin, of which there is no other, after so many changes of this process.
+    /// Returns the stamp of an index in a pin after this many changes of this process. It is unique.
     fn pinned(pin: u64, changes: u64) -> Self {
         Self { instance: u64::MAX, word: (pin << CHANGES_BITS).wrapping_add(changes) }
     }
     fn is_pinned(self) -> bool {
         self.instance == u64::MAX
     }
-    /// True if exactly one change came after `self`.
+    /// Returns true if exactly one change came after `self`.
     pub fn is_before(self, next: Self) -> bool {
         self.instance == next.instance && self.word.wrapping_add(1) == next.word
     }
 }
 
-/// What is known of one index. Shared by the clones of a handle.
+/// The cached records of one index, shared by the clones of a handle.
 #[derive(Debug, Default)]
 pub(crate) struct RecordCache {
     state: Mutex<RecordsState>,
-    /// Fork generation, plus one, of the process that pinned it; 0 if none did. A look without the lock, which a child
-    /// may have inherited locked.
+    /// Fork generation, plus one, of the process that pinned the index; 0 if none did. Readable without the lock, which
+    /// a child may have inherited in its locked state.
     pinned_by: AtomicU64,
-    /// Changes of this process that were sent and not answered, below its fork generation.
+    /// Number of unanswered changes of this process, below its fork generation.
     under_way: AtomicU64,
 }
 
-/// Keeps what is known while a change of this process is on its way.
+/// Keeps the cached records during a change of this process.
 #[derive(Debug)]
 pub(crate) struct UnderWay(Arc<RecordCache>, u64);
 
@@ -96,15 +96,15 @@ impl Drop for UnderWay {
     }
 }
 
-/// What a pinned index is held by.
+/// The pin of an index.
 #[derive(Debug)]
 struct Pin {
     guard: IndexKey,
     /// The guard's stamp while the pin holds.
     stamp: Stamp,
-    /// No other pin of this process has it.
+    /// Unique among the pins of this process.
     number: u64,
-    /// Of this process, since.
+    /// Changes of this process since the pin.
     changes: u64,
 }
 
@@ -114,7 +114,7 @@ impl Pin {
     }
 }
 
-/// How far, in key order, every record is known.
+/// The end of the complete part of the cache, in key order.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum KnownTo {
     #[default]
@@ -124,7 +124,7 @@ enum KnownTo {
 }
 
 impl KnownTo {
-    /// Where what is not known begins.
+    /// Returns the start of the unknown part.
     fn end(&self) -> NextFrom {
         match self {
             Self::Key(last) => NextFrom::After(last.clone()),
@@ -137,37 +137,37 @@ impl KnownTo {
 struct RecordsState {
     stamp: Option<Stamp>,
     pin: Option<Pin>,
-    /// None: known not to be there.
+    /// `None`: known to be missing.
     records: BTreeMap<Key, Option<Vec<u8>>>,
     known_to: KnownTo,
-    /// Every record with one of these prefixes is known.
+    /// Prefixes with a complete set of records.
     prefixes: HashSet<Vec<u8>>,
     bytes: usize,
-    /// Reads since the records were dropped last that had to ask the engine.
+    /// Misses since the last reset of the cache.
     misses: usize,
-    /// Records that the last load brought; none: never loaded.
+    /// Records of the last load; `None`: never loaded.
     loaded: Option<usize>,
 }
 
-/// What the cache says to a read.
+/// The cache's answer to a read.
 pub(crate) enum Answer<T> {
-    /// This.
+    /// A hit.
     Known(T),
-    /// Ask the engine for this.
+    /// Ask the engine for the same.
     Ask,
-    /// Ask the engine for many records from here on, tell [`RecordCache::learn_many`], and try again.
+    /// Load many records from here on, pass them to [`RecordCache::learn_many`], and try again.
     Load(NextFrom),
 }
 
 impl RecordCache {
-    /// Knows the first records of an index, of which there may be more.
+    /// Creates a cache with the first records of an index; `more`: the index has more.
     pub fn loaded(stamp: Stamp, records: &Records, more: bool) -> Self {
         let cache = Self::default();
         lock(&cache.state).stamp = Some(stamp);
         cache.learn_many(stamp, &NextFrom::Start, records, more);
         cache
     }
-    /// The stamp of `index` now.
+    /// Returns the current stamp of `index`.
     pub fn stamp(&self, channel: &Channel, index: IndexKey) -> Stamp {
         if self.pinned_by.load(Ordering::Acquire) == fork::generation() + 1 {
             let mut state = lock(&self.state);
@@ -180,19 +180,20 @@ impl RecordCache {
         }
         Stamp::now(channel, index)
     }
-    /// From now on only this process changes `index`, until `guard`, whose stamp was `stamp` when that was found out, does.
+    /// Pins `index`: only this process changes it, until `guard` changes, which had the stamp `stamp` when that was
+    /// verified.
     pub fn pin(&self, channel: &Channel, index: IndexKey, guard: IndexKey, stamp: Stamp) {
         let mut state = lock(&self.state);
         if state.stamp != Some(Stamp::now(channel, index)) {
             state.forget();
         }
-        // An answer that was asked for in an earlier pin must not pass for one of this.
+        // An answer to a request from an earlier pin must not pass for one of this.
         let pin = Pin { guard, stamp, number: PINS.fetch_add(1, Ordering::Relaxed), changes: 0 };
         state.stamp = Some(pin.now());
         state.pin = Some(pin);
         self.pinned_by.store(fork::generation() + 1, Ordering::Release);
     }
-    /// Others may change it again; nothing is known.
+    /// Ends the pin and empties the cache, since other processes may change the index again.
     pub fn unpin(&self) {
         self.unpin_state(&mut lock(&self.state));
     }
@@ -203,11 +204,11 @@ impl RecordCache {
         }
         self.pinned_by.store(0, Ordering::Release);
     }
-    /// True if it is pinned.
+    /// Returns true if the index is pinned.
     pub fn is_pinned(&self, channel: &Channel, index: IndexKey) -> bool {
         self.stamp(channel, index).is_pinned()
     }
-    /// Changes that this process launched on a pinned index. False if it is not pinned any more.
+    /// Applies pipelined changes of this process to a pinned index. Returns false if it is not pinned any more.
     pub fn changed_ahead(&self, changes: impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)>) -> bool {
         let mut state = lock(&self.state);
         let Some(pin) = &mut state.pin else { return false };
@@ -221,8 +222,8 @@ impl RecordCache {
         }
         true
     }
-    /// A change of this process is about to be sent: until its answer was taken in, another version does not mean that what is known is wrong,
-    /// since that may be this change.
+    /// Begins a change of this process. Until its answer is taken in, a new version does not invalidate the cache,
+    /// since it may come from this change.
     pub fn begin_change(self: &Arc<Self>) -> UnderWay {
         let me = fork::generation();
         let begun = |now: u64| {
@@ -238,7 +239,8 @@ impl RecordCache {
         let now = self.under_way.load(Ordering::Acquire);
         now & UNDER_WAY != 0 && now >> UNDER_WAY_BITS == fork::generation()
     }
-    /// The state, as far as it holds at `now`. None while another thread looks (or looked, when this process was forked), or changes it.
+    /// Returns the state, if it holds at `now`; `None` while another thread reads (or did so at the fork of this
+    /// process) or changes it.
     fn state(&self, now: Stamp) -> Option<MutexGuard<'_, RecordsState>> {
         let mut state = self.state.try_lock().ok()?;
         if state.stamp != Some(now) {
@@ -251,7 +253,7 @@ impl RecordCache {
         }
         Some(state)
     }
-    /// The values of all keys, if all are known.
+    /// Returns the values of all keys, if all are known.
     pub fn get(&self, now: Stamp, keys: &[&[u8]]) -> Answer<Vec<Option<Vec<u8>>>> {
         let Some(mut state) = self.state(now) else { return Answer::Ask };
         let mut values = Vec::with_capacity(keys.len());
@@ -263,12 +265,12 @@ impl RecordCache {
         }
         Answer::Known(values)
     }
-    /// The value of a key, if that is known.
+    /// Returns the value of a key, if it is known.
     #[allow(clippy::option_option, reason = "whether it is known, and whether it is there, are two questions")]
     pub fn get_one(&self, now: Stamp, key: &[u8]) -> Option<Option<Vec<u8>>> {
         Some(self.state(now)?.find(key)?.map(<[u8]>::to_vec))
     }
-    /// Up to `limit` records whose keys begin with `prefix`, from a key on, and whether there are more.
+    /// Returns up to `limit` records whose keys begin with `prefix`, from a key on, and whether there are more.
     pub fn next(&self, now: Stamp, prefix: &[u8], from: &NextFrom, limit: usize) -> Answer<(Records, bool)> {
         let Some(mut state) = self.state(now) else { return Answer::Ask };
         if !state.knows_prefix(prefix) {
@@ -292,7 +294,7 @@ impl RecordCache {
         }
         Answer::Known((found, false))
     }
-    /// The engine's answer to [`Answer::Load`], asked for when the stamp was `asked`.
+    /// Caches the engine's answer to [`Answer::Load`], requested when the stamp was `asked`.
     pub fn learn_many(&self, asked: Stamp, from: &NextFrom, records: &Records, more: bool) {
         let Some(mut state) = self.state_at(asked).filter(|state| state.known_to.end() == *from) else { return };
         state.loaded = Some(records.len());
@@ -305,7 +307,7 @@ impl RecordCache {
             state.set(key, Some(value.to_vec()));
         }
     }
-    /// All records with a prefix, asked for when the stamp was `asked`.
+    /// Caches all records with a prefix, requested when the stamp was `asked`.
     pub fn learn_prefix(&self, asked: Stamp, prefix: &[u8], records: &Records) {
         let Some(mut state) = self.state_at(asked) else { return };
         for (key, value) in records.iter() {
@@ -313,15 +315,15 @@ impl RecordCache {
         }
         state.prefixes.insert(prefix.to_vec());
     }
-    /// Values of keys, asked for when the stamp was `asked`.
+    /// Caches values of keys, requested when the stamp was `asked`.
     pub fn learn<'a>(&self, asked: Stamp, values: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) {
         let Some(mut state) = self.state_at(asked) else { return };
         for (key, value) in values {
             state.set(key, value.map(<[u8]>::to_vec));
         }
     }
-    /// Changes that this process made, which were acknowledged. `before`: the stamp before they were sent. `fresh`: they
-    /// are all that there is, in an index that was made with them.
+    /// Applies acknowledged changes of this process. `before`: the stamp before they were sent. `fresh`: they are all
+    /// records of an index that was created with them.
     pub fn changed(
         &self,
         before: Stamp,
@@ -350,7 +352,8 @@ impl RecordCache {
             state.forget();
         }
     }
-    /// The state, as soon as no other thread looks; none if one does for long, which may be one that a forked child does not have.
+    /// Returns the state when no other thread holds it; `None` if one does for long, which may be a thread that a
+    /// forked child does not have.
     fn state_soon(&self) -> Option<MutexGuard<'_, RecordsState>> {
         for _ in 0..LOOKS_PASS {
             if let Ok(state) = self.state.try_lock() {
@@ -365,13 +368,13 @@ impl RecordCache {
     }
 }
 
-/// A value that can be sent back to be checked.
+/// Returns true if the value can be sent back for a check.
 pub(crate) fn is_checkable(value: Option<&[u8]>) -> bool {
     value.is_none_or(|value| value.len() <= CHECKED_BYTES_MAX)
 }
 
 impl RecordsState {
-    /// Whether what is counted and what is claimed agree with what is there.
+    /// Checks that the counters and claims of the cache match its content.
     #[cfg(test)]
     fn check(&self) -> Result<(), String> {
         let bytes: usize = self.records.iter().map(|(key, value)| Self::size(key, value.as_deref())).sum();
@@ -402,7 +405,7 @@ impl RecordsState {
             self.bytes -= Self::size(key, old.as_deref());
         }
     }
-    /// The outer option: whether it is known.
+    /// The outer option says whether the answer is known.
     #[allow(clippy::option_option, reason = "whether it is known, and whether it is there, are two questions")]
     fn find(&self, key: &[u8]) -> Option<Option<&[u8]>> {
         if let Some(value) = self.records.get(key) {
@@ -422,8 +425,8 @@ impl RecordsState {
             _ => self.prefixes.contains(prefix),
         }
     }
-    /// Asking for many pays once as many reads had to ask as that costs, and at the beginning, when what it costs is not
-    /// known. It is bounded in any case.
+    /// A load pays once the misses have cost as much as a load, and at the beginning, when its cost is unknown. It is
+    /// bounded in any case.
     fn missed<T>(&mut self) -> Answer<T> {
         self.misses += 1;
         let pays = self.loaded.is_none_or(|records| self.misses > records / RECORDS_PER_MISS);

@@ -1,4 +1,4 @@
-//! Space that is kept for writes to come.
+//! Space reserved for future writes.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -14,23 +14,26 @@ use crate::object::Object;
 use crate::session::Session;
 use crate::sync::lock;
 
-/// Most bytes in one lease.
+/// Largest lease in bytes.
 const LEASE_BYTES_MAX: u64 = 256 << 20;
-/// What is kept has no shorter runs, or larger writes would have to be cut into too many pieces.
+/// Shortest run of a reserve: shorter ones would split larger writes into too many pieces.
 const RUN_BYTES_MIN: u64 = 64 << 10;
-/// What is kept is a multiple of this: the largest allocation unit of tiers that programs write to.
+/// Granularity of reserves: the largest allocation unit of tiers that programs write to.
 const UNIT_BYTES: u64 = 4096;
-/// How long space that is about to become free is waited for.
+/// Time limit for space that is about to become free.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Leased space that is kept for an object, on the tier where its bytes end; until it is dropped, or the session ends.
+/// Leased space that is reserved for an object, on the tier where its bytes end. It lasts until the drop, or the end of
+/// the session.
 ///
-/// It changes nothing for writes that find space elsewhere. For one that found none, [`Reserve::open`] lets the session have some of it.
+/// It changes nothing for writes that find other space. For one that finds none, [`Reserve::open`] makes a part
+/// available to the session.
 ///
-/// When that tier is to be emptied, the space is kept on another one; if none has room, it is kept no more: [`Reserve::bytes`] says how much is left.
+/// When that tier is being emptied, the reserve moves to another one. If none has room, the reserve is lost:
+/// [`Reserve::bytes`] returns the rest.
 pub struct Reserve(Arc<KeptSpace>);
 
-/// The space, which the session knows of too.
+/// The space, which the session also knows.
 pub(crate) struct KeptSpace {
     session: Arc<Session>,
     object: Object,
@@ -44,12 +47,12 @@ impl std::fmt::Debug for Reserve {
 }
 
 impl Reserve {
-    /// `None`: nothing can be kept here, though there may be room.
+    /// Returns `None` if a reserve is impossible here, even if there is room.
     pub(crate) fn make(object: &Object, bytes: u64) -> Result<Option<Self>> {
         let session = object.container().store().session()?.clone();
         object.home(&session).channel.check_writable()?;
         if object.home(&session).channel.is_bound() {
-            return Ok(None); // it is given space with the bytes that come into it
+            return Ok(None); // the daemon allocates its space together with the bytes
         }
         let kept = KeptSpace { session: session.clone(), object: object.clone(), runs: Mutex::default() };
         match kept.grow_low(bytes) {
@@ -64,11 +67,11 @@ impl Reserve {
             Err(error) => Err(error),
         }
     }
-    /// False in a forked child: the space is its parent's.
+    /// Returns false in a forked child: the space is its parent's.
     pub fn is_mine(&self) -> bool {
         self.0.is_mine()
     }
-    /// Keeps so many bytes more.
+    /// Reserves more bytes.
     pub fn add(&self, bytes: u64) -> Result<()> {
         let before = self.bytes();
         let grown = self.0.grow(bytes, None);
@@ -77,11 +80,11 @@ impl Reserve {
         }
         grown
     }
-    /// Bytes that are kept.
+    /// Returns the reserved bytes.
     pub fn bytes(&self) -> u64 {
         self.0.bytes()
     }
-    /// Lets the session have space for a write of so many bytes; false if less than that is kept.
+    /// Makes space available to the session for a write of this many bytes; returns false if the reserve has less.
     pub fn open(&self, bytes: u64) -> Result<bool> {
         let runs = self.0.take(bytes.next_multiple_of(UNIT_BYTES), true);
         if runs.is_empty() || !self.is_mine() {
@@ -91,7 +94,7 @@ impl Reserve {
         object.arena(session).put(&object.home(session).space, &Lease { runs })?;
         Ok(true)
     }
-    /// Gives back up to so many bytes.
+    /// Gives back up to this many bytes.
     pub fn release(&self, bytes: u64) {
         self.0.release(bytes);
     }
@@ -120,7 +123,7 @@ impl KeptSpace {
             return Vec::new();
         }
         let mut taken = Vec::new();
-        // One run for all of it, if there is one: the write is not cut then.
+        // Prefers one run for the whole, so that the write is not split.
         let mut at = kept.iter().rposition(|run| run.len >= bytes);
         while bytes > 0
             && let Some(run) = at.take().or(kept.len().checked_sub(1))
@@ -136,7 +139,8 @@ impl KeptSpace {
         }
         taken
     }
-    /// Keeps more: on the lowest tier, which has most of the room and keeps none of those that are fast from others; else on any.
+    /// Reserves more on the lowest tier, which has most room and leaves the fast ones to others; if it is full, on any
+    /// tier.
     fn grow_low(&self, bytes: u64) -> Result<()> {
         let own = self.object.container().inner.class.durability;
         let low = Some(Durability::Bypass).filter(|low| low.may_be_in(own) && *low != own);
@@ -174,7 +178,7 @@ impl KeptSpace {
             }
         }
     }
-    /// True if bytes end on a tier that programs do not write to themselves: its room cannot be kept by them.
+    /// Returns true if bytes end on a tier that programs do not write to themselves: they cannot reserve its room.
     fn drains_to_a_service(&self) -> Result<bool> {
         let devices = self.object.container().store().devices()?;
         Ok(devices.iter().any(|device| device.spec.kind.is_persistent() && !device.spec.kind.is_shareable()))

@@ -1,4 +1,4 @@
-//! What a store keeps for its owner alone, beside what its readers and writers may read.
+//! A secret of a store for its owner alone, outside of the reach of its readers and writers.
 
 use cenote_device::{StoreDir, store_dir};
 use cenote_host::home::settings_dir;
@@ -6,13 +6,13 @@ use cenote_model::{Error, ErrorKind, Result};
 
 use crate::Store;
 
-/// The file in the store's directory, of the mode 0600.
+/// The file in the store's directory, with the mode 0600.
 const FILE: &str = cenote_server::SECRET_FILE;
 
 impl Store {
-    /// 32 random bytes that never change, drawn when they are first asked for. Only processes of this user (and root)
-    /// get them: what is sealed with them can be kept in the store, where every reader finds it. Those of the user whom
-    /// the store's directory belongs to are in it; another user's are in that user's own directory of settings.
+    /// Returns 32 random bytes that never change, drawn at the first request. Only processes of this user (and root)
+    /// get them: content sealed with them can be kept in the store, in reach of every reader. For the owner of the
+    /// store's directory they are in that directory; for another user they are in the user's own directory of settings.
     pub fn secret(&self) -> Result<[u8; 32]> {
         let (owner, me) = (StoreDir::look(self.dir())?.owner(), rustix::process::geteuid().as_raw());
         if me == owner || me == 0 {

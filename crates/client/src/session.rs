@@ -1,7 +1,7 @@
-//! A session: this process's standing with one store. All handles of the store share it.
+//! A session: the state of this process in one store, shared by all handles of the store.
 //!
-//! A session has links, one for each engine that it reaches, and says which link is a container's home. Today it has one
-//! link. This file must not know how an engine is reached, nor how bytes are moved.
+//! A session has one link for each engine that it reaches, and knows the home link of each container. Today it has one
+//! link. This file must not know how to reach an engine, nor how bytes are moved.
 
 pub(crate) mod pins;
 
@@ -18,9 +18,9 @@ use crate::link::shared::Shared;
 use crate::map::cache::ObjectCache;
 use pins::Pins;
 
-/// See the module.
+/// A session; see the module.
 pub(crate) struct Session {
-    /// Fork generation of the process that it belongs to.
+    /// Fork generation of its process.
     pub generation: u64,
     link: Arc<Link>,
     pub shared: Arc<Shared>,
@@ -34,21 +34,21 @@ impl Session {
         let link = Link::open(dir, options, &shared)?;
         Ok(Arc::new(Self { generation: fork::generation(), link, shared, pins: Pins::default() }))
     }
-    /// The link to the engine that has the container. While there is one engine, it has all.
+    /// Returns the link to the engine of the container. While there is one engine, it has all containers.
     #[inline]
     pub fn home(&self, _container: ContainerId) -> &Arc<Link> {
         &self.link
     }
-    /// The link to the engine that knows the store as a whole: its containers, devices and rules.
+    /// Returns the link to the engine of the store as a whole: its containers, devices and rules.
     #[inline]
     pub fn root(&self) -> &Arc<Link> {
         &self.link
     }
-    /// What this process knows of an object; nothing at first.
+    /// Returns the cached object, empty at first.
     pub fn object(&self, key: ObjectKey) -> Arc<ObjectCache> {
         self.shared.objects.get(key, self.home(key.container).queue.settled())
     }
-    /// Finishes what was launched, gives everything back, and leaves. The second call does nothing.
+    /// Finishes pipelined operations, gives everything back, and detaches. A second call does nothing.
     pub fn close(&self) -> Result<()> {
         if self.link.channel.check_open().is_err() {
             return Ok(());
@@ -63,7 +63,7 @@ impl Drop for Session {
         if self.generation != fork::generation() {
             return; // a forked child's copy: the session is the parent's
         }
-        // The last handle went without `close`: errors have nobody to go to but the log.
+        // The last handle was dropped without `close`: only the log can take the errors.
         if let Err(error) = self.close() {
             tracing::warn!(%error, "leaving the store");
         }

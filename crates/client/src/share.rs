@@ -1,20 +1,20 @@
-//! Ranges of objects that become those of others, without a copy of the bytes where that can be.
+//! Shared ranges: ranges of objects that become those of others, without a copy of the bytes where possible.
 
 use cenote_model::{Error, ErrorKind, Request, Response, Result, Update};
 
 use crate::answer::surprise;
 use crate::object::{Object, flush};
 
-/// Bytes in one piece of a copy that cannot be shared.
+/// Bytes per piece of a copy that cannot be shared.
 const PIECE_BYTES: u64 = 4 << 20;
 
 impl Object {
-    /// Makes `[at, at + len)` of this object what `[offset, offset + len)` of `from` is, holes included, in one update and
-    /// without copying bytes: both name the same ones until either is overwritten. Returns how many bytes that were: fewer
-    /// if `from` ends before.
+    /// Makes `[at, at + len)` of this object equal to `[offset, offset + len)` of `from`, holes included, in one update
+    /// and without copying bytes: both objects refer to the same bytes until either is overwritten. Returns the number
+    /// of bytes: fewer than `len` if `from` ends before.
     ///
-    /// `InvalidInput` if `from` is neither of the same container nor of a snapshot of it (see [`Object::copy_from`]), or if
-    /// the two ranges overlap. What is shared counts in the container's quota like any other bytes.
+    /// `InvalidInput` if `from` is neither in the same container nor in a snapshot of it (see [`Object::copy_from`]),
+    /// or if the two ranges overlap. Shared bytes count in the container's quota like any other bytes.
     pub fn share_from(&self, at: u64, from: &Self, offset: u64, len: u64) -> Result<u64> {
         let session = self.container().store().session()?.clone();
         self.home(&session).channel.check_writable()?;
@@ -22,7 +22,7 @@ impl Object {
             let size = from.size()?;
             let len = len.min(size.saturating_sub(offset));
             if len == 0 {
-                self.size()?; // if it is not there, that is an error all the same
+                self.size()?; // fails for a missing object all the same
                 return Ok(0);
             }
             let update = Update::Share { to: self.key(), at, from: from.key(), offset, len };
@@ -36,7 +36,7 @@ impl Object {
                     return Ok(len);
                 }
                 Ok(other) => return Err(surprise("an epoch", &other)),
-                // It became shorter meanwhile.
+                // The source was truncated in between.
                 Err(error) if error.kind() == ErrorKind::InvalidInput && from.size()? < size => {}
                 Err(error) => {
                     return Err(Error::new(error.kind(), self.name())
@@ -46,8 +46,8 @@ impl Object {
             }
         }
     }
-    /// The same for any two objects: by [`Object::share_from`] if that can be, else by reading and writing the data between
-    /// the holes, piece by piece, each of which is an update of its own.
+    /// The same for any two objects: by [`Object::share_from`] if possible, otherwise by reading and writing the data
+    /// between the holes in pieces, each of which is one update.
     pub fn copy_from(&self, at: u64, from: &Self, offset: u64, len: u64) -> Result<u64> {
         match self.share_from(at, from, offset, len) {
             Err(error) if error.kind() == ErrorKind::InvalidInput && self.container().id() != from.container().id() => {
@@ -67,7 +67,7 @@ impl Object {
             let piece = &mut buffer[..until.saturating_sub(begin) as usize];
             let found = from.read_at(begin, piece)?;
             if found == 0 {
-                break; // it became shorter meanwhile
+                break; // truncated in between
             }
             self.write_at(at + (begin - offset), &piece[..found])?;
             from_here = begin + found as u64;
@@ -77,7 +77,7 @@ impl Object {
         }
         Ok(len)
     }
-    /// Makes the object so long, if it is shorter: what is new is a hole.
+    /// Extends a shorter object to this size with a hole.
     fn grow_to(&self, size: u64) -> Result<()> {
         let session = self.container().store().session()?.clone();
         loop {

@@ -1,4 +1,4 @@
-//! Snapshots of a container: made, listed, opened for reading, deleted, gone back to.
+//! Snapshots of a container: create, list, open for reading, delete, roll back.
 
 use cenote_model::{Check, ContainerId, Error, Request, Response, Result, SnapshotInfo, Update};
 
@@ -6,16 +6,16 @@ use crate::answer::surprise;
 use crate::container::Container;
 use crate::index::Index;
 
-/// Snapshots asked for at a time.
+/// Snapshots per request.
 const PAGE: u32 = 1000;
 
 impl Container {
-    /// Makes a snapshot: all that was acknowledged in this container so far, for reading only. Nothing is copied but
-    /// metadata; the bytes are shared until the container's own are overwritten. `ErrorKind::Exists` if the name is taken.
+    /// Creates a read-only snapshot of everything acknowledged in this container so far. It copies only metadata; the
+    /// bytes are shared until the container's own are overwritten. `ErrorKind::Exists` if the name is taken.
     pub fn snapshot(&self, name: &str) -> Result<()> {
         self.make_snapshot(name, false)
     }
-    /// Makes a snapshot that takes the place of the one of that name, if there is one, in one transaction.
+    /// Creates a snapshot that replaces the one of that name, if any, in one transaction.
     pub fn replace_snapshot(&self, name: &str) -> Result<()> {
         self.make_snapshot(name, true)
     }
@@ -25,7 +25,7 @@ impl Container {
         let update = Update::SnapshotCreate { of, id, name: name.into(), replace, unix_ms: 0 };
         self.store().change(update, || self.snapshot_name(name))
     }
-    /// All snapshots, in the order of names.
+    /// Returns all snapshots, ordered by name.
     pub fn snapshots(&self) -> Result<Vec<SnapshotInfo>> {
         let session = self.store().session()?;
         let mut all = Vec::new();
@@ -38,8 +38,8 @@ impl Container {
             }
         }
     }
-    /// A snapshot, as a container that can be read. It stays as long as the handle (and its clones), even if it is deleted or
-    /// replaced meanwhile.
+    /// Opens a snapshot as a read-only container. It stays as long as the handle (and its clones), even if it is
+    /// deleted or replaced in between.
     pub fn open_snapshot(&self, name: &str) -> Result<Self> {
         let session = self.store().session()?;
         let pin = session.pins.pin(&session, self.id(), name)?;
@@ -48,18 +48,19 @@ impl Container {
             other => Err(surprise("a container", &other)),
         }
     }
-    /// Deletes a snapshot. What it alone still had becomes free.
+    /// Deletes a snapshot. Space that only the snapshot used becomes free.
     pub fn delete_snapshot(&self, name: &str) -> Result<()> {
         let update = Update::SnapshotDelete { of: self.id(), name: name.into() };
         self.store().change(update, || self.snapshot_name(name))
     }
-    /// The container holds again what it held when the snapshot was made, in one transaction. The snapshot stays.
+    /// Restores the container's content from the time of the snapshot, in one transaction. The snapshot stays.
     pub fn roll_back(&self, name: &str) -> Result<()> {
         self.store().wait_all()?;
         let update = Update::SnapshotRollback { of: self.id(), name: name.into() };
         self.store().change(update, || self.snapshot_name(name))
     }
-    /// The same, if a record of an index has this value (none: is not there) at that moment; else `ErrorKind::Conflict`.
+    /// The same, if a record of an index has this value (`None`: does not exist) at that moment; otherwise
+    /// `ErrorKind::Conflict`.
     pub fn roll_back_if(&self, name: &str, index: &Index, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.store().wait_all()?;
         let session = self.store().session()?;

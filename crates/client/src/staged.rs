@@ -1,4 +1,4 @@
-//! Mapped memory to be filled and committed.
+//! Mapped memory for a write in place.
 #![allow(unsafe_code, reason = "a slice over leased space in a mapped segment")]
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::map::pieces::Source;
 use crate::object::{Object, flush};
 use crate::session::Session;
 
-/// Mapped memory to be filled and committed. Dropped without [`Staged::commit`], it leaves nothing.
+/// Mapped memory to be filled and committed. A drop without [`Staged::commit`] leaves nothing.
 pub struct Staged {
     session: Arc<Session>,
     object: Object,
@@ -23,7 +23,7 @@ pub struct Staged {
 enum Space {
     /// Leased space in a mapped segment.
     Memory(Chunk),
-    /// The memory tier had no run of that size: ordinary memory, copied at commit.
+    /// The memory tier had no run of this size: ordinary memory, copied at the commit.
     Heap(Vec<u8>),
 }
 
@@ -54,19 +54,19 @@ impl Staged {
         }
         Ok(Self { session, object: object.clone(), space })
     }
-    /// The bytes to fill. What they hold before is undefined.
+    /// Returns the bytes to fill. Their initial content is undefined.
     pub fn bytes(&mut self) -> &mut [u8] {
         match &mut self.space {
             Space::Heap(bytes) => bytes,
             Space::Memory(chunk) => {
                 let address = chunk.address().expect("staged in memory");
-                // SAFETY: the chunk is leased to this value alone and mapped writable while the session lives; `&mut
-                // self` makes this the only slice over it; every bit pattern is a byte.
+                // SAFETY: the chunk is leased to this value alone and mapped writable while the session lives;
+                // `&mut self` makes this the only slice over it; every bit pattern is a byte.
                 unsafe { std::slice::from_raw_parts_mut(address, chunk.len as usize) }
             }
         }
     }
-    /// Makes them the object's bytes at `offset`.
+    /// Writes the bytes to the object at `offset`.
     pub fn commit(mut self, offset: u64) -> Result<()> {
         let session = self.session.clone();
         let link = session.home(self.object.container().id());

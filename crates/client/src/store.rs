@@ -1,4 +1,4 @@
-//! A store: opening, containers, devices, and what concerns all of it.
+//! A store: opening, containers, devices, and operations on the whole store.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,9 +25,9 @@ use crate::session::Session;
 use crate::transaction::Transaction;
 use crate::{Mode, OpenOptions, destroy};
 
-/// Containers asked for at a time.
+/// Containers per request.
 const PAGE: u32 = 1000;
-/// How long clients may take to give back what they lease of a device that is to be removed.
+/// Time limit for clients to give back their leases on a device that is being removed.
 const LEAVING_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A store. Cheap to clone; clones share one session. Safe to use after `fork`: the child gets its own session.
@@ -40,7 +40,8 @@ struct Inner {
     dir: PathBuf,
     options: OpenOptions,
     session: ArcSwap<Session>,
-    /// Fork generation (plus one) whose process is replacing the session; a lock that a child need not fear.
+    /// Fork generation (plus one) of the process that is replacing the session: a lock that a child cannot inherit
+    /// locked.
     replacing: AtomicU64,
 }
 
@@ -48,7 +49,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let session = self.session.load_full();
         if session.generation != fork::generation() {
-            std::mem::forget(session); // the parent's: nothing of it may be run here
+            std::mem::forget(session); // the parent's: none of its destructors may run here
         }
     }
 }
@@ -60,21 +61,22 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the store in `dir`, making it (with a memory tier and a directory tier sized for this machine) if none is there.
+    /// Opens the store in `dir`; creates one (with a memory tier and a directory tier sized for this machine) if there
+    /// is none.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(dir, &OpenOptions { create: true, ..OpenOptions::default() })
     }
-    /// Opens the store in `dir` as `options` say.
+    /// Opens the store in `dir` with these options.
     pub fn open_with(dir: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         let dir = std::path::absolute(dir.as_ref())
             .map_err(|error| Error::io(format!("store {}", dir.as_ref().display()), &error))?;
         let session = Session::open(&dir, options).map_err(|error| of_store_in(&dir, error))?;
-        // What made the store is done with: a session that attaches again must not make it anew.
+        // The options that created the store are spent: a session that attaches again must not create it anew.
         let options = OpenOptions { create: false, create_new: false, ..options.clone() };
         let inner = Inner { dir, options, session: ArcSwap::new(session), replacing: AtomicU64::new(0) };
         Ok(Self { inner: Arc::new(inner) })
     }
-    /// This process's session: after `fork`, a new one.
+    /// Returns this process's session; after `fork`, a new one.
     #[inline]
     pub(crate) fn session(&self) -> Result<Guard<Arc<Session>>> {
         let session = self.inner.session.load();
@@ -113,7 +115,7 @@ impl Store {
             return result;
         }
     }
-    /// An existing container.
+    /// Opens an existing container.
     pub fn container(&self, label: &str) -> Result<Container> {
         let session = self.session()?;
         check_label(label)?;
@@ -122,7 +124,7 @@ impl Store {
             other => Err(surprise("a container", &other)),
         }
     }
-    /// An existing container by its id, which a rename keeps.
+    /// Opens an existing container by its id, which a rename keeps.
     pub fn container_by_id(&self, id: ContainerId) -> Result<Container> {
         let session = self.session()?;
         match session.root().request(Request::ContainerById { id })? {
@@ -130,22 +132,22 @@ impl Store {
             other => Err(surprise("a container", &other)),
         }
     }
-    /// The container of that label, made if it is not there.
+    /// Opens the container of that label, or creates it if it does not exist.
     pub fn open_container(&self, label: &str, spec: &ContainerSpec) -> Result<Container> {
         match self.container(label) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             result => return result,
         }
         match self.create_container(label, spec) {
-            Err(error) if error.kind() == ErrorKind::Exists => self.container(label), // another was faster
+            Err(error) if error.kind() == ErrorKind::Exists => self.container(label), // another process was faster
             result => result,
         }
     }
-    /// A handle of no container: whatever is asked of it is not found. For views of data that are not in a store.
+    /// Returns a handle of no container: its content is never found. For views of data outside of a store.
     pub fn nowhere(&self, label: &str) -> Container {
         Container::nowhere(self, label)
     }
-    /// All containers whose label begins with `prefix`, in label order.
+    /// Returns all containers whose label begins with `prefix`, in label order.
     pub fn containers(&self, prefix: &str) -> Result<Vec<ContainerInfo>> {
         let session = self.session()?;
         let mut all = Vec::new();
@@ -158,28 +160,29 @@ impl Store {
             all.extend(page.into_iter().filter(|info| info.label.starts_with(prefix)));
         }
     }
-    /// Gives a container another label.
+    /// Renames a container.
     pub fn rename_container(&self, from: &str, to: &str) -> Result<()> {
         check_label(to)?;
         let id = self.container(from)?.id();
         self.change(Update::ContainerRename { id, label: to.into() }, || format!("container `{to}`"))
     }
-    /// Gives a container another label, whichever it has.
+    /// Renames a container, whatever its current label.
     pub fn rename_container_by_id(&self, id: ContainerId, to: &str) -> Result<()> {
         check_label(to)?;
         self.change(Update::ContainerRename { id, label: to.into() }, || format!("container `{to}`"))
     }
-    /// Deletes a container with everything in it, whatever its label, atomically.
+    /// Deletes a container and its whole content atomically, whatever its label.
     pub fn delete_container_by_id(&self, id: ContainerId) -> Result<()> {
         self.change(Update::ContainerDelete { id }, || format!("container {}", id.0))
     }
-    /// Deletes a container with everything in it, atomically.
+    /// Deletes a container and its whole content atomically.
     pub fn delete_container(&self, label: &str) -> Result<()> {
         let id = self.container(label)?.id();
         self.change(Update::ContainerDelete { id }, || format!("container `{label}`"))
     }
-    /// True if nobody but this process uses the store, whose engine is here. `tell` is called once, from another thread, before somebody else can see or
-    /// change anything: until then, what this process remembers needs no looking after.
+    /// Returns true if only this process uses the store, whose engine is here. `tell` is called once, from another
+    /// thread, before another process can see or change anything: until then, cached content of this process needs no
+    /// check.
     pub fn is_alone_until(&self, tell: impl Fn() + Send + Sync + 'static) -> Result<bool> {
         Ok(self.session()?.root().channel.is_alone_until(Box::new(tell)))
     }
@@ -195,7 +198,7 @@ impl Store {
         self.wait_all()?;
         self.session()?.root().request(Request::Flush { target }).map(drop)
     }
-    /// The devices, fastest first.
+    /// Returns the devices, fastest first.
     pub fn devices(&self) -> Result<Vec<DeviceInfo>> {
         match self.session()?.root().request(Request::Devices)? {
             Response::Devices(mut devices) => {
@@ -213,7 +216,7 @@ impl Store {
     pub fn drain_device(&self, name: &str) -> Result<()> {
         self.command(Request::DeviceDrain { name: name.into() })
     }
-    /// Forgets an empty device. Clients that lease space of it have a moment to give that back.
+    /// Removes an empty device. Clients with leases on it have a moment to give them back.
     pub fn remove_device(&self, name: &str) -> Result<()> {
         let begin = Instant::now();
         loop {
@@ -229,7 +232,7 @@ impl Store {
             }
         }
     }
-    /// True if nothing is on a device but what others give back soon, or have given back since it was refused.
+    /// Returns true if a device has only space that clients give back soon, or have given back since the refusal.
     fn is_being_left(&self, name: &str) -> Result<bool> {
         let session = self.session()?;
         if leaving::is_due(&session.root().space) {
@@ -243,7 +246,8 @@ impl Store {
         };
         Ok(devices.iter().any(|device| device.spec.name == name && is_left(device)))
     }
-    /// What was measured of a device. Unless `measure` is zero it is measured now, in free space of it, for about so long.
+    /// Returns the measured performance of a device. Unless `measure` is zero, it is measured now for about this long,
+    /// in free space of the device.
     pub fn profile(&self, name: &str, measure: Duration) -> Result<Profile> {
         let measure_ms = u32::try_from(measure.as_millis()).unwrap_or(u32::MAX);
         match self.session()?.root().request(Request::Profile { name: name.into(), measure_ms })? {
@@ -251,15 +255,15 @@ impl Store {
             other => Err(surprise("a profile", &other)),
         }
     }
-    /// Where each range of an object is and why.
+    /// Returns the location of each range of an object, and the reason for it.
     pub fn explain(&self, key: ObjectKey) -> Result<Explanation> {
         match self.session()?.root().request(Request::Explain { key })? {
             Response::Explanation(explanation) => Ok(explanation),
             other => Err(surprise("an explanation", &other)),
         }
     }
-    /// Moves an object, a part of it or a container between tiers, and returns when that is done. With `dry_run` nothing
-    /// moves: only what would is told, with its cost and why.
+    /// Moves an object, a part of it or a container between tiers, and returns at the end of the move. With `dry_run`
+    /// it moves nothing and only reports the moves with their cost and reason.
     pub fn arrange(&self, target: &ArrangeTarget, what: &Arrange, dry_run: bool) -> Result<Arrangement> {
         let session = self.session()?;
         if !dry_run {
@@ -274,16 +278,16 @@ impl Store {
             other => Err(surprise("an arrangement", &other)),
         }
     }
-    /// How far arrangements are that are being carried out, by anybody.
+    /// Returns the progress of all running arrangements, by any process.
     pub fn arrange_progress(&self) -> Result<Vec<ArrangeProgress>> {
         match self.session()?.root().request(Request::Progress)? {
             Response::Progress(all) => Ok(all),
             other => Err(surprise("progress", &other)),
         }
     }
-    /// From now on the policy `user` and the life cycle follow these rules (`docs/policies.md` has the language); `None`: there
-    /// are none any more. Rules that make no sense for the tiers are refused with every fault, and the ones before stay.
-    /// With `dry_run` they are only checked.
+    /// Sets the rules of the policy `user` and of the life cycle (`docs/policies.md` has the language); `None` removes
+    /// them. Rules that do not fit the tiers are refused with every fault, and the old rules stay. With `dry_run` they
+    /// are only checked.
     pub fn set_policy(&self, text: Option<&str>, dry_run: bool) -> Result<()> {
         let session = self.session()?;
         if !dry_run {
@@ -295,21 +299,21 @@ impl Store {
             other => Err(surprise("nothing", &other)),
         }
     }
-    /// The rules that users wrote, what became of them, and policies from plugins.
+    /// Returns the users' rules, their state, and the policies from plugins.
     pub fn policy(&self) -> Result<PolicyState> {
         match self.session()?.root().request(Request::PolicyShow)? {
             Response::Policy(state) => Ok(*state),
             other => Err(surprise("the policy", &other)),
         }
     }
-    /// What the life-cycle rules would do now; nothing is done.
+    /// Returns the current actions of the life-cycle rules, without carrying them out.
     pub fn try_rules(&self) -> Result<Arrangement> {
         match self.session()?.root().request(Request::RulesTry)? {
             Response::Arranged(arrangement) => Ok(*arrangement),
             other => Err(surprise("an arrangement", &other)),
         }
     }
-    /// Reads and checks everything.
+    /// Reads and verifies everything.
     pub fn verify(&self) -> Result<VerifyReport> {
         self.verify_target(FlushTarget::Store)
     }
@@ -323,74 +327,74 @@ impl Store {
     pub fn checkpoint(&self) -> Result<()> {
         self.command(Request::Checkpoint)
     }
-    /// Asks the daemon that serves the store in `dir` to finish what it does and leave. False if none serves it.
+    /// Asks the daemon that serves the store in `dir` to finish its work and leave. Returns false if none serves it.
     pub fn stop_daemon(dir: impl AsRef<Path>) -> Result<bool> {
         attach::stop_daemon(dir.as_ref())
     }
-    /// Destroys the store in `dir`: its segments in memory, the files of its tiers, its metadata, at last the directory
-    /// unless other files are in it. An idle daemon is stopped; with other sessions open this fails with `Busy`, unless
-    /// `force`: then they lose the store. `force` also goes on past tiers that cannot be removed.
+    /// Destroys the store in `dir`: its segments in memory, the files of its tiers, its metadata, and last the
+    /// directory, unless it has other files. An idle daemon is stopped. With other open sessions this fails with
+    /// `Busy`, unless `force` is set: then they lose the store. `force` also skips tiers that cannot be removed.
     pub fn destroy(dir: impl AsRef<Path>, force: bool) -> Result<Destroyed> {
         destroy::destroy(dir.as_ref(), force)
     }
-    /// Shared memory of this user's stores whose directory was deleted by hand, and which no process uses.
-    /// A store that was moved counts until it has been opened in its new place.
+    /// Returns the unused shared memory of this user's stores whose directory was deleted by hand. A moved store counts
+    /// until it has been opened in its new place.
     pub fn orphans() -> Result<Vec<Orphan>> {
         cenote_server::orphans()
     }
-    /// Gives the memory of orphans back.
+    /// Frees the memory of orphans.
     pub fn sweep(orphans: &[Orphan]) -> Result<()> {
         cenote_server::sweep(orphans)
     }
-    /// True if both are one handle's clones.
+    /// Returns true if both are clones of one handle.
     pub(crate) fn is_same_handle(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
-    /// The store's id.
+    /// Returns the store's id.
     pub fn id(&self) -> StoreId {
         self.inner.session.load().root().channel.attachment().store
     }
-    /// The directory that it was opened in.
+    /// Returns the directory of the opening.
     pub fn dir(&self) -> &Path {
         &self.inner.dir
     }
-    /// How the engine is reached now: [`Mode::InProcess`] or [`Mode::Daemon`].
+    /// Returns the current way to the engine: [`Mode::InProcess`] or [`Mode::Daemon`].
     pub fn reached(&self) -> Mode {
         let local = self.session().is_ok_and(|session| session.root().channel.attachment().is_local());
         if local { Mode::InProcess } else { Mode::Daemon }
     }
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> Result<StoreStats> {
         match self.session()?.root().request(Request::Stats)? {
             Response::Stats(stats) => Ok(stats),
             other => Err(surprise("counters", &other)),
         }
     }
-    /// What the store tells of itself, with the `hot` objects that are used most (at most 1,000).
+    /// Returns the store's statistics, with the `hot` most used objects (at most 1,000).
     pub fn telemetry(&self, hot: u32) -> Result<Telemetry> {
         match self.session()?.root().request(Request::Telemetry { hot })? {
             Response::Telemetry(telemetry) => Ok(*telemetry),
             other => Err(surprise("telemetry", &other)),
         }
     }
-    /// Waits for every launched operation of this session.
+    /// Waits for all pipelined operations of this session.
     pub fn wait_all(&self) -> Result<()> {
         self.session()?.root().queue.settle_all()
     }
-    /// Returns when what processes had launched that are dead by now, and that was to be kept
-    /// ([`Premise`](crate::Premise), [`Object::launch_write_kept`](crate::Object::launch_write_kept)), is carried out. An
-    /// engine does that by itself as soon as it notices a death, and before it lets anybody in; who knows of a death calls
-    /// this so as not to be faster.
+    /// Returns when the safe pipelined changes ([`Premise`](crate::Premise),
+    /// [`Object::launch_write_kept`](crate::Object::launch_write_kept)) of all dead processes are carried out. An
+    /// engine does that by itself when it notices a death, and before it accepts a client. A process that knows of a
+    /// death calls this so as not to be faster.
     pub fn settle_dead(&self) -> Result<()> {
         self.session()?.root().channel.settle_dead()
     }
-    /// Tells `listener` how far the messages of launched updates have come ([`crate::Op::message`]): now, and whenever it
-    /// changes, until the listener is dropped. A forked child has messages of its own, and tells nobody.
+    /// Notifies `listener` of the progress of pipelined messages ([`crate::Op::message`]): now, and whenever it
+    /// changes, until the listener is dropped. A forked child has messages of its own, and notifies no listener.
     pub fn tell_settled(&self, listener: Weak<dyn Settling>) -> Result<()> {
         self.session()?.root().queue.tell(listener);
         Ok(())
     }
-    /// Ends the session that this store shares with its clones, containers, objects and indices: waits for launched
+    /// Ends the session that this store shares with its clones, containers, objects and indices: waits for pipelined
     /// operations, gives leases back, and closes an engine in this process, so that the directory is free when this
     /// returns. Later calls through any of them fail with `InvalidInput`; views stay valid. A second call does nothing.
     pub fn close(&self) -> Result<()> {
@@ -401,11 +405,11 @@ impl Store {
         }
         session.close()
     }
-    /// True once it, or a clone of it, was closed.
+    /// Returns true once the store, or a clone of it, was closed.
     pub fn is_closed(&self) -> bool {
         self.inner.session.load().root().channel.check_open().is_err()
     }
-    /// Applies one update; `subject` names what it is about.
+    /// Applies one update; `subject` names its object in errors.
     pub(crate) fn change(&self, update: Update, subject: impl Fn() -> String) -> Result<()> {
         let session = self.session()?;
         match content::apply(session.root(), vec![update], &subject)? {
@@ -423,7 +427,7 @@ impl Store {
     }
 }
 
-/// The engine does not know where its store is; whoever opens one wants to be told.
+/// Adds the directory to errors of an opening, since the engine does not know it.
 #[cold]
 fn of_store_in(dir: &Path, error: Error) -> Error {
     let place = dir.display().to_string();
@@ -438,7 +442,7 @@ fn of_store_in(dir: &Path, error: Error) -> Error {
     Error::new(error.kind(), subject).because(error.cause()).try_next(error.next_step())
 }
 
-/// Refuses what cannot be a container's label.
+/// Refuses invalid labels of containers.
 pub(crate) fn check_label(label: &str) -> Result<()> {
     if label.is_empty() || label.len() > LABEL_BYTES_MAX {
         return Err(Error::new(ErrorKind::InvalidInput, "container label")
@@ -447,7 +451,7 @@ pub(crate) fn check_label(label: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what cannot be a record's value.
+/// Refuses invalid values of records.
 pub(crate) fn check_value(value: &[u8], subject: impl Fn() -> String) -> Result<()> {
     if value.len() <= VALUE_BYTES_MAX {
         return Ok(());

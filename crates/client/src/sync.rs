@@ -1,5 +1,5 @@
-//! Locks that go on after a panic elsewhere. The standard library's, because they hold no process-wide state:
-//! a forked child that leaves its parent's locks alone can use its own.
+//! Locks that survive a panic elsewhere. They are the standard library's, which hold no process-wide state: a forked
+//! child that leaves its parent's locks alone can use its own.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -1,4 +1,4 @@
-//! A transaction: updates gathered here, applied by the engine as one.
+//! A transaction: updates gathered here, and applied by the engine as one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,49 +23,49 @@ use crate::records::{self, RecordCache};
 use crate::session::Session;
 use crate::store::{Store, check_value};
 
-/// Small, made for each transaction, and keyed by what this process itself chose.
+/// Small, created for each transaction, and keyed by values of this process itself.
 type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
-/// A group of updates, atomic with respect to every crash. Reads see the transaction's own writes.
-/// Dropping it, or dying, leaves nothing.
+/// A group of updates, atomic with respect to every crash. Reads see the transaction's own writes. A drop, or the death
+/// of the process, leaves nothing.
 pub struct Transaction {
     store: Store,
     session: Option<Arc<Session>>,
     updates: Vec<Update>,
-    /// Space that its writes lie in; goes back if it does not commit.
+    /// Space of its writes, given back without a commit.
     runs: Vec<Run>,
     objects: Map<ObjectKey, Overlay>,
     indices: Map<IndexKey, Records>,
     detect: bool,
     checks: Vec<Check>,
-    /// Objects that were written through: the commit waits until they survive power loss.
+    /// Objects with write-through: the commit waits until they survive power loss.
     durable: Vec<ObjectKey>,
-    /// What it wrote, if the session can read nothing where it is.
+    /// Copies of its writes, for a session that cannot read them in place.
     own: Vec<Box<[u8]>>,
 }
 
-/// What the transaction did to one object.
+/// The transaction's changes of one object.
 struct Overlay {
-    /// Made here: there is nothing below.
+    /// Created here: there is nothing below.
     fresh: bool,
     deleted: bool,
-    /// Bytes of what is below that still show.
+    /// Bytes of the object below that are still visible.
     below: u64,
-    /// The size if it was truncated or made here; else the least size.
+    /// The size if it was truncated or created here; otherwise the least size.
     size: u64,
     truncated: bool,
     pieces: Pieces,
-    /// Ranges that are those of others once it is committed.
+    /// Ranges that become shared at the commit.
     shared: Vec<(u64, u64)>,
 }
 
-/// What the transaction did to one index.
+/// The transaction's changes of one index.
 #[derive(Default)]
 struct Records {
     fresh: bool,
     deleted: bool,
     changed: Map<Vec<u8>, Option<Vec<u8>>>,
-    /// Where what was changed is remembered.
+    /// The cache for the changes.
     cache: Option<Arc<RecordCache>>,
 }
 
@@ -97,8 +97,7 @@ impl Transaction {
             own: Vec::new(),
         }
     }
-    /// Makes `commit` fail with `Conflict` if anything read through this transaction from now on was changed by others
-    /// meanwhile.
+    /// Makes `commit` fail with `Conflict` if anything read through this transaction from now on has changed by then.
     pub fn detect_conflicts(&mut self, on: bool) {
         self.detect = on;
     }
@@ -116,7 +115,7 @@ impl Transaction {
         self.session = Some(session.clone());
         Ok(session)
     }
-    /// The session, for a change of something in `container_of`.
+    /// Returns the session, for a change in a store.
     fn changing(&mut self, store: &Store) -> Result<Arc<Session>> {
         let session = self.session()?;
         if self.updates.is_empty() {
@@ -133,7 +132,7 @@ impl Transaction {
         }
         Ok(session)
     }
-    /// A container that it changes, whose home takes the transaction.
+    /// Returns a container that it changes, whose home commits the transaction.
     fn container(&self) -> ContainerId {
         let of_object = self.objects.keys().next().map(|key| key.container);
         of_object.or_else(|| self.indices.keys().next().map(|key| key.container)).unwrap_or_default()
@@ -164,7 +163,7 @@ impl Transaction {
             stored.write_out()?;
             let len = u64::from(stored.len);
             let source = if session.root().channel.is_bound() {
-                // It is to be read before the daemon would let this session: from memory of its own.
+                // It is read before the daemon lets this session read it: from the transaction's own memory.
                 let (from, to) = ((at - offset) as usize, (at - offset + len) as usize);
                 let own: Box<[u8]> = bytes[from..to].into();
                 let source = Source::Mapped(own.as_ptr() as usize, DeviceId(0));
@@ -214,7 +213,7 @@ impl Transaction {
         source::copy_parts(object.home(&session), &cache, offset, &overlay.pieces.overlaps(offset, len), buf)?;
         Ok(len)
     }
-    /// Notes the object's state before it is read for the first time.
+    /// Records the object's version before its first read.
     fn check_object(&mut self, object: &Object) -> Result<()> {
         let key = object.key();
         let known = |check: &Check| matches!(check, Check::Object { key: checked, .. } if *checked == key);
@@ -248,8 +247,9 @@ impl Transaction {
         self.updates.push(Update::Punch { key: object.key(), offset, len });
         Ok(())
     }
-    /// Makes `[at, at + len)` of an object what `[offset, offset + len)` of `from` is by then, as [`Object::share_from`] does;
-    /// `commit` fails with `InvalidInput` if `from` ends before. It is not read in this transaction.
+    /// Makes `[at, at + len)` of an object equal to `[offset, offset + len)` of `from` at the commit, as
+    /// [`Object::share_from`] does; `commit` fails with `InvalidInput` if `from` ends before. The range cannot be read
+    /// in this transaction.
     pub fn share(&mut self, object: &Object, at: u64, from: &Object, offset: u64, len: u64) -> Result<()> {
         let session = self.changing(object.container().store())?;
         write::check_range(object.home(&session), &object.cache(&session), at, len)?;
@@ -262,7 +262,7 @@ impl Transaction {
         self.updates.push(Update::Share { to: object.key(), at, from: from.key(), offset, len });
         Ok(())
     }
-    /// Makes an object.
+    /// Creates an object.
     pub fn create_object(
         &mut self,
         container: &Container,
@@ -283,7 +283,7 @@ impl Transaction {
         self.updates.push(Update::ObjectDelete { key: object.key() });
         Ok(())
     }
-    /// Makes an index.
+    /// Creates an index.
     pub fn create_index(&mut self, container: &Container, id: Option<IndexId>) -> Result<Index> {
         self.changing(container.store())?;
         let index = container.index(id.unwrap_or_else(|| IndexId(crate::ids::random())));
@@ -298,8 +298,8 @@ impl Transaction {
         self.updates.push(Update::IndexDelete { key: index.key() });
         Ok(())
     }
-    /// Deletes a container with all that is in it, on the conditions of this transaction, which changes nothing else then: `commit` fails
-    /// with `InvalidInput` otherwise.
+    /// Deletes a container and its whole content, on the conditions of this transaction, which then changes nothing
+    /// else: otherwise `commit` fails with `InvalidInput`.
     pub fn delete_container(&mut self, container: &Container) -> Result<()> {
         self.changing(container.store())?;
         self.updates.push(Update::ContainerDelete { id: container.id() });
@@ -309,7 +309,7 @@ impl Transaction {
     pub fn put(&mut self, index: &Index, key: &[u8], value: &[u8]) -> Result<()> {
         self.put_record(index, key, value, false)
     }
-    /// Sets a record that must not be there yet: `commit` fails with `Exists` if it is.
+    /// Sets a new record: `commit` fails with `Exists` if it exists.
     pub fn put_new(&mut self, index: &Index, key: &[u8], value: &[u8]) -> Result<()> {
         self.put_record(index, key, value, true)
     }
@@ -321,7 +321,7 @@ impl Transaction {
         self.updates.push(Update::Put { index: index.key(), key: key.to_vec(), value: value.to_vec(), only_new });
         Ok(())
     }
-    /// A value, own puts included.
+    /// Returns a value, own puts included.
     pub fn get(&mut self, index: &Index, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.session()?;
         if let Some(records) = self.indices.get(&index.key()) {
@@ -350,28 +350,28 @@ impl Transaction {
         }
         Ok(found.map(|(value, _)| value))
     }
-    /// Makes `commit` fail with `Conflict` unless the record has this value then (none: is not there).
+    /// Makes `commit` fail with `Conflict` unless the record has this value at that time (`None`: does not exist).
     pub fn expect(&mut self, index: &Index, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.session()?;
         check_key(key)?;
         self.checks.push(Check::Value { index: index.key(), key: key.to_vec(), value: value.map(<[u8]>::to_vec) });
         Ok(())
     }
-    /// Makes `commit` fail with `Conflict` if a record's key begins with `prefix` then. That is about what is there before
-    /// this transaction: records that it deletes count, those that it puts do not.
+    /// Makes `commit` fail with `Conflict` if a record's key begins with `prefix` at that time. This concerns the state
+    /// before the transaction: records that it deletes count, records that it puts do not.
     pub fn expect_none(&mut self, index: &Index, prefix: &[u8]) -> Result<()> {
         self.session()?;
         check_key(prefix)?;
         self.checks.push(Check::NoKeys { index: index.key(), prefix: prefix.to_vec() });
         Ok(())
     }
-    /// Makes `commit` fail with `Conflict` unless the object has this size in bytes then.
+    /// Makes `commit` fail with `Conflict` unless the object has this size in bytes at that time.
     pub fn expect_size(&mut self, object: &Object, size: u64) -> Result<()> {
         self.session()?;
         self.checks.push(Check::Size { key: object.key(), size });
         Ok(())
     }
-    /// Deletes a record that is there, as [`Transaction::expect`] makes sure; on its own this is no error if it is not.
+    /// Deletes an existing record, as [`Transaction::expect`] ensures; a missing record is no error by itself.
     pub fn del_expected(&mut self, index: &Index, key: &[u8]) -> Result<()> {
         self.changing(index.store())?;
         check_key(key)?;
@@ -379,7 +379,7 @@ impl Transaction {
         self.updates.push(Update::Del { index: index.key(), key: key.to_vec() });
         Ok(())
     }
-    /// Deletes a record; no error if it is not there.
+    /// Deletes a record; no error if it is missing.
     pub fn del(&mut self, index: &Index, key: &[u8]) -> Result<()> {
         self.changing(index.store())?;
         check_key(key)?;
@@ -405,7 +405,7 @@ impl Transaction {
         let _under_way: Vec<_> =
             self.indices.values().filter_map(|records| records.cache.as_ref().map(RecordCache::begin_change)).collect();
         let before: Vec<_> = self.indices.iter().map(|(index, records)| stamp(index, records)).collect();
-        // On failure dropping `self` gives the space back.
+        // On failure the drop of `self` gives the space back.
         match session.root().request(Request::Apply { checks, updates, atomic: true })? {
             Response::Applied { epoch, words, .. } => {
                 self.runs.clear();
@@ -415,7 +415,7 @@ impl Transaction {
                     }
                 }
                 for ((index, records), before) in self.indices.iter_mut().zip(before) {
-                    // A deleted index has another word now, so nothing is known of it any more.
+                    // A deleted index has another word now, so its cache is void.
                     if let (Some(cache), Some(before), false) = (&records.cache, before, records.deleted) {
                         let now = cache.stamp(&session.root().channel, *index);
                         cache.changed(before, now, records.fresh, records.changed.drain());
@@ -427,11 +427,11 @@ impl Transaction {
             other => Err(surprise("an epoch", &other)),
         }
     }
-    /// True if it changes nothing so far.
+    /// Returns true if it has no changes yet.
     pub fn is_empty(&self) -> bool {
         self.updates.is_empty()
     }
-    /// What it did to an object is known without asking, if nobody else changed it meanwhile.
+    /// Caches its changes of an object, if there was no other change in between.
     fn learn(&self, session: &Session, key: ObjectKey, before: Version, after: u64) {
         let Some(overlay) = self.objects.get(&key).filter(|it| !it.deleted && it.shared.is_empty()) else { return };
         if session.root().channel.is_bound() {
@@ -446,7 +446,7 @@ impl Transaction {
             cache.apply(before.word, after, pieces.iter().cloned());
         }
     }
-    /// Bytes that it writes to objects and indices, about.
+    /// Returns the approximate bytes that it writes to objects and indices.
     pub fn bytes(&self) -> u64 {
         let bytes = |update: &Update| match update {
             Update::Write { extent, .. } => u64::from(extent.len),
@@ -455,10 +455,10 @@ impl Transaction {
         };
         self.updates.iter().map(bytes).sum()
     }
-    /// Sends everything without waiting for the outcome. For changes of pinned indices ([`Index::pin`]), whose records this
-    /// process knows to be what the transaction read: it detects no conflicts but that of the premise.
-    /// This process's reads see it at once (where the pin broke meanwhile, since it is waited for); if it fails, [`Op::wait`] says so,
-    /// and the indices are no longer pinned.
+    /// Sends everything without waiting for the outcome. For changes of pinned indices ([`Index::pin`]), whose cached
+    /// records are the ones that the transaction has read: it detects no conflicts but that of the precondition. Reads
+    /// of this process see the changes at once (after a broken pin because this call waits for them). If it fails,
+    /// [`Op::wait`] returns the error, and the indices are no longer pinned.
     pub fn launch(mut self, premise: &Premise) -> Result<Op> {
         let (session, container) = (self.session()?, self.container());
         let updates = std::mem::take(&mut self.updates);
@@ -471,7 +471,7 @@ impl Transaction {
             Update::Write { key, extent, .. } => {
                 Subject::Part { object: object(key), run: runs.next(), bytes: u64::from(extent.len) }
             }
-            // Reads of these wait for the batch.
+            // Reads of these objects wait for the batch.
             Update::ObjectCreate { key, .. }
             | Update::ObjectDelete { key }
             | Update::Punch { key, .. }
@@ -494,14 +494,14 @@ impl Transaction {
             }
         }
         if !is_known {
-            // The guard changed since this was begun, and what is known of the index since then is without this change: as long as
-            // that is on its way the index's word says that it holds.
+            // The guard has changed since the start, and the cache filled since then lacks this change: while the
+            // change is in flight, the index's word claims that the cache holds.
             session.root().queue.settle(ticket.batch.number);
         }
         session.root().keep();
         Ok(Op::of(&session, container, Some(ticket)))
     }
-    /// Forgets everything.
+    /// Drops all changes.
     pub fn abort(self) {}
 }
 
@@ -519,7 +519,7 @@ impl Drop for Transaction {
     }
 }
 
-/// The objects whose version words these updates raise, in the order in which the engine tells of them. Creations raise none.
+/// The objects whose version words these updates raise, in the order of the engine's answer. Creations raise none.
 fn changed_objects(updates: &[Update]) -> Vec<ObjectKey> {
     let mut changed: Vec<ObjectKey> = Vec::new();
     for update in updates {

@@ -1,4 +1,4 @@
-//! Bytes of an object by reference.
+//! Borrowed bytes of an object.
 #![allow(unsafe_code, reason = "a slice over a mapped segment")]
 
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use crate::map::cache::ObjectCache;
 use crate::session::Session;
 use crate::stitched::Stitched;
 
-/// Shorter ranges are quicker copied than mapped side by side.
+/// Shorter ranges are faster to copy than to map contiguously.
 const STITCHED_BYTES_MIN: usize = 1 << 20;
 
-/// Bytes of an object by reference. They stay as they were when it was made, whatever is written meanwhile: the space
-/// is not used again while the view lives.
+/// Borrowed bytes of an object, by reference. They stay unchanged whatever is written later: the space is not reused
+/// while the view lives.
 pub struct View {
     address: usize,
     len: usize,
-    /// The range's pieces side by side, if they are not so where they are.
+    /// A contiguous mapping of the range's pieces, if they are not contiguous by themselves.
     _stitched: Option<Stitched>,
-    /// Ends the announcement; before the session, which keeps the mapping.
+    /// Ends the announcement; dropped before the session, which keeps the mapping.
     _held: Option<Held>,
     _session: Arc<Session>,
 }
@@ -81,8 +81,9 @@ impl std::ops::Deref for View {
         if self.len == 0 {
             return &[];
         }
-        // SAFETY: `runs_of` found the range inside mapped segments, which the session keeps mapped (or `Stitched` has it
-        // mapped once more); extents are written once, before they are in any map, and the held announcement keeps the space from being used again.
+        // SAFETY: `runs_of` found the range inside mapped segments, which the session keeps mapped (or `Stitched` has
+        // mapped it once more); extents are written once, before they are in any map, and the held announcement keeps
+        // the space from being reused.
         unsafe { std::slice::from_raw_parts(self.address as *const u8, self.len) }
     }
 }

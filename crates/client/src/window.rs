@@ -1,6 +1,7 @@
-//! Bytes in shared memory that all processes of a machine see at once, beside what the store has: a meeting file with content.
+//! A window: bytes in shared memory that all processes of a machine see at once, in addition to the store. It is a
+//! meeting file with content.
 //!
-//! What the bytes are, and when the store gets them, is the caller's.
+//! The meaning of the bytes, and the time of their storage, is up to the caller.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -10,14 +11,14 @@ use cenote_host::meeting::{Holder, LockKind, MeetingFile};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 
-/// The byte that is locked by who fills it, or writes it back.
+/// The byte that a process locks to fill the window or write it back.
 const WORK: u64 = i64::MAX as u64 - 1;
 
-/// See the module. Dropping it leaves the file where it is, whoever is or is not in it.
+/// A window; see the module. A drop leaves the file in place, whether other processes use it or not.
 #[derive(Debug)]
 pub struct WindowFile(ManuallyDrop<MeetingFile>);
 
-/// Held by the one process that works on a window. Released when dropped.
+/// The lock of the one process that works on a window. The drop releases it.
 pub struct Working<'a>(&'a WindowFile);
 
 impl Drop for WindowFile {
@@ -35,15 +36,15 @@ impl Drop for Working<'_> {
 }
 
 impl WindowFile {
-    /// A window in this meeting file.
+    /// Creates a window in this meeting file.
     pub fn new(here: MeetingFile) -> Self {
         Self(ManuallyDrop::new(here))
     }
-    /// Where processes meet.
+    /// Returns the meeting file.
     pub fn meeting(&self) -> &MeetingFile {
         &self.0
     }
-    /// Waits until no other process works on it. Threads of one process exclude each other otherwise.
+    /// Waits until no other process works on the window. Threads of one process need another lock among themselves.
     pub fn work(&self) -> io::Result<Working<'_>> {
         loop {
             match self.0.lock(Holder::Description, Some(LockKind::Exclusive), WORK, 1, true) {
@@ -53,7 +54,7 @@ impl WindowFile {
             }
         }
     }
-    /// True once it was filled. The mark is in its mode, so that it comes and goes with the file.
+    /// Returns true once the window was filled. The mark is in the file's mode, so that it disappears with the file.
     pub fn is_filled(&self) -> io::Result<bool> {
         Ok(rustix::fs::fstat(&*self.0)?.st_mode & Mode::XUSR.bits() != 0)
     }
@@ -62,34 +63,34 @@ impl WindowFile {
         let mode = Mode::RUSR | Mode::WUSR | if is_filled { Mode::XUSR } else { Mode::empty() };
         Ok(rustix::fs::fchmod(&*self.0, mode)?)
     }
-    /// Bytes, and bytes that take memory.
+    /// Returns the size, and the bytes of memory in use.
     pub fn usage(&self) -> io::Result<(u64, u64)> {
         let stat = rustix::fs::fstat(&*self.0)?;
         Ok((stat.st_size as u64, stat.st_blocks as u64 * 512))
     }
-    /// When bytes were last written otherwise than by stores: seconds and nanoseconds since 1970.
+    /// Returns the time of the last write by a system call: seconds and nanoseconds since 1970.
     pub fn modified(&self) -> io::Result<(i64, u32)> {
         let stat = rustix::fs::fstat(&*self.0)?;
         Ok((stat.st_mtime, stat.st_mtime_nsec as u32))
     }
-    /// Sets that.
+    /// Sets that time.
     pub fn set_modified(&self, s: i64, ns: u32) -> io::Result<()> {
         let modified = Timespec { tv_sec: s, tv_nsec: ns.into() };
         let times =
             Timestamps { last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }, last_modification: modified };
         Ok(rustix::fs::futimens(&*self.0, &times)?)
     }
-    /// Sets its size; `ENOSPC` if memory has no room for so many bytes more than it takes.
+    /// Sets the size; `ENOSPC` if memory lacks room for the bytes that it does not use yet.
     pub fn set_size(&self, size: u64) -> io::Result<()> {
         Ok(rustix::fs::ftruncate(&*self.0, size)?)
     }
-    /// `ENOSPC` unless there is room for so many bytes, and as many again for others.
+    /// `ENOSPC` unless there is room for this many bytes, and as many again for others.
     pub fn check_room(&self, bytes: u64) -> io::Result<()> {
         let space = rustix::fs::fstatvfs(&*self.0)?;
         let free = space.f_bavail.saturating_mul(space.f_frsize);
         if space.f_blocks == 0 || bytes <= free / 2 { Ok(()) } else { Err(Errno::NOSPC.into()) }
     }
-    /// Reads into `buf`; fewer bytes only at the end.
+    /// Reads into `buf`; returns fewer bytes only at the end.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < buf.len() {
@@ -114,20 +115,20 @@ impl WindowFile {
         }
         Ok(())
     }
-    /// The next bytes at or after `offset` that are not known to be zeros.
+    /// Returns the next offset from `offset` on that is not known to be zeros.
     pub fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
         seek(&self.0, SeekFrom::Data(offset))
     }
-    /// The next hole at or after `offset`; the end is one. None from there on.
+    /// Returns the next hole from `offset` on; the end is one. `None` beyond the end.
     pub fn next_hole(&self, offset: u64) -> io::Result<Option<u64>> {
         seek(&self.0, SeekFrom::Hole(offset))
     }
-    /// Makes a hole; the size stays.
+    /// Punches a hole; the size stays.
     pub fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(&*self.0, how, offset, len)?)
     }
-    /// Another descriptor of the same bytes, to be mapped or given to the kernel: one that does not keep the window.
+    /// Returns another descriptor of the same bytes, for a mapping or the kernel; it does not keep the window.
     pub fn descriptor(&self, writes: bool) -> io::Result<OwnedFd> {
         let flags = if writes { OFlags::RDWR } else { OFlags::RDONLY };
         let fd = rustix::fs::open(self.0.path(), flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
@@ -165,7 +166,7 @@ mod tests {
         assert_eq!(window.read_at(&mut buf, 15).unwrap(), 0);
     }
 
-    /// Who cannot lock it is told so, and does not wait for ever.
+    /// A window that cannot be locked is an error rather than an endless wait.
     #[test]
     fn a_window_that_cannot_be_locked_is_an_error() {
         let fd = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();

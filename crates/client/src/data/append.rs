@@ -1,9 +1,10 @@
-//! Appending: a write at the end, wherever that is by then, atomic among all processes.
+//! Appends: writes at the current end of an object, atomically among all processes.
 //!
-//! The bytes are put into leased space once. Then the update that points at them is sent on the condition that the object
-//! has the size at which they are to begin (`Check::Size`); if others were faster, it is sent again with the new size. A
-//! request that was refused left nothing, and one that was applied is answered as applied however often it is sent: so
-//! the bytes are there once, whatever dies in between. Of those who race one always succeeds.
+//! The bytes are stored in leased space once. Then the update that points at them is sent with the condition that the
+//! object has the size at which they would begin (`Check::Size`). If another writer was faster, the update is sent
+//! again with the new size. A refused request leaves nothing, and an applied one is answered as applied however often
+//! it is sent: so the bytes appear exactly once, whatever process dies in between. Of several racing writers one always
+//! succeeds.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::answer::surprise;
 use crate::link::Link;
 use crate::map::cache::ObjectCache;
 
-/// Writes at the object's end, as one update; where that was.
+/// Writes at the object's end as one update, and returns the offset.
 pub(crate) fn append(link: &Link, target: &Target<'_>, bytes: &[u8]) -> Result<u64> {
     link.channel.check_writable()?;
     let size = read::size_of(link, target.object)?;
@@ -34,7 +35,7 @@ pub(crate) fn append(link: &Link, target: &Target<'_>, bytes: &[u8]) -> Result<u
     result
 }
 
-/// Makes what is stored the object's end.
+/// Appends the stored bytes to the object's map, and returns their offset.
 fn point(link: &Link, object: &Arc<ObjectCache>, stored: &[Stored]) -> Result<u64> {
     let len: u64 = stored.iter().map(|part| u64::from(part.len)).sum();
     loop {

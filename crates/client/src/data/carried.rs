@@ -1,5 +1,5 @@
-//! The data path of a session that may not map the store's devices, since owners and modes of containers bind it: the
-//! daemon carries bytes to it and takes them from it. Slower by a copy or two and a message, and the same in all else.
+//! The data path of a session that may not map the store's devices, because owners and modes of containers bind it: the
+//! daemon carries its bytes. This costs one or two copies and a message; the semantics are the same.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::link::arena::Patience;
 use crate::map::cache::ObjectCache;
 use crate::map::pieces::Source;
 
-/// Fills `buf` from `offset` up to the object's size. What is longer than a message takes is read in pieces of
-/// different age.
+/// Fills `buf` from `offset` up to the object's size. A range longer than a message is read in pieces, which may be of
+/// different versions.
 pub(super) fn read_at(link: &Link, object: &Arc<ObjectCache>, offset: u64, buf: &mut [u8]) -> Result<ReadDone> {
     settle_own_writes(link, object);
     let mut rescues = Rescues::default();
@@ -45,7 +45,7 @@ fn read(link: &Link, key: ObjectKey, offset: u64, len: u32) -> Result<(u64, Vec<
     }
 }
 
-/// Has bytes put into space that is this session's from then on.
+/// Stores bytes through the daemon, in space that belongs to this session afterwards.
 pub(super) fn store(link: &Link, target: &Target<'_>, mut bytes: &[u8]) -> Result<Vec<Stored>> {
     let mut all: Vec<Stored> = Vec::with_capacity(1);
     while !bytes.is_empty() {
@@ -64,7 +64,8 @@ pub(super) fn store(link: &Link, target: &Target<'_>, mut bytes: &[u8]) -> Resul
     Ok(all)
 }
 
-/// Extents for what a run holds of `bytes`: how much that is. What it has beyond is given back.
+/// Creates extents for the part of `bytes` that a run holds, and returns the length of that part. Surplus space of the
+/// run is given back.
 fn point(link: &Link, run: Run, bytes: &[u8], all: &mut Vec<Stored>) -> Result<usize> {
     let shape = link.space.segments.shape(run.device)?;
     let held = bytes.len().min(usize::try_from(run.len).unwrap_or(usize::MAX));
@@ -94,7 +95,7 @@ fn point(link: &Link, run: Run, bytes: &[u8], all: &mut Vec<Stored>) -> Result<u
     Ok(held)
 }
 
-/// One message. While tiers are full and something drains, waits a bounded time for room.
+/// Stores bytes with one message. Waits a bounded time for room while tiers are full and drain.
 fn deposit(link: &Link, target: &Target<'_>, bytes: &[u8]) -> Result<Vec<Run>> {
     let mut patience = Patience::new();
     loop {

@@ -1,5 +1,5 @@
-//! The data path over a link: bytes go into leased space and come out of sources. This room must not know sessions, handles,
-//! how engines are found, nor how messages are carried.
+//! The data path over a link: copies bytes into leased space and out of sources. This room must not know sessions,
+//! handles, the search for engines, nor the transport of messages.
 
 pub(crate) mod append;
 mod carried;

@@ -1,22 +1,22 @@
-//! Reading what is compressed: the units that are wanted are read, decompressed and checked in this process.
+//! Reads compressed runs: this process reads, decompresses and verifies the requested units.
 
 use cenote_device::packing::Packer;
 use cenote_device::sums::{SUM_UNIT_BYTES, sum_of};
 use cenote_device::{SegmentIo, lane};
 use cenote_model::{Error, Packed};
 
-/// Units that are read at once.
+/// Units read at once.
 const UNITS: usize = 32;
 
-/// What is wrong: with which bytes of the target, from where on and how many; and why, if not their checksum.
+/// A damaged part of the target: offset, length, and the error, or `None` for a wrong checksum.
 pub(super) type Damage = (usize, usize, Option<Error>);
 
 thread_local! {
     static PACKER: std::cell::RefCell<(Packer, Vec<u8>, Vec<u8>)> = std::cell::RefCell::default();
 }
 
-/// Fills `target` with what begins at `from` in a run that lies at `run_inside` of a segment. `sums` begin with that of
-/// the first unit that is touched; the run has all of the units.
+/// Fills `target` with the bytes from `from` on of a run at `run_inside` of a segment. `sums` begins with the checksum
+/// of the first touched unit; the run has all of the units.
 pub(super) fn read_units<'a>(
     io: &SegmentIo,
     run_inside: u64,
@@ -49,7 +49,7 @@ pub(super) fn read_units<'a>(
     })
 }
 
-/// Decompresses one unit into its place in the target, or what of it is wanted by way of `whole`.
+/// Decompresses one unit into the target, by way of `whole` if only a part of it is requested.
 fn unpack(
     packer: &mut Packer,
     packed: &Packed,
@@ -91,7 +91,7 @@ mod tests {
 
     const ALL: usize = UNITS + 8;
 
-    /// A run that ends where its segment does, of units that did not become smaller, and its bytes.
+    /// A run at the end of its segment, with units that did not shrink, and its bytes.
     fn a_run() -> (SegmentIo, Packed, Vec<u8>) {
         let bytes: Vec<u8> = (0..ALL * SUM_UNIT_BYTES).map(|at| (at / 1000) as u8).collect();
         let len = bytes.len() as u64;
@@ -119,7 +119,7 @@ mod tests {
         assert!(read(&io, &packed, &bytes, 5, bytes.len()).is_err(), "past the end of the run");
     }
 
-    /// What cannot be read is named by where it would be in the target.
+    /// Unreadable bytes are reported by their offset in the target.
     #[test]
     fn bytes_that_cannot_be_read_are_named() {
         let (io, packed, bytes) = a_run();

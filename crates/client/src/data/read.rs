@@ -1,4 +1,4 @@
-//! Reading: from cached maps without a message when nothing changed, else after asking.
+//! Reads: from cached maps without a message if nothing has changed, otherwise after a lookup.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,22 +14,22 @@ use crate::link::attachment::Attachment;
 use crate::map::cache::{ObjectCache, Planned, Version};
 use crate::map::pieces::{Part, Pieces, Seek, Sought, Source};
 
-/// Asked for at once, so that reading on needs no further message.
+/// Size of a lookup: large enough that sequential reads need no further message.
 const LOOKUP_EXTENTS: u32 = 256;
 const LOOKUP_BYTES: u64 = 64 << 20;
-/// Space for the parts of a small read without allocation.
+/// Parts of a small read, without allocation.
 pub(crate) type Parts = SmallVec<[Part; 4]>;
 
-/// Bytes of a range that cannot be read where they are fall back to other tiers: so often before the read fails.
+/// Attempts to read a damaged range from other tiers before the read fails.
 const RESCUES_MAX: u32 = 4;
-/// A range that was brought leaves again if others need the room more: so often it is brought again.
+/// Attempts to bring a range to a readable tier: others may need the room and evict it again.
 const RESTORES_MAX: u32 = 16;
 
-/// What a read came to.
+/// The result of a read.
 pub(crate) struct ReadDone {
-    /// Recorded size of the object at the time.
+    /// Recorded size of the object at the time of the read.
     pub size: u64,
-    /// Bytes of the range below that size: these were filled.
+    /// Bytes of the range below that size, all of which were filled.
     pub bytes: usize,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn read_at(link: &Link, object: &Arc<ObjectCache>, offset: u64, buf: 
             return carried::read_at(link, object, offset, buf);
         }
         let slot = attachment.readers.enter();
-        // The announcement comes before every look at a word: from here on no space that a map names is used again.
+        // The announcement precedes every look at a word: from here on the space of known maps is not reused.
         if !attachment.is_current() {
             drop(slot);
             link.channel.attach_again(&attachment)?;
@@ -58,7 +58,7 @@ pub(crate) fn read_at(link: &Link, object: &Arc<ObjectCache>, offset: u64, buf: 
         let (size, bytes) = match planned {
             Some(planned) if planned.bytes >= wanted(planned.size, offset, buf.len()) => (planned.size, planned.bytes),
             planned => {
-                // The slot is held while asking: what the answer names stays as it is until we are done.
+                // The slot is held during the lookup: the space in the answer stays unchanged until the read is done.
                 let begin = planned.map_or(0, |planned| planned.bytes);
                 match look_up(link, object, offset, buf.len(), begin, version, &mut parts) {
                     Ok(found) => found,
@@ -71,10 +71,10 @@ pub(crate) fn read_at(link: &Link, object: &Arc<ObjectCache>, offset: u64, buf: 
             }
         };
         if !attachment.is_current() {
-            continue; // another engine took over while we asked: its map may differ from the one that we have
+            continue; // another engine took over during the lookup: its map may differ
         }
         if tiering::is_elsewhere(&parts) {
-            drop(slot); // room may be needed that readers hold
+            drop(slot); // readers may hold the room that this needs
             restored += 1;
             if restored > RESTORES_MAX {
                 return Err(never_here(link, object, offset, bytes));
@@ -103,13 +103,13 @@ pub(crate) fn read_at(link: &Link, object: &Arc<ObjectCache>, offset: u64, buf: 
     }
 }
 
-/// How often bytes of one read fell back to other tiers.
+/// Counts the fallbacks of one read to other tiers.
 #[derive(Default)]
 pub(super) struct Rescues(u32);
 
 impl Rescues {
-    /// Bytes cannot be read where they are: has what is on another tier too read from there. The caller holds no reader
-    /// slot, and reads again. The error, if there is no other place.
+    /// Makes the engine read an unreadable range from another tier. The caller holds no reader slot, and reads again.
+    /// Returns an error if there is no other copy.
     #[cold]
     pub fn rescue(
         &mut self,
@@ -130,12 +130,12 @@ impl Rescues {
     }
 }
 
-/// Bytes of the range that lie below the size.
+/// Length of the part of a range below the size.
 fn wanted(size: u64, offset: u64, len: usize) -> usize {
     size.saturating_sub(offset).min(len as u64) as usize
 }
 
-/// Waits for this process's launched writes to the object: it must see them.
+/// Waits for this process's pipelined writes to the object, which its reads must see.
 pub(crate) fn settle_own_writes(link: &Link, object: &ObjectCache) {
     let last = object.batch_last.load(Ordering::Acquire);
     if last > link.queue.settled() {
@@ -143,8 +143,8 @@ pub(crate) fn settle_own_writes(link: &Link, object: &ObjectCache) {
     }
 }
 
-/// Asks for the part of the map that is missing; the size, and how many bytes of the range lie below it.
-/// The caller holds a reader slot.
+/// Looks up the missing part of the map. Returns the size, and the length of the part of the range below it. The caller
+/// holds a reader slot.
 fn look_up(
     link: &Link,
     object: &ObjectCache,
@@ -154,9 +154,9 @@ fn look_up(
     version: Version,
     parts: &mut Parts,
 ) -> Result<(u64, usize)> {
-    /// An object that others change all the time is read in pieces of different age rather than never.
+    /// An object that changes all the time is read in pieces of different versions rather than never.
     const FRESH_STARTS_MAX: u32 = 3;
-    let instance = version.instance; // if its successor answers, nobody asks the cache for this any more
+    let instance = version.instance; // a successor's answers are never looked up in the cache
     let mut version = (done > 0).then_some(version);
     let mut fresh_starts = 0;
     loop {
@@ -173,7 +173,7 @@ fn look_up(
         let told = Version { instance, word: found.version };
         if version.is_some_and(|version| version != told) && done > 0 && fresh_starts < FRESH_STARTS_MAX {
             fresh_starts += 1;
-            // Begin again with this younger map; the engine keeps all of what we hold until the slot is free.
+            // Start again with this younger map; the engine keeps the space of the older one until the slot is free.
             parts.clear();
             done = 0;
             version = None;
@@ -182,7 +182,7 @@ fn look_up(
         version = Some(told);
         let pieces = resolve(link, &found).map_err(|error| out_of_reach(link, object, &error))?;
         let wanted = wanted(found.size, offset, len);
-        // From the answer itself rather than from the cache, which others may have replaced meanwhile.
+        // From the answer itself rather than from the cache, which others may have replaced.
         let mut known = Pieces::default();
         let mut at = from;
         for (begin, piece_len, place) in &pieces {
@@ -210,9 +210,9 @@ fn look_up(
     }
 }
 
-/// The object's recorded size: without a message if what is cached of it still holds.
+/// Returns the object's recorded size, without a message if the cached one still holds.
 pub(crate) fn size_of(link: &Link, object: &ObjectCache) -> Result<u64> {
-    /// Few extents, for who asks for the size may read next.
+    /// Few extents: the caller may read next.
     const EXTENTS: u32 = 16;
     settle_own_writes(link, object);
     loop {
@@ -232,16 +232,17 @@ pub(crate) fn size_of(link: &Link, object: &ObjectCache) -> Result<u64> {
     }
 }
 
-/// Its size and how many bytes it takes, if what is known once the size is tells that.
+/// Returns the size and the bytes in use, if the cache can tell both after the lookup of the size.
 pub(crate) fn usage_of(link: &Link, object: &ObjectCache) -> Result<Option<(u64, u64)>> {
     let size = size_of(link, object)?;
     let version = link.channel.attachment().version(object.hash);
-    // Both of one version, or none.
+    // Both of the same version, or none.
     let taken = object.taken(version);
     Ok(taken.filter(|_| object.size(version) == Some(size)).map(|taken| (size, taken)))
 }
 
-/// Where from `offset` on data, or a hole, begins, if something of the kind does before the object's end.
+/// Returns the first offset from `offset` on with data, or with a hole; `None` if there is none before the object's
+/// end.
 pub(crate) fn seek(link: &Link, object: &ObjectCache, offset: u64, what: Seek) -> Result<Option<u64>> {
     settle_own_writes(link, object);
     let mut from = offset;
@@ -274,14 +275,14 @@ pub(crate) fn seek(link: &Link, object: &ObjectCache, offset: u64, what: Seek) -
         told.set(at, found.covered_to.saturating_sub(at), Source::Hole);
         match told.seek(from, found.size, what) {
             Sought::At(at) => return Ok(Some(at)),
-            // It became shorter meanwhile.
+            // The object was truncated in between.
             Sought::None => return Ok(Some(found.size).filter(|size| what == Seek::Hole && offset < *size)),
             Sought::Unknown(at) => from = at,
         }
     }
 }
 
-/// Asks for a part of the map, and keeps what the answer says. No byte is looked at, so that no reader slot is needed.
+/// Looks up a part of the map and caches the answer. It reads no bytes, and so needs no reader slot.
 fn learn_from(
     link: &Link,
     object: &ObjectCache,
@@ -292,7 +293,7 @@ fn learn_from(
     let Response::Lookup(found) = link.channel.ask(Request::Lookup { key: object.key, offset, len, limit })? else {
         return Err(unexpected(link, object));
     };
-    // What is out of reach is an error for who reads it.
+    // Unreachable bytes are an error for their reader.
     if let Ok(pieces) = resolve(link, &found) {
         let version = Version { instance, word: found.version };
         object.learn(version, found.size, offset, found.covered_to, pieces);
@@ -300,7 +301,7 @@ fn learn_from(
     Ok(found)
 }
 
-/// Bytes lie on a device that cannot be opened.
+/// The error for bytes on a device that cannot be opened.
 #[cold]
 fn out_of_reach(link: &Link, object: &ObjectCache, error: &Error) -> Error {
     let kind = if error.kind() == ErrorKind::NotFound { ErrorKind::Io } else { error.kind() };
@@ -315,7 +316,7 @@ fn unexpected(link: &Link, object: &ObjectCache) -> Error {
         .because("the engine's answer to a lookup makes no sense")
 }
 
-/// True if the cache says that a range is in memory, so that reading it is a copy.
+/// Returns true if the cache finds the whole range in memory, so that a read is a copy.
 pub(crate) fn is_in_memory(link: &Link, object: &ObjectCache, offset: u64, len: usize) -> bool {
     let attachment = link.channel.attachment();
     let version = attachment.version(object.hash);
@@ -325,11 +326,11 @@ pub(crate) fn is_in_memory(link: &Link, object: &ObjectCache, offset: u64, len: 
         && !parts.iter().any(|part| matches!(part.source, Source::File { .. } | Source::ThroughLink))
 }
 
-/// Addresses and lengths.
+/// Addresses and lengths in memory.
 pub(crate) type Runs = SmallVec<[(usize, usize); 4]>;
 
-/// Where a whole range is in mapped memory: addresses and lengths, those right behind each other joined. The caller holds a
-/// reader slot of `attachment`. `None` if some of it is not; `len` must not be 0.
+/// Finds a whole range in mapped memory: addresses and lengths, with adjacent runs joined. Returns `None` if a part is
+/// not mapped. The caller holds a reader slot of `attachment`; `len` must not be 0.
 pub(crate) fn runs_of(
     link: &Link,
     attachment: &Attachment,
@@ -344,7 +345,7 @@ pub(crate) fn runs_of(
         parts.clear();
         look_up(link, object, offset, len, 0, version, &mut parts)?;
     }
-    // What is written in one go is many extents, mostly right behind each other on the device.
+    // One large write has many extents, mostly adjacent on the device.
     let mut runs = Runs::new();
     for part in &parts {
         let Source::Mapped(address, _) = part.source else { return Ok(None) };

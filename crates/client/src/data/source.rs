@@ -1,9 +1,9 @@
-//! The one place where extents are turned into sources, and sources into bytes.
+//! Turns extents into sources, and sources into bytes. No other file does either.
 //!
-//! A source says how a piece's bytes come to this process: from a mapped segment, from a file that it may read, or through
-//! the link. What comes through the link is either brought to a device of the first two kinds (`tiering::restore`), or
-//! carried in the engine's answers, for a session that may map nothing (`carried`). Bytes of another node will come through
-//! the link too. This file must not know what is cached, nor when to ask.
+//! A source tells how this process gets the bytes of a piece: from a mapped segment, from a file that it may read, or
+//! through the link. Bytes that come through the link are either brought to a device of the first two kinds
+//! (`tiering::restore`), or carried in the engine's answers, for a session that may map nothing (`carried`). Bytes of
+//! another node will come through the link too. This file must not know the cache, nor when to look up.
 #![allow(unsafe_code, reason = "copies out of mapped segments that other processes write")]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::link::Link;
 use crate::map::cache::ObjectCache;
 use crate::map::pieces::{Part, Source};
 
-/// How this process gets the bytes of the extents of an answer.
+/// The sources of the extents in an answer.
 pub(crate) fn resolve(link: &Link, found: &Lookup) -> Result<Vec<(u64, u64, Source)>> {
     found
         .extents
@@ -26,7 +26,7 @@ pub(crate) fn resolve(link: &Link, found: &Lookup) -> Result<Vec<(u64, u64, Sour
         .collect()
 }
 
-/// How this process gets the bytes of an extent.
+/// The source of an extent.
 fn source_of(link: &Link, extent: &Extent) -> Result<Source> {
     if link.channel.is_bound() || !link.space.segments.shape(extent.device)?.kind.is_shareable() {
         return Ok(Source::ThroughLink);
@@ -72,7 +72,7 @@ pub(crate) fn copy_parts(link: &Link, object: &ObjectCache, offset: u64, parts: 
     Ok(())
 }
 
-/// Reads from a file tier: whole checksum units, verified in the same pass that copies them, while the device reads on.
+/// Reads from a file tier in whole checksum units: one pass copies and verifies them while the device reads ahead.
 fn read_file(
     link: &Link,
     object: &ObjectCache,
@@ -83,7 +83,7 @@ fn read_file(
 ) -> Result<()> {
     let (io, run_inside) = link.space.segments.locate(extent.device, extent.run_offset)?;
     let damaged = |offset: u64, len: usize, why: &str| damaged(link, object, offset, len, extent, why);
-    let from = extent.skip as usize + skip as usize; // in the run
+    let from = extent.skip as usize + skip as usize; // offset in the run
     let begin = from / SUM_UNIT_BYTES * SUM_UNIT_BYTES;
     let end = (from + target.len()).next_multiple_of(SUM_UNIT_BYTES).min(extent.run_len as usize);
     if end < from + target.len() {
@@ -104,7 +104,7 @@ fn read_file(
     let mut found = Vec::with_capacity(1);
     lane::read_taken(&io, run_inside + begin as u64, end - begin, |piece, at| {
         for (number, unit) in piece.chunks(SUM_UNIT_BYTES).enumerate() {
-            // What of this unit was asked for: from where on in the unit, and where in the target.
+            // The requested part of this unit: its offset in the unit, and its offset in the target.
             let unit_at = begin + at + number * SUM_UNIT_BYTES;
             let wanted = from.max(unit_at)..(from + target.len()).min(unit_at + unit.len());
             let into = &mut target[wanted.start - from..wanted.end - from];
@@ -126,7 +126,7 @@ fn read_file(
     })
 }
 
-/// An error of a device, with what was read.
+/// The error of a device, with the range that was read.
 #[cold]
 fn named(link: &Link, object: &ObjectCache, (at, len): (u64, usize), extent: &Extent, error: Error) -> Error {
     if error.kind() == ErrorKind::Corrupt && error.subject().starts_with(&link.channel.object_name(object.key)) {

@@ -1,6 +1,6 @@
-//! What a reader does for the sake of tiers: has bytes brought to a faster one before it reads them, says what it will
-//! read next, and tells what it read without asking. Only for objects whose container's policy wants to know; and for
-//! what lies where no client can read it.
+//! The reader's messages about tiers: requests to bring bytes to a faster tier before a read, predictions of the next
+//! reads, and reports of reads that needed no message. They are sent only for objects whose container's policy uses
+//! them, and for bytes that no client can read in place.
 
 use std::collections::HashMap;
 
@@ -16,41 +16,41 @@ use crate::map::cache::ObjectCache;
 use crate::map::pieces::{Part, Source};
 use crate::sync::lock;
 
-/// A read that takes longer than this asks first: the message takes some 30 us.
+/// A read that takes longer than this asks the engine first: the message takes some 30 us.
 const WORTH_ASKING_NS: f64 = 500_000.0;
-/// Of reads shorter than this one in [`READS_SAMPLED_IN`] is told, and counts for all of them.
+/// Of reads shorter than this, one in [`READS_SAMPLED_IN`] is reported, and stands for all of them.
 const SAMPLED_BELOW: usize = 64 << 10;
-/// What was read is told in so large batches, or after so long.
+/// Reads are reported in batches of this size, or after this time.
 const TOUCHES: usize = 128;
 const TOUCHES_MS: u64 = 100;
-/// Ranges that a stream is ahead, at most.
+/// Largest number of ranges that a stream prefetches.
 const DEPTH_MAX: usize = 32;
-/// What is learned of fewer steps is not worth keeping.
+/// Profiles with fewer steps are not saved.
 const STEPS_MIN: usize = 2;
 /// Longest name of a program.
 const PROGRAM_BYTES_MAX: usize = 255;
 
-/// True if a part lies where this process cannot read it.
+/// Returns true if this process cannot read one of the parts in place.
 pub(crate) fn is_elsewhere(parts: &[Part]) -> bool {
     parts.iter().any(|part| matches!(part.source, Source::ThroughLink))
 }
 
-/// Has a range brought that lies where this process cannot read it. The caller holds no reader slot.
+/// Brings a range that this process cannot read in place to a readable tier. The caller holds no reader slot.
 #[cold]
 pub(crate) fn restore(link: &Link, key: ObjectKey, offset: u64, len: usize) -> Result<()> {
     let request = Request::Fetch { key, ranges: vec![(offset, len as u64)], ahead: false, must: true };
     link.channel.ask(request).map(drop)
 }
 
-/// Has bytes that cannot be read where they are read from another tier from now on; an error if they are on no other. The
+/// Makes the engine read an unreadable range from another tier from now on; an error if no other tier has it. The
 /// caller holds no reader slot.
 #[cold]
 pub(crate) fn rescue(link: &Link, key: ObjectKey, offset: u64, len: usize) -> Result<()> {
     link.channel.ask(Request::Unreadable { key, ranges: vec![(offset, len as u64)] }).map(drop)
 }
 
-/// True if these parts are read from a device so slow that the engine should be asked first: perhaps it has them brought
-/// to a faster tier, which takes no longer than reading them.
+/// Returns true if the device of these parts is so slow that the engine should be asked first: it may bring them to a
+/// faster tier, which takes no longer than reading them.
 pub(crate) fn is_slow(link: &Link, object: &ObjectCache, parts: &Parts) -> bool {
     if !object.is_tiered() {
         return false;
@@ -66,16 +66,17 @@ pub(crate) fn is_slow(link: &Link, object: &ObjectCache, parts: &Parts) -> bool 
     parts.iter().map(ns).sum::<f64>() > WORTH_ASKING_NS
 }
 
-/// Asks whether a range should be brought before it is read, and waits for that. The caller holds no reader slot.
+/// Asks the engine whether to bring a range to a faster tier before the read, and waits for that. The caller holds no
+/// reader slot.
 #[cold]
 pub(crate) fn fetch(link: &Link, object: &ObjectCache, offset: u64, len: usize) {
     let ranges = vec![(offset, len as u64)];
     object.note_slow_read();
-    // If it could not be done, the bytes are read where they are.
+    // On failure, the bytes are read where they are.
     let _ = link.channel.ask(Request::Fetch { key: object.key, ranges, ahead: false, must: false });
 }
 
-/// A read was answered. `was_told`: the engine knows of it.
+/// Notes a finished read. `was_told`: the engine knows of it already.
 #[inline]
 pub(crate) fn note_read(
     link: &Link,
@@ -109,11 +110,11 @@ fn touch(link: &Link, key: ObjectKey, offset: u64, len: usize) {
     }
 }
 
-/// Follows the stream of reads of a container, and has brought what comes next.
+/// Follows the stream of reads of a container, and prefetches the predicted ranges.
 fn look_ahead(link: &Link, object: &ObjectCache, offset: u64, len: usize) {
     let history = &link.history;
     let is_known = lock(&history.streams).contains_key(&object.key.container);
-    // Asked for without the lock: other threads go on reading meanwhile.
+    // Requested without the lock: other threads go on reading.
     let learned = if is_known { None } else { Some(learned_before(link, object.key.container)) };
     let ahead = {
         let mut streams = lock(&history.streams);
@@ -138,7 +139,7 @@ fn look_ahead(link: &Link, object: &ObjectCache, offset: u64, len: usize) {
     }
 }
 
-/// What earlier runs of this program have learned of their reads in a container; nothing, if that cannot be told.
+/// The reads of earlier runs of this program in a container; empty if they are unknown.
 #[cold]
 fn learned_before(link: &Link, container: ContainerId) -> AccessProfile {
     match link.channel.ask(Request::Habit { container, program: program() }) {
@@ -147,20 +148,20 @@ fn learned_before(link: &Link, container: ContainerId) -> AccessProfile {
     }
 }
 
-/// Has kept what this process has learned. Nothing depends on it.
+/// Saves the profile of this process's reads. Nothing depends on it.
 pub(crate) fn keep_learned(link: &Link) {
     let streams = std::mem::take(&mut *lock(&link.history.streams));
     for (container, stream) in streams {
         let profile = stream.prefetcher.profile();
         if profile.len() >= STEPS_MIN && *profile != stream.learned && link.channel.check_writable().is_ok() {
-            // Waited for: what is on its way when a session ends gets lost.
+            // This waits for the answer: requests in flight are lost at the end of a session.
             let learned = profile.encode();
             let _ = link.channel.ask(Request::HabitLearned { container, program: program(), learned });
         }
     }
 }
 
-/// By which a program is known again: the name of its file, and for interpreters that of the script.
+/// Identifies a program: the name of its file, and for interpreters also that of the script.
 fn program() -> String {
     let name = |path: std::ffi::OsString| {
         std::path::Path::new(&path).file_name().unwrap_or_default().to_string_lossy().into_owned()

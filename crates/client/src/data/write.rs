@@ -1,4 +1,4 @@
-//! Writing: copy into leased space with checksums, then launch the update that points at it.
+//! Writes: copies bytes into leased space with checksums, then pipelines the update that points at them.
 #![allow(unsafe_code, reason = "copies into mapped segments that other processes read")]
 
 use std::sync::Arc;
@@ -17,33 +17,33 @@ use crate::link::subject::Subject;
 use crate::map::cache::ObjectCache;
 use crate::map::pieces::Source;
 
-/// Where a write goes.
+/// The destination of a write.
 pub(crate) struct Target<'a> {
     pub object: &'a Arc<ObjectCache>,
     pub container: ContainerId,
     pub arena: &'a Arena,
 }
 
-/// Bytes that were put into leased space, or are on their way to a file there.
+/// Bytes in leased space, or on their way to a file there.
 pub(crate) struct Stored {
-    /// The space that they take.
+    /// The space in use.
     pub run: Run,
     pub len: u32,
     pub extent: Extent,
-    /// Where readers find the bytes.
+    /// The source for readers.
     pub source: Source,
-    /// For files: to be written before the extent is used.
+    /// For files: the bytes to be written before the extent is used.
     pub unwritten: Option<Unwritten>,
 }
 
-/// A file's bytes, padded to the device's unit, and where they go.
+/// Bytes for a file, padded to the device's unit, with their destination.
 pub(crate) struct Unwritten {
     chunk: Chunk,
     bytes: AlignedBuf,
 }
 
 impl Unwritten {
-    /// Writes them.
+    /// Writes them to the file.
     pub fn write_out(&self) -> Result<()> {
         self.chunk.io.write_padded(self.chunk.inside, &self.bytes[..self.chunk.len as usize])
     }
@@ -59,29 +59,29 @@ impl Stored {
         };
         Self { run, len, extent, source, unwritten: unwritten.map(|bytes| Unwritten { chunk, bytes }) }
     }
-    /// Writes what has to be written yet.
+    /// Writes the unwritten part, if any.
     pub fn write_out(&self) -> Result<()> {
         self.unwritten.as_ref().map_or(Ok(()), Unwritten::write_out)
     }
 }
 
-/// So much before the end of a copy the daemon is told that a message comes: waking it takes as long.
+/// Announce the message this many bytes before the copy ends, to hide the daemon's wake-up.
 const ANNOUNCED_BYTES: usize = 256 << 10;
-/// Shorter writes go without.
+/// Shorter writes are not announced.
 const ANNOUNCED_MIN: usize = 32 << 10;
 
-/// What becomes of a write when it is copied.
+/// Handling of a write after the copy.
 #[derive(Clone, Copy)]
 pub(crate) enum Then {
-    /// Its message is sent some time later; what goes to files is left to be written out.
+    /// Its message is sent later, and the bytes of files are left unwritten.
     Later,
-    /// What goes to files is written by this thread while it copies; its message is sent some time later.
+    /// This thread writes the bytes of files while it copies; the message is sent later.
     WrittenLater,
-    /// The same, but the message goes out at once, and somebody waits for the answer.
+    /// Like `WrittenLater`, but the message is sent at once, and the caller waits for the answer.
     Sent,
 }
 
-/// Copies bytes into as many chunks as it takes.
+/// Copies bytes into as many chunks as necessary.
 pub(crate) fn store(link: &Link, target: &Target<'_>, mut bytes: &[u8], then: Then) -> Result<Vec<Stored>> {
     if link.channel.is_bound() {
         return carried::store(link, target, bytes);
@@ -98,7 +98,7 @@ pub(crate) fn store(link: &Link, target: &Target<'_>, mut bytes: &[u8], then: Th
                 bytes = &bytes[stored.len as usize..];
                 all.push(stored);
             }
-            Ok(None) => {} // its device is to be avoided
+            Ok(None) => {} // its device is now to be avoided
             Err(error) => {
                 link.channel.unlease(all.iter().map(|stored| stored.run).collect());
                 return Err(error);
@@ -108,13 +108,14 @@ pub(crate) fn store(link: &Link, target: &Target<'_>, mut bytes: &[u8], then: Th
     Ok(all)
 }
 
-/// Fills a chunk with the first of `bytes`. `None` if the machine has no memory left for its device, which from then on
-/// is among those to avoid.
+/// Fills a chunk with the first of `bytes`. Returns `None` if the machine has no memory left for the chunk's device,
+/// which it adds to `avoid`.
 fn copy_in(link: &Link, chunk: Chunk, bytes: &[u8], then: Then, avoid: &mut Vec<DeviceId>) -> Result<Option<Stored>> {
     let is_last = bytes.len() == chunk.len as usize;
     let is_announced = matches!(then, Then::Sent) && is_last && bytes.len() >= ANNOUNCED_MIN;
     let bytes = &bytes[..chunk.len as usize];
-    // Where in the copy, after whole units of checksums; at its end, and so never, if it is not to be.
+    // The offset in the copy, after whole checksum units; the end of the copy, and so never, if there is no
+    // announcement.
     let early = bytes.len().saturating_sub(ANNOUNCED_BYTES).next_multiple_of(SUM_UNIT_BYTES);
     let announced_at = if is_announced { early } else { bytes.len() };
     if !matches!(then, Then::Later) && !is_memory(&chunk) {
@@ -126,7 +127,7 @@ fn copy_in(link: &Link, chunk: Chunk, bytes: &[u8], then: Then, avoid: &mut Vec<
     if !chunk.through_file {
         return Ok(Some(copy_mapped(link, chunk, bytes, announced_at)));
     }
-    // Not through the mapping: the kernel fills fresh pages with these bytes rather than with zeros first.
+    // Not through the mapping: the kernel fills fresh pages with these bytes instead of zeros.
     let (first, rest) = bytes.split_at(announced_at);
     let written = chunk.io.write_at(chunk.inside, first).and_then(|()| {
         if rest.is_empty() {
@@ -148,7 +149,7 @@ fn copy_in(link: &Link, chunk: Chunk, bytes: &[u8], then: Then, avoid: &mut Vec<
     }
 }
 
-/// One pass: copy and checksums.
+/// Copies and computes checksums in one pass.
 fn copy_mapped(link: &Link, chunk: Chunk, bytes: &[u8], announced_at: usize) -> Stored {
     let mut sums = Vec::with_capacity(Extent::units(chunk.len));
     let mut unwritten = None;
@@ -172,7 +173,7 @@ fn copy_mapped(link: &Link, chunk: Chunk, bytes: &[u8], announced_at: usize) -> 
     Stored::new(chunk, Sums::from_slice(&sums), unwritten)
 }
 
-/// The same for a file, written piece by piece while the next one is copied.
+/// The same for a file: each piece is written while the next one is copied.
 fn write_through(link: &Link, chunk: Chunk, bytes: &[u8], announced_at: usize) -> Result<Stored> {
     let mut sums = Vec::with_capacity(Extent::units(chunk.len));
     lane::write_filled(&chunk.io, chunk.inside, bytes.len(), |memory, from| {
@@ -185,7 +186,7 @@ fn write_through(link: &Link, chunk: Chunk, bytes: &[u8], announced_at: usize) -
     Ok(Stored::new(chunk, Sums::from_slice(&sums), None))
 }
 
-/// Says what is wrong with a range, before anything is done.
+/// Reports an invalid range before anything is done.
 pub(crate) fn check_range(link: &Link, object: &ObjectCache, offset: u64, len: u64) -> Result<()> {
     if offset.checked_add(len).is_some_and(|end| end < OBJECT_BYTES_MAX) {
         return Ok(());
@@ -195,7 +196,7 @@ pub(crate) fn check_range(link: &Link, object: &ObjectCache, offset: u64, len: u
         .try_next("check the offset"))
 }
 
-/// Launches writes of ranges. With `here`, file I/O is done by this thread.
+/// Pipelines writes of ranges. With `here`, this thread does the file I/O.
 pub(crate) fn launch(
     link: &Link,
     target: &Target<'_>,
@@ -248,13 +249,13 @@ pub(crate) fn launch(
     Ok(Some(ticket))
 }
 
-/// Checksums of bytes that are in place already.
+/// Checksums of bytes in place.
 pub(crate) fn sums_in_place(bytes: &[u8]) -> Sums {
     debug_assert_eq!(SUM_UNIT_SHIFT, 16);
     Sums::from_slice(&cenote_device::sums::sums_of(bytes))
 }
 
-/// True if the chunk is memory.
+/// Returns true if the chunk is in memory.
 pub(crate) fn is_memory(chunk: &Chunk) -> bool {
     chunk.io.mode().is_mapped()
 }

@@ -1,4 +1,4 @@
-//! Leased space: where a process writes without asking.
+//! Leased space, which a process fills without a request per write.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -13,57 +13,57 @@ use super::segments::Segment;
 use super::space::Space;
 use crate::sync::lock;
 
-/// First lease of a class; each further one is twice as large…
+/// First lease of a class; each further one doubles…
 const LEASE_BYTES_FIRST: u64 = 1 << 20;
-/// …up to this, or a sixteenth of the memory tier.
+/// …up to this, or to a sixteenth of the memory tier.
 const LEASE_BYTES_MAX: u64 = 32 << 20;
-/// A large write may be cut into pieces of this size when space is in pieces.
+/// A large write may be split into pieces of this size when space is fragmented.
 const PIECE_BYTES: u64 = 64 << 10;
-/// Free runs that an arena keeps before it gives the smallest back.
+/// Largest number of free runs in an arena; the smallest ones above it are given back.
 const RUNS_MAX: usize = 2048;
-/// How long a writer waits for tiers that are full and have yet to come to rest while nothing drains, before it is told…
+/// Time limit of a writer on full tiers that have yet to come to rest, while nothing drains…
 const FULL_PATIENCE: Duration = Duration::from_secs(2);
-/// …and how long while something does.
+/// …and while something drains.
 const DRAIN_PATIENCE: Duration = Duration::from_mins(1);
-/// Memory is made present this much at a time.
+/// Granularity of making memory present.
 const POPULATE_BYTES: u64 = 2 << 20;
-/// Writes of at least this size go through the file where memory was never touched.
+/// In untouched memory, writes of at least this size go through the file.
 const UNTOUCHED_BYTES: u64 = 128 << 10;
 
-/// How space is going to be filled.
+/// How a chunk will be filled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Filling {
     /// Through its mapping: memory must be present.
     InPlace,
-    /// By one copy: as [`Chunk::through_file`] says.
+    /// By one copy, as [`Chunk::through_file`] says.
     Copied,
 }
 
-/// Containers whose data may share leased space: placement treats them alike.
+/// Containers whose data may share leased space, because placement treats them alike.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Class {
     pub durability: Durability,
     pub policy: String,
 }
 
-/// A piece of leased space to write to, in one segment.
+/// A piece of leased space for a write, in one segment.
 pub(crate) struct Chunk {
     pub device: DeviceId,
     /// Offset on the device.
     pub offset: u64,
-    /// Bytes asked for that fit here.
+    /// Requested bytes that fit here.
     pub len: u32,
-    /// Bytes taken: `len` rounded up to the device's unit.
+    /// Bytes in use: `len` rounded up to the device's unit.
     pub padded: u64,
     pub io: Arc<Segment>,
     /// Offset in the segment.
     pub inside: u64,
-    /// Memory that nobody has touched: write it with the segment's `write_at`, which may say `Full`.
+    /// Untouched memory: write it with the segment's `write_at`, which may return `Full`.
     pub through_file: bool,
 }
 
 impl Chunk {
-    /// The space that it takes.
+    /// The space in use.
     pub fn run(&self) -> Run {
         Run { device: self.device, offset: self.offset, len: self.padded }
     }
@@ -73,7 +73,7 @@ impl Chunk {
     }
 }
 
-/// A stretch of leased space.
+/// A range of leased space.
 struct Free {
     device: DeviceId,
     offset: u64,
@@ -101,8 +101,8 @@ impl Free {
         self.len -= padded;
         chunk
     }
-    /// Makes the first `want` bytes present, so that touching them neither faults nor fails. True if they are better
-    /// written through the file.
+    /// Makes the first `want` bytes present, so that an access neither faults nor fails. Returns true if a write
+    /// through the file is better.
     fn populate(&self, want: u64, filling: Filling) -> Result<bool> {
         let want = want.min(self.len);
         if self.io.is_present(self.inside, want) {
@@ -142,12 +142,12 @@ struct ArenaState {
 pub(crate) struct Arenas(Mutex<HashMap<Class, Arc<Arena>>>);
 
 impl Arenas {
-    /// The arena of a class.
+    /// Returns the arena of a class.
     pub fn of(&self, class: &Class) -> Arc<Arena> {
         let fresh = || Arc::new(Arena { durability: Some(class.durability), ..Arena::default() });
         lock(&self.0).entry(class.clone()).or_insert_with(fresh).clone()
     }
-    /// What was free in all arenas on such devices, and is no more.
+    /// Removes and returns the free runs of all arenas on the selected devices.
     pub fn take(&self, is_of: impl Fn(DeviceId) -> bool) -> Vec<Run> {
         let arenas: Vec<_> = lock(&self.0).values().cloned().collect();
         let mut runs = Vec::new();
@@ -160,16 +160,16 @@ impl Arenas {
 }
 
 impl Arena {
-    /// That of its class.
+    /// Returns the durability of the class.
     pub fn durability(&self) -> Option<Durability> {
         self.durability
     }
-    /// Takes in space that this link has leased already.
+    /// Adds space that this link has leased already.
     pub fn put(&self, space: &Space, lease: &Lease) -> Result<()> {
         lock(&self.state).add(space, lease)
     }
-    /// Space for up to `want` bytes. Several calls may be needed for many: each chunk has at least 1 MiB or all.
-    /// `avoid`: devices found to be without memory.
+    /// Takes space for up to `want` bytes. Large requests may need several calls: each chunk has at least 1 MiB or all
+    /// of the rest. `avoid`: devices without free memory.
     pub fn take(
         &self,
         space: &Space,
@@ -192,7 +192,7 @@ impl Arena {
                         }
                         return Ok(chunk);
                     }
-                    // The machine has no memory left for this device: do without it.
+                    // The machine has no memory left for this device: avoid it.
                     Err(error) if error.kind() == ErrorKind::Full => {
                         let run = state.free.remove(at).run();
                         if avoid.contains(&run.device) {
@@ -206,13 +206,14 @@ impl Arena {
                 }
             }
             state.lease(space, (container, self.durability), want, avoid)?;
-            has_asked = true; // whatever was given is taken: asking on and on would not help
+            has_asked = true; // whatever was given is taken: further requests would not help
         }
     }
 }
 
 impl ArenaState {
-    /// A run for `want` bytes, the latest first; or the longest, if all together have so many, or if `any` will do.
+    /// Returns a run for `want` bytes, the latest first; or the longest, if all together are long enough, or if `any`
+    /// will do.
     fn fit(&self, want: u64, any: bool, avoid: &[DeviceId]) -> Option<usize> {
         let usable = |free: &Free| avoid.is_empty() || !avoid.contains(&free.device);
         if let Some(at) = self.free.iter().rposition(|free| free.len >= want && usable(free)) {
@@ -226,7 +227,7 @@ impl ArenaState {
     fn put(&mut self, fresh: Free) {
         self.free.push(fresh);
     }
-    /// Asks for more space. While some may become free, waits a bounded time for it.
+    /// Requests more space. Waits a bounded time while some may become free.
     fn lease(
         &mut self,
         space: &Space,
@@ -249,7 +250,7 @@ impl ArenaState {
                 Ok(_) => return Err(Error::new(ErrorKind::Internal, "lease").because("an answer without space")),
                 Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::Busy) => {
                     if bytes > want {
-                        bytes = want; // little is left: take what this write needs
+                        bytes = want; // little is left: request only the need of this write
                         self.lease_bytes = LEASE_BYTES_FIRST;
                         continue;
                     }
@@ -261,7 +262,7 @@ impl ArenaState {
                         continue;
                     }
                     patience.check(&space.channel, &error)?;
-                    // Space that this link keeps for other classes may be what is missing.
+                    // The missing space may be that of other classes of this link.
                     self.shrink(space);
                     patience.pause();
                 }
@@ -299,10 +300,10 @@ impl ArenaState {
     }
 }
 
-/// How long somebody has waited for room on tiers that are full and have yet to come to rest.
+/// A bounded wait for room on full tiers that have yet to come to rest.
 pub(crate) struct Patience {
     begin: Instant,
-    /// What the engine had moved when that was last seen to rise, and when that was.
+    /// Bytes moved by the engine, and the time of their last increase.
     moved: (u64, Instant),
     pause: Duration,
 }
@@ -312,7 +313,8 @@ impl Patience {
         let begin = Instant::now();
         Self { begin, moved: (0, begin), pause: Duration::from_millis(1) }
     }
-    /// The error that there is no room, once that was waited for long enough: longer while something drains.
+    /// Returns the error that there is no room, once the time limit is reached; the limit is longer while something
+    /// drains.
     pub fn check(&mut self, channel: &Channel, busy: &Error) -> Result<()> {
         let now = moved_bytes(channel);
         if now != self.moved.0 {
@@ -321,19 +323,19 @@ impl Patience {
         let is_over = self.moved.1.elapsed() > FULL_PATIENCE || self.begin.elapsed() > DRAIN_PATIENCE;
         if is_over { Err(no_room(busy)) } else { Ok(()) }
     }
-    /// Waits a moment, the longer the longer it was already.
+    /// Sleeps; each pause is longer than the one before.
     pub fn pause(&mut self) {
         std::thread::sleep(self.pause);
         self.pause = (self.pause * 2).min(Duration::from_millis(50));
     }
 }
 
-/// Of space that was about to become free, and did not.
+/// The error for space that did not become free in time.
 pub(crate) fn no_room(busy: &Error) -> Error {
     Error::new(ErrorKind::Full, busy.subject()).because(busy.cause()).try_next(busy.next_step())
 }
 
-/// What the engine has moved between tiers: rises while they drain.
+/// Bytes that the engine has moved between tiers; rises while they drain.
 fn moved_bytes(channel: &Channel) -> u64 {
     match channel.ask(Request::Moved) {
         Ok(Response::Moved(bytes)) => bytes,

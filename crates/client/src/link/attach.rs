@@ -19,30 +19,30 @@ use super::transport::{Pending, Traffic};
 use crate::sync::lock;
 use crate::{Mode, OpenOptions};
 
-/// How long to try when another process has the store.
+/// Time limit while another process has the store.
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
-/// The same while it is passing it on, which takes long only where a machine is busy.
+/// Time limit while another process hands the store over, which is slow only on a busy machine.
 const MOVING_PATIENCE: Duration = Duration::from_mins(1);
-/// How long to try when the daemon is gone, before what is in flight fails.
+/// Time limit after the loss of a daemon, before requests in flight fail.
 const AGAIN_PATIENCE: Duration = Duration::from_secs(30);
-/// The same when that was tried before, in vain: many calls, one after the other, must not each wait so long.
+/// The same after a failed attempt: a series of calls must not wait that long for each.
 const STILL_PATIENCE: Duration = Duration::from_secs(1);
-/// From the moment that nobody answers any more until the lock is free.
+/// Time limit from the end of the answers until the lock is free.
 const LETTING_GO: Duration = Duration::from_millis(200);
-/// From the moment that the lock is free until the process has ended.
+/// Time limit from the release of the lock until the end of the process.
 const ENDING: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);
-/// Between attempts that fail each time, at most: an attempt may start a daemon.
+/// Longest pause between failed attempts, each of which may start a daemon.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// The way that is tried.
+/// The parameters of an attempt.
 struct Way<'a> {
     dir: &'a Path,
     options: &'a OpenOptions,
     traffic: &'a Traffic,
 }
 
-/// Finds or starts an engine. With one in this process: also what will wait for others.
+/// Finds or starts an engine. Also returns the socket for other processes if the engine is in this process.
 pub(super) fn attach(dir: &Path, options: &OpenOptions, traffic: &Traffic) -> Result<(Attachment, Option<Waiting>)> {
     let way = Way { dir, options, traffic };
     if options.create_new && holds_store(dir)? {
@@ -64,13 +64,13 @@ fn busy(dir: &Path) -> Error {
         .try_next("wait until that process is done, or let it open the store with Mode::Auto")
 }
 
-/// True if the error says that nobody listens on the socket.
+/// Returns true if the error means that no process listens on the socket.
 fn is_nobody(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Disconnected)
 }
 
 impl<'a> Way<'a> {
-    /// That of a channel that had an engine already.
+    /// The parameters of a channel that had an engine already.
     fn of(channel: &'a Channel) -> Self {
         Self { dir: &channel.address.dir, options: &channel.address.options, traffic: &channel.traffic }
     }
@@ -102,7 +102,7 @@ impl Way<'_> {
             if let Some(host) = self.host()? {
                 return self.local(host);
             }
-            // A daemon that leaves says so, until just before it lets go.
+            // A leaving daemon says so, until just before it lets go.
             let patience = if remote::is_moving(self.dir) { BUSY_PATIENCE } else { LETTING_GO };
             if begin.elapsed() > patience {
                 return Err(busy(self.dir));
@@ -119,7 +119,7 @@ impl Way<'_> {
                 Ok(Reached::Moving) => patience = MOVING_PATIENCE,
                 Err(error) if is_nobody(&error) => {
                     if let Some(host) = self.host()? {
-                        // Before the engine is used: whoever comes must find it.
+                        // Before the engine is used: newcomers must find the socket.
                         let waiting = Waiting::new(self.dir)?;
                         return Ok((self.local(host)?, Some(waiting)));
                     }
@@ -132,8 +132,8 @@ impl Way<'_> {
             std::thread::sleep(PAUSE);
         }
     }
-    /// Starts a daemon, unless another process does just now: when one dies, all its clients notice at once.
-    /// What was reached, if another one was faster.
+    /// Starts a daemon unless another process is starting one: all clients notice the death of a daemon at once.
+    /// Returns the reached engine if another process was faster.
     fn start(&self) -> Result<Option<Reached>> {
         match cenote_device::StartLock::acquire(self.dir) {
             Ok(None) => Err(busy(self.dir)),
@@ -158,7 +158,7 @@ impl Way<'_> {
                     busy(self.dir)
                 }
                 Err(error) if is_nobody(&error) => {
-                    // The store is made here: a daemon's command line does not carry a configuration.
+                    // The store is created here: the daemon's command line carries no configuration.
                     if self.options.create && !made && !holds_store(self.dir)? {
                         made = true;
                         self.host()?.map_or(Ok(()), |host| host.close())?;
@@ -172,7 +172,8 @@ impl Way<'_> {
                 }
                 Err(error) => error,
             };
-            // Busy: another process starts one, or has the store for itself. Disconnected: it died on the way.
+            // Busy: another process starts a daemon, or holds the store. Disconnected: the daemon died during its
+            // start.
             if !matches!(error.kind(), ErrorKind::Busy | ErrorKind::Disconnected) || begin.elapsed() > patience {
                 return Err(error);
             }
@@ -181,8 +182,8 @@ impl Way<'_> {
     }
 }
 
-/// Finds the engine that took over, or starts a daemon, and sends what had no response. If there is none to be had,
-/// that fails. `is_known`: it did so before.
+/// Finds the successor engine or starts a daemon, and resends the pending requests; they fail if there is no engine.
+/// `is_known`: an earlier attempt has failed.
 pub(super) fn again(channel: &Channel, pending: Vec<Pending>, is_known: bool) -> Result<Attachment> {
     let known = channel.attachment().store;
     let result = reconnect(channel, known, if is_known { STILL_PATIENCE } else { AGAIN_PATIENCE }, is_known);
@@ -193,7 +194,7 @@ pub(super) fn again(channel: &Channel, pending: Vec<Pending>, is_known: bool) ->
     result
 }
 
-/// The daemon of the channel's store, if there is one; none is started.
+/// Connects to the daemon of the channel's store if there is one; starts none.
 pub(super) fn look(channel: &Channel) -> Option<Attachment> {
     let Ok(Reached::Daemon(found)) = Way::of(channel).connect() else { return None };
     if found.store == channel.attachment().store {
@@ -203,7 +204,7 @@ pub(super) fn look(channel: &Channel) -> Option<Attachment> {
     None
 }
 
-/// The error of a channel whose store is not in its directory any more: it was deleted, or another one is there.
+/// Returns the error of a channel whose store was deleted or replaced in its directory.
 pub(super) fn gone(channel: &Channel, known: StoreId) -> Option<Error> {
     if !channel.address.dir.exists() {
         return Some(lost(channel, "it was destroyed, or its directory was moved or deleted"));
@@ -213,7 +214,7 @@ pub(super) fn gone(channel: &Channel, known: StoreId) -> Option<Error> {
         Ok(None) => {
             Some(lost(channel, "its directory holds no store any more: it was destroyed, or its files were deleted"))
         }
-        Ok(Some(_)) | Err(_) => None, // who may not look finds out by asking the daemon
+        Ok(Some(_)) | Err(_) => None, // without the right to look, the daemon is asked
     }
 }
 
@@ -225,7 +226,7 @@ fn lost(channel: &Channel, why: &str) -> Error {
     Error::new(ErrorKind::Disconnected, channel.name()).because(why).try_next("open the store that is meant anew")
 }
 
-/// `once`: it was tried before, in vain, and no daemon is started more than once.
+/// `once`: an earlier attempt has failed, and at most one daemon is started.
 fn reconnect(channel: &Channel, known: StoreId, patience: Duration, once: bool) -> Result<Attachment> {
     let way = Way::of(channel);
     let begin = Instant::now();
@@ -243,7 +244,7 @@ fn reconnect(channel: &Channel, known: StoreId, patience: Duration, once: bool) 
             }
             Err(error) => error,
         };
-        // Whoever may not start one waits for somebody who may.
+        // A client without the right to start a daemon waits for another one that has it.
         let may_pass = matches!(
             error.kind(),
             ErrorKind::Busy | ErrorKind::Disconnected | ErrorKind::NotFound | ErrorKind::PermissionDenied
@@ -255,24 +256,24 @@ fn reconnect(channel: &Channel, known: StoreId, patience: Duration, once: bool) 
                 .try_next("start one with `cenote serve DIR` and see its daemon.log"));
         }
         std::thread::sleep(pause);
-        // Busy: another process starts one, which takes a moment. Else this attempt has started one, in vain.
+        // Busy: another process is starting one, which takes a moment. Otherwise this attempt has failed to start one.
         pause = if error.kind() == ErrorKind::Busy { PAUSE } else { (2 * pause).min(PAUSE_MAX) };
     }
 }
 
-/// After a handover that failed: an engine in this process again.
+/// Opens an engine in this process again after a failed handover.
 pub(super) fn back_home(channel: &Channel) -> Result<(Attachment, Option<Waiting>)> {
     let options = OpenOptions { create: false, create_new: false, ..channel.address.options.clone() };
     Way { options: &options, ..Way::of(channel) }.auto()
 }
 
-/// Returns when what dead processes left to be carried out is done.
+/// Returns when the recovery of dead clients is done.
 pub(super) fn settle_dead(channel: &Channel) -> Result<()> {
     if let Some(host) = channel.attachment().transport.host() {
         host.reap();
         return Ok(());
     }
-    // A daemon does so for everybody who comes; one that is started now does so at its start.
+    // A daemon does this for each new client; a daemon that starts now does it at its start.
     let (dir, begin) = (channel.address.dir.as_path(), Instant::now());
     loop {
         match remote::connect(dir, true, &Traffic::begin()) {
@@ -285,7 +286,7 @@ pub(super) fn settle_dead(channel: &Channel) -> Result<()> {
     }
 }
 
-/// Asks the daemon of `dir` to leave, and waits until it has.
+/// Asks the daemon of `dir` to leave, and waits until it has left.
 pub(crate) fn stop_daemon(dir: &Path) -> Result<bool> {
     let dir = std::path::absolute(dir).map_err(|error| Error::io(format!("store {}", dir.display()), &error))?;
     let begin = Instant::now();
@@ -294,11 +295,11 @@ pub(crate) fn stop_daemon(dir: &Path) -> Result<bool> {
     let attachment = match remote::connect(&dir, false, &traffic) {
         Ok(Reached::Daemon(attachment)) => attachment,
         Ok(Reached::Moving) => {
-            // It leaves already, or hands the store on.
+            // It is leaving already, or hands the store over.
             return if has_left(&dir, holder.as_ref(), false, begin) { Ok(true) } else { Err(busy(&dir)) };
         }
         Err(error) if is_nobody(&error) => {
-            // One that has just taken its socket away may not have let go of the store yet.
+            // A daemon that has just removed its socket may not have let go of the store yet.
             while holder.is_some() && cenote_server::holder(&dir) == holder && begin.elapsed() < LETTING_GO {
                 std::thread::sleep(PAUSE);
             }
@@ -309,9 +310,9 @@ pub(crate) fn stop_daemon(dir: &Path) -> Result<bool> {
     let answer = Arc::new(std::sync::Mutex::new(None));
     let filled = answer.clone();
     let done = Box::new(move |response| *lock(&filled) = Some(response));
-    // If it cannot be asked, it is gone already, or on its way.
+    // If the request fails, the daemon is gone or on its way out.
     let _ = attachment.transport.submit(Request::Shutdown, done);
-    // It goes on until its store is closed; then the connection ends.
+    // It runs until its store is closed; then the connection ends.
     while attachment.transport.progress(traffic.arrivals.count(), Duration::from_millis(20)) {
         if let Some(Response::Failed(error)) = lock(&answer).take() {
             return Err(error);
@@ -326,8 +327,8 @@ pub(crate) fn stop_daemon(dir: &Path) -> Result<bool> {
     if has_left(&dir, holder.as_ref(), true, begin) { Ok(true) } else { Err(busy(&dir)) }
 }
 
-/// Waits until nobody has the store's lock any more who had it, and for the end of a daemon's process: what that holds
-/// of devices goes with it, a moment after the lock.
+/// Waits until the previous holder has released the store's lock, and for the end of a daemon's process, which releases
+/// its devices a moment after the lock.
 fn has_left(dir: &Path, holder: Option<&Holder>, is_daemon: bool, begin: Instant) -> bool {
     let is_locked = || match holder {
         Some(holder) => cenote_server::holder(dir).as_ref() == Some(holder),

@@ -1,4 +1,4 @@
-//! Updates on their way into one message.
+//! Updates of a message that is still open.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,12 +11,12 @@ use super::queue::{Batch, Ticket, Together};
 use super::subject::Subject;
 use crate::sync::lock;
 
-/// Updates in a batch: one message and one journal record.
+/// Largest number of updates in a batch: one message and one journal record.
 const BATCH_UPDATES_MAX: usize = 64;
-/// A batch with so many bytes of data is sent: its message costs little beside them.
+/// A batch with this many bytes of data is sent: the cost of its message is then small.
 const BATCH_BYTES_MAX: u64 = 512 << 10;
 
-/// Updates that are gathered, until they are sent.
+/// Updates that are gathered into a batch until it is sent.
 pub(super) struct Building {
     pub batch: Arc<Batch>,
     pub updates: Vec<Update>,
@@ -25,12 +25,12 @@ pub(super) struct Building {
     pub checks: Vec<Check>,
     pub is_in_series: bool,
     pub bytes: u64,
-    /// Encoded, of updates that are kept; none of those that are not travel with them.
+    /// Encoded bytes of updates in the redo log; such updates never share a batch with others.
     pub kept_bytes: Option<usize>,
 }
 
 impl Building {
-    /// The first of a batch.
+    /// Starts a batch.
     pub fn of(batch: Arc<Batch>) -> Self {
         Self {
             batch,
@@ -43,13 +43,13 @@ impl Building {
             kept_bytes: None,
         }
     }
-    /// True if what is pushed so may travel with what is there.
+    /// Returns true if such updates may join the batch.
     pub fn may_take(&self, together: &Together, encoded: Option<&Encoded>) -> bool {
         is_same(self.premise.as_ref(), together.premise())
             && self.kept_bytes.is_some() == together.is_kept()
             && self.kept_bytes.unwrap_or(0) + encoded.map_or(0, Encoded::bytes) <= MESSAGE_BYTES_MAX
     }
-    /// What these updates add to what goes before all.
+    /// Returns the additions of these updates to the head of the message.
     pub fn head(&mut self, together: &Together, updates: &[Update]) -> Head {
         let mut head = Head::default();
         if let Some(premise) = together.premise() {
@@ -62,11 +62,11 @@ impl Building {
         }
         head
     }
-    /// Puts the updates into the log. False if that cannot be.
+    /// Puts the updates into the redo log. Returns false if that is impossible.
     pub fn keep(&mut self, kept: &Kept, head: &Head, encoded: Option<&Encoded>) -> bool {
         let bytes = self.kept_bytes.get_or_insert(0);
         let Some(encoded) = encoded else {
-            *bytes = MESSAGE_BYTES_MAX; // alone from here on
+            *bytes = MESSAGE_BYTES_MAX; // nothing else joins this batch
             return false;
         };
         *bytes += encoded.bytes();

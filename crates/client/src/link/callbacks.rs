@@ -1,4 +1,4 @@
-//! The thread that calls what users gave to `Op::on_done`: never a thread that holds a lock of the client's.
+//! The thread for the callbacks of `Op::on_done`, which never holds a lock of the client.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
@@ -12,7 +12,7 @@ type Call = Box<dyn FnOnce() + Send>;
 pub(crate) struct Callbacks(Mutex<Option<Sender<Call>>>);
 
 impl Callbacks {
-    /// Calls `call` soon, in order with others.
+    /// Schedules `call`, in order with earlier ones.
     pub fn call(&self, call: Call) {
         let mut sender = lock(&self.0);
         let call = match sender.as_ref() {
@@ -25,7 +25,7 @@ impl Callbacks {
         let (send, receive) = channel::<Call>();
         let loop_ = move || {
             while let Ok(call) = receive.recv() {
-                // A panic in a user's callback is the user's; the others are still called.
+                // A panic in a user's callback is the user's; later callbacks still run.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
             }
         };
@@ -34,7 +34,7 @@ impl Callbacks {
                 let _ = send.send(call);
                 *sender = Some(send);
             }
-            Err(_) => call(), // no thread to be had: better here than never
+            Err(_) => call(), // without a thread: run it here rather than never
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The way to one engine, whichever process runs it at the moment: requests go out, answers come in.
+//! The channel to one engine in any process: requests go out, answers come in.
 //!
-//! A channel attaches again when its engine is gone, and sends what had no answer to the engine's successor. This file must
-//! not know which requests are gathered, nor where bytes are.
+//! If its engine is gone, a channel attaches again and sends the pending requests to the successor. This file must not
+//! know the batching of requests, nor the location of bytes.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,39 +22,40 @@ use super::transport::{Done, Pending, RequestOutcome, Slot, Traffic, Unsent};
 use crate::OpenOptions;
 use crate::sync::lock;
 
-/// Calls that ask nobody look so often whether the store is there: who has one that is gone is told within a second.
+/// Interval of checks that the store still exists, by calls that send no message: the loss of a store is reported
+/// within a second.
 const LOOK_EVERY_MS: u64 = 500;
-/// How long a waiting thread sleeps at most before it looks whether the other end still lives.
+/// Longest sleep of a waiting thread between checks that the other end is alive.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// After a failed attempt to find an engine: how long calls fail at once, before there is another one.
+/// Time after a failed search for an engine during which calls fail at once, without another attempt.
 const AGAIN_AFTER: Duration = Duration::from_millis(900);
 
-/// Which store, and how it is opened.
+/// The store and its options.
 pub(super) struct Address {
     pub dir: PathBuf,
     pub options: OpenOptions,
 }
 
-/// Whether the channel is open, and its store still there.
+/// Whether the channel is open and its store exists.
 struct Life {
     closed: AtomicBool,
-    /// When it was last seen that the store is there, in ms of the coarse clock.
+    /// Time of the last check that found the store, in ms of the coarse clock.
     seen_there_ms: AtomicU64,
 }
 
-/// See the module.
+/// A channel; see the module.
 pub(crate) struct Channel {
     pub(super) myself: Weak<Channel>,
     pub(super) address: Address,
     pub(super) traffic: Traffic,
     attachment: ArcSwap<Attachment>,
-    /// Held while the attachment is replaced; when and why that failed last.
+    /// Held during a replacement of the attachment; contains time and error of the last failure.
     pub(super) attaching: Mutex<Option<(Instant, Error)>>,
     pub(super) kept: Kept,
     life: Life,
     pub(super) passing: Passing,
     pub shared: Arc<Shared>,
-    /// Space to be given back by a thread that may send.
+    /// Space that a thread which may send gives back later.
     to_unlease: Mutex<Vec<Run>>,
 }
 
@@ -79,27 +80,27 @@ impl Channel {
         channel.listen(waiting);
         Ok(channel)
     }
-    /// Begins to listen for other processes.
+    /// Starts to listen for other processes.
     pub(super) fn listen(&self, waiting: Option<Waiting>) {
         if let Some(waiting) = waiting {
             self.passing.listen(self, waiting);
         }
     }
-    /// The engine that it is attached to now.
+    /// Returns the current attachment.
     #[inline]
     pub fn attachment(&self) -> arc_swap::Guard<Arc<Attachment>> {
         self.attachment.load()
     }
-    /// True if the engine is in this process, so that nobody else uses the store; `tell` is called before that changes.
+    /// Returns true if the engine is in this process, so that no other process uses the store; `tell` is called before
+    /// that changes.
     pub fn is_alone_until(&self, tell: Box<dyn Fn() + Send + Sync>) -> bool {
         self.attachment.load().is_local() && self.passing.company.listen(tell)
     }
-    /// Returns when what dead processes left to be carried out is done.
+    /// Returns when the recovery of dead clients is done.
     pub fn settle_dead(&self) -> Result<()> {
         attach::settle_dead(self)
     }
-    /// Attaches to whichever engine serves the store now, after `seen` turned out to be gone. Requests that had no
-    /// answer are sent again.
+    /// Attaches to the current engine of the store after the loss of `seen`. Pending requests are sent again.
     pub fn attach_again(&self, seen: &Arc<Attachment>) -> Result<()> {
         let begin = Instant::now();
         let mut failed = lock(&self.attaching);
@@ -107,7 +108,7 @@ impl Channel {
             return Ok(()); // another thread was faster
         }
         let pending = seen.transport.retire();
-        // Another thread has just tried for all of us: many that wait must not wait one after the other.
+        // Another thread has just tried for all: waiting threads must not try one after the other.
         if let Some((_, error)) = failed.as_ref().filter(|(at, _)| *at >= begin) {
             fail_all(pending, error);
             self.traffic.arrivals.note();
@@ -117,9 +118,9 @@ impl Channel {
             fail_all(pending, &error);
             return Err(error);
         }
-        // And not again and again, since each attempt may start a daemon: idle links of a store that is gone, too.
+        // Attempts are rare, since each may start a daemon; this also holds for idle links of a lost store.
         if let Some((_, error)) = failed.as_ref().filter(|(at, _)| at.elapsed() < AGAIN_AFTER) {
-            // A daemon that somebody else started meanwhile is there for the asking.
+            // Another process may have started a daemon, which needs no attempt.
             if let Some(found) = attach::look(self) {
                 found.transport.resend(pending);
                 *failed = None;
@@ -131,17 +132,17 @@ impl Channel {
             return Err(error.clone());
         }
         let result = attach::again(self, pending, failed.is_some());
-        self.traffic.arrivals.note(); // those who wait look again: at what failed, or for the new attachment
+        self.traffic.arrivals.note(); // wakes waiting threads, for the failure or the new attachment
         *failed = result.as_ref().err().map(|error| (Instant::now(), error.clone()));
         self.replace_attachment(seen, result?);
         Ok(())
     }
-    /// Puts another engine in the place of the one that is gone. The caller holds `attaching`.
+    /// Replaces a lost engine. The caller holds `attaching`.
     pub(super) fn replace_attachment(&self, old: &Attachment, new: Attachment) {
         if new.store != old.store || new.bound != old.bound || !new.readers.same_table(&old.readers) {
             self.shared.objects.forget_all();
         }
-        // What had no answer was sent to the new engine already: from here on nothing in the old file is needed.
+        // The pending requests were sent to the new engine already: nothing in the old file is needed any more.
         if let Err(error) = self.kept.move_to(&new.readers) {
             tracing::warn!(%error, "what is launched is not safe before it is sent");
         }
@@ -149,7 +150,7 @@ impl Channel {
         self.attachment.store(Arc::new(new));
         self.traffic.arrivals.note();
     }
-    /// Sends a request, whatever it takes; `done` gets the response.
+    /// Sends a request, with further attempts if necessary; `done` gets the response.
     pub fn submit(&self, request: Request, done: Done) {
         let (mut request, mut done) = (request, done);
         loop {
@@ -190,41 +191,42 @@ impl Channel {
         }
         answer.unwrap_or_else(|| Response::Failed(closed_error()))
     }
-    /// A request is about to be sent that somebody waits for: the daemon may wake meanwhile.
+    /// Announces a request with a waiting caller, so that the daemon may wake up in the meantime.
     pub fn announce(&self) {
         self.attachment.load().transport.announce();
     }
-    /// Sends without waiting for the response.
+    /// Sends a request without waiting for the response.
     pub fn tell(&self, request: Request) {
         self.submit(request, Box::new(|_| {}));
     }
-    /// Returns when `is_true`; takes in responses meanwhile, and attaches again if the engine is gone.
+    /// Returns when `is_true`. In the meantime it takes in responses, and attaches again if the engine is gone.
     pub fn wait_until(&self, mut is_true: impl FnMut() -> bool) {
         loop {
             let seen = self.traffic.arrivals.count();
             if is_true() {
                 return;
             }
-            // On failure the requests without an answer were failed, so what is waited for comes true.
+            // A failed attempt also fails the pending requests, so the condition comes true.
             self.progress(seen, PATIENCE);
         }
     }
-    /// Takes in responses, and attaches again if the engine is gone. If nothing came since `seen`, waits up to `patience`.
+    /// Takes in responses, and attaches again if the engine is gone. If nothing has come since `seen`, waits up to
+    /// `patience`.
     fn progress(&self, seen: u64, patience: Duration) {
         let attachment = self.attachment.load_full();
         if !attachment.transport.progress(seen, patience) {
             let _ = self.attach_again(&attachment);
         }
     }
-    /// Takes in the responses that are there; waits for none.
+    /// Takes in the available responses without waiting.
     pub fn take_in(&self) {
         self.progress(self.traffic.arrivals.count(), Duration::ZERO);
     }
-    /// Something that a thread may wait for came true.
+    /// Wakes threads that wait for a condition.
     pub fn note_arrival(&self) {
         self.traffic.arrivals.note();
     }
-    /// A segment's descriptor.
+    /// Returns the descriptor of a segment.
     pub fn segment(&self, device: DeviceId, number: u64) -> Result<(SegmentFile, bool)> {
         loop {
             let attachment = self.attachment.load_full();
@@ -244,15 +246,15 @@ impl Channel {
     pub fn unlease_later(&self, run: Run) {
         lock(&self.to_unlease).push(run);
     }
-    /// What [`Channel::unlease_later`] put off.
+    /// Gives back the space of [`Channel::unlease_later`].
     pub fn unlease_now(&self) {
         let runs = std::mem::take(&mut *lock(&self.to_unlease));
-        // One by one: a run that the engine did take after all must not keep the others from going back.
+        // One by one: a run that the engine did apply after all must not block the others.
         for run in runs {
             self.unlease(vec![run]);
         }
     }
-    /// An error unless changes are allowed.
+    /// Returns an error unless changes are allowed.
     #[inline]
     pub fn check_writable(&self) -> Result<()> {
         let read_only = self.address.options.read_only;
@@ -263,17 +265,18 @@ impl Channel {
         }
         Ok(())
     }
-    /// True if it maps nothing, so that bytes go through the daemon.
+    /// Returns true if the session maps nothing, so that its bytes go through the daemon.
     #[inline]
     pub fn is_bound(&self) -> bool {
         self.attachment.load().bound
     }
-    /// An error once closed.
+    /// Returns an error once the channel is closed.
     #[inline]
     pub fn check_open(&self) -> Result<()> {
         if self.life.closed.load(Ordering::Relaxed) { Err(closed_error()) } else { Ok(()) }
     }
-    /// An error once closed, and once the store is gone: calls that find what they want in this process ask nobody else.
+    /// Returns an error once the channel is closed or the store is gone: calls that find their answer in this process
+    /// send no message that would fail.
     #[inline]
     pub fn check_usable(&self) -> Result<()> {
         self.check_open()?;
@@ -303,7 +306,7 @@ impl Channel {
     pub fn object_name(&self, key: ObjectKey) -> String {
         self.shared.names.object(key)
     }
-    /// Gives `runs` and what is to go back to the engine, and leaves it. The second call does nothing.
+    /// Gives back `runs` and postponed runs, and detaches from the engine. A second call does nothing.
     pub fn close(&self, runs: impl FnOnce() -> Vec<Run>) -> Result<()> {
         let _one = lock(&self.attaching); // not in the middle of a handover
         if self.life.closed.swap(true, Ordering::SeqCst) {
@@ -323,14 +326,14 @@ impl Channel {
     }
 }
 
-/// Answers requests that no engine will.
+/// Fails requests that no engine will answer.
 pub(super) fn fail_all(pending: Vec<Pending>, error: &Error) {
     for pending in pending {
         (pending.done)(Response::Failed(error.clone()));
     }
 }
 
-/// Milliseconds of a clock that takes some ns to read, and is some ms late.
+/// Returns the milliseconds of a clock that takes some ns to read and is some ms late.
 #[inline]
 fn coarse_ms() -> u64 {
     let now = clock_gettime(ClockId::MonotonicCoarse);

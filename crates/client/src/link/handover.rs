@@ -1,5 +1,5 @@
-//! Passing the store on: a process that has the engine listens; when another process comes, it closes the engine, starts
-//! a daemon, and both become its clients.
+//! Hands the store over: a process with the engine listens; when another process comes, it closes the engine, starts a
+//! daemon, and both become its clients.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use crate::sync::lock;
 const PATIENCE: Duration = Duration::from_secs(2);
 const ACCEPT_EVERY: Duration = Duration::from_millis(100);
 
-/// A socket that others find; nobody answers there yet.
+/// A bound socket that other processes find, without a thread that answers yet.
 pub(crate) struct Waiting {
     // Fields drop in order: the registration goes before the descriptor.
     _close_in_child: Option<CloseInChild>,
@@ -28,14 +28,14 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Makes the socket. The caller has the store's lock.
+    /// Binds the socket. The caller has the store's lock.
     pub fn new(dir: &Path) -> Result<Self> {
         let listener = Listener::bind(dir, SOCKET)?;
         Ok(Self { _close_in_child: CloseInChild::new(&listener), listener })
     }
 }
 
-/// A thread that answers on the socket. Ends when dropped.
+/// A thread that answers on the socket until its drop.
 pub(crate) struct Answering {
     waiting: Arc<Waiting>,
     stop: Arc<AtomicBool>,
@@ -44,11 +44,11 @@ pub(crate) struct Answering {
 impl Drop for Answering {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        self.waiting.listener.unlink(); // nobody finds it any more; the thread closes it soon
+        self.waiting.listener.unlink(); // no process finds it any more; the thread closes it soon
     }
 }
 
-/// Answers on the socket from now on.
+/// Starts the thread that answers on the socket.
 fn listen(channel: &Channel, waiting: Waiting) -> Answering {
     let (waiting, stop) = (Arc::new(waiting), Arc::new(AtomicBool::new(false)));
     let answering = Answering { waiting: waiting.clone(), stop: stop.clone() };
@@ -85,7 +85,7 @@ fn say(connection: &Connection, greeting: &Greeting) -> Result<()> {
     connection.send(&[&bytes], &[], PATIENCE)
 }
 
-/// Somebody came. What is to be passed on for that.
+/// Greets a newcomer. Returns the attachment to be handed over to a daemon, if any.
 fn take_in(channel: &Channel, connection: &Connection) -> Result<Option<Arc<Attachment>>> {
     let peer = connection.peer()?;
     let Some(frame) = connection.receive(PATIENCE)? else { return Ok(None) };
@@ -94,14 +94,14 @@ fn take_in(channel: &Channel, connection: &Connection) -> Result<Option<Arc<Atta
     }
     let attachment = channel.attachment().clone();
     let Some(host) = attachment.transport.host() else {
-        say(connection, &Greeting::Moving)?; // passed on already
+        say(connection, &Greeting::Moving)?; // handed over already
         return Ok(None);
     };
     if host.rights(peer.uid).is_none() {
         return Err(Error::new(ErrorKind::PermissionDenied, channel.name())
             .because(format!("user {} is neither its owner nor among its writers and readers", peer.uid)));
     }
-    // Before anything is closed: without a daemon's program there is nobody to pass it on to.
+    // Before anything is closed: without the daemon's program a handover is impossible.
     start::find_program().map_err(|error| {
         Error::new(ErrorKind::Busy, channel.name())
             .because(format!("process {} has it and cannot pass it on to a daemon: {error}", std::process::id()))
@@ -111,7 +111,7 @@ fn take_in(channel: &Channel, connection: &Connection) -> Result<Option<Arc<Atta
     Ok(Some(attachment))
 }
 
-/// What passes the store on: an engine in this process that may be handed over has a listener.
+/// The state of handovers: an engine in this process that may be handed over has a listener.
 #[derive(Default)]
 pub(super) struct Passing {
     listener: Mutex<Option<Answering>>,
@@ -119,19 +119,19 @@ pub(super) struct Passing {
 }
 
 impl Passing {
-    /// Begins to listen for other processes.
+    /// Starts to listen for other processes.
     pub fn listen(&self, channel: &Channel, waiting: Waiting) {
-        // Locked before the thread begins: it may have to take away what is put there.
+        // Locked before the thread starts: it may have to remove the value stored here.
         let mut listener = lock(&self.listener);
         *listener = Some(listen(channel, waiting));
     }
-    /// Nobody finds it any more.
+    /// Removes the socket.
     pub fn stop_listening(&self) {
         drop(lock(&self.listener).take());
     }
 }
 
-/// Who is to know before others can use the store.
+/// Listeners for the arrival of other processes in the store.
 #[derive(Default)]
 pub(crate) struct Company {
     inner: Mutex<Told>,
@@ -139,13 +139,14 @@ pub(crate) struct Company {
 
 #[derive(Default)]
 struct Told {
-    /// Others came, or may have.
+    /// Other processes have come, or may have.
     has_come: bool,
     listeners: Vec<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Company {
-    /// False if others have come already. Else `tell` is called when somebody does, before that one sees or changes anything.
+    /// Returns false if other processes have come already. Otherwise calls `tell` when one comes, before it sees or
+    /// changes anything.
     pub fn listen(&self, tell: Box<dyn Fn() + Send + Sync>) -> bool {
         let mut inner = lock(&self.inner);
         if !inner.has_come {
@@ -153,7 +154,7 @@ impl Company {
         }
         !inner.has_come
     }
-    /// Somebody comes.
+    /// Notifies the listeners of a newcomer.
     fn announce(&self) {
         let listeners = {
             let mut inner = lock(&self.inner);
@@ -166,18 +167,19 @@ impl Company {
     }
 }
 
-/// Closes the engine here and attaches to a daemon. The socket if it is still to be listened on: there was nothing to pass on.
+/// Closes the engine here and attaches to a daemon. Returns the socket for further use if there was nothing to hand
+/// over.
 fn hand_over(channel: &Channel, from: &Arc<Attachment>, waiting: Arc<Waiting>) -> Option<Arc<Waiting>> {
-    // While requests are still carried out: whoever hears of it may wait for some.
+    // While requests are still carried out: a listener may wait for some.
     channel.passing.company.announce();
     let _one = lock(&channel.attaching);
     if channel.check_open().is_err() || !Arc::ptr_eq(&channel.attachment(), from) {
         return Some(waiting);
     }
-    // Requests from now on wait for the lock that we hold, and go to the daemon.
+    // New requests wait for the lock held here, and go to the daemon.
     from.transport.retire();
-    // The daemon binds a socket of its own; this one must be gone before, its file and itself: whoever has connected meanwhile
-    // would wait for an answer, perhaps with the lock under which daemons are started.
+    // The daemon binds a socket of its own, so this one must be gone before, both file and descriptor: a process that
+    // has connected in the meantime would wait for an answer, perhaps with the lock for starting daemons.
     channel.passing.stop_listening();
     drop(waiting);
     if let Some(host) = from.transport.host()

@@ -1,4 +1,5 @@
-//! What this process has read through a link, for the policies of the engine's tiers. This file must not know how it is told.
+//! The reads of this process through a link, for the policies of the engine's tiers. This file must not know how they
+//! are reported.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -7,10 +8,10 @@ use std::time::Instant;
 use cenote_model::{ContainerId, Touch};
 use cenote_policy::prefetch::{AccessProfile, Prefetcher};
 
-/// See the module.
+/// The history; see the module.
 pub(crate) struct ReadHistory {
     began: Instant,
-    /// Reads that were not told yet, and when the first of them was.
+    /// Time of the first unreported read, and the unreported reads.
     pub touches: Mutex<(u64, Vec<Touch>)>,
     pub streams: Mutex<HashMap<ContainerId, Stream>>,
 }
@@ -18,7 +19,7 @@ pub(crate) struct ReadHistory {
 /// The reads of a container by this process.
 pub(crate) struct Stream {
     pub prefetcher: Prefetcher,
-    /// What earlier runs of the program had learned.
+    /// The profile from earlier runs of the program.
     pub learned: AccessProfile,
 }
 
@@ -29,7 +30,7 @@ impl Default for ReadHistory {
 }
 
 impl ReadHistory {
-    /// Milliseconds since it began.
+    /// Returns the milliseconds since the start of the history.
     pub fn now_ms(&self) -> u64 {
         self.began.elapsed().as_millis() as u64
     }

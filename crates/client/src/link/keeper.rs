@@ -1,6 +1,6 @@
-//! The thread that looks after launched operations while no other thread waits: sends batches that waited long enough,
-//! takes in responses, notices that an engine is gone. It sleeps when there is nothing to look after; a link that leases space
-//! is woken now and then to look whether a tier is to be emptied.
+//! The thread that looks after pipelined operations while no other thread waits: it sends batches that have waited long
+//! enough, takes in responses, and notices the loss of an engine. It sleeps when nothing is under way; in a link with
+//! leased space it wakes up now and then to check for tiers that are being emptied.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 use super::queue::LINGER;
 use crate::sync::lock;
 
-/// Goes on looking so long after the last operation.
+/// Time of further checks after the last operation.
 const AWAKE: Duration = Duration::from_millis(50);
 
-/// Between looks for tiers that are to be emptied: each is a load from memory.
+/// Interval of the checks for tiers that are being emptied; each is one load from memory.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What the thread looks after.
+/// The duties of the thread.
 pub(super) trait LooksAfter: Send + Sync {
-    /// One look at what is under way. True if nothing is.
+    /// Does one round of the work under way. Returns true if nothing is under way.
     fn look_after(&self) -> bool;
-    /// Notices tiers that are to be emptied.
+    /// Checks for tiers that are being emptied.
     fn look_at_devices(&self);
 }
 
-/// See the module.
+/// The keeper; see the module.
 pub(super) struct Keeper {
     shared: Arc<KeeperState>,
     of: Weak<dyn LooksAfter>,
@@ -32,12 +32,12 @@ pub(super) struct Keeper {
 #[derive(Default)]
 struct KeeperState {
     started: AtomicBool,
-    /// True while the thread looks by itself; else it needs a wake.
+    /// True while the thread runs by itself; otherwise it needs a wake-up.
     awake: AtomicBool,
-    /// Raised by every launch.
+    /// Set by every pipelined operation.
     touched: AtomicBool,
     stop: AtomicBool,
-    /// Space is leased.
+    /// The link has leased space.
     watches: AtomicBool,
     lock: Mutex<()>,
     wake: Condvar,
@@ -47,7 +47,7 @@ impl Keeper {
     pub fn new(of: Weak<dyn LooksAfter>) -> Self {
         Self { shared: Arc::default(), of }
     }
-    /// Something was launched.
+    /// Wakes the thread after a pipelined operation.
     #[inline]
     pub fn wake(&self) {
         let shared = &*self.shared;
@@ -64,12 +64,12 @@ impl Keeper {
         self.shared.awake.store(true, Ordering::SeqCst);
         if !self.shared.started.swap(true, Ordering::SeqCst) {
             let (shared, of) = (self.shared.clone(), self.of.clone());
-            // Without a thread, launched operations are looked after when something waits for them.
+            // Without a thread, pipelined operations make progress only while another thread waits.
             let _ = std::thread::Builder::new().name("cenote-keeper".into()).spawn(move || shared.run(&of));
         }
         self.shared.wake.notify_one();
     }
-    /// Space is leased: from now on it looks for tiers that are to be emptied.
+    /// Starts the checks for tiers that are being emptied, since the link has leased space.
     #[inline]
     pub fn watch(&self) {
         if !self.shared.watches.swap(true, Ordering::Relaxed) {
@@ -114,7 +114,7 @@ impl KeeperState {
                 continue;
             }
             let idle = link.look_after();
-            drop(link); // before sleeping, so that the last handle is not kept alive by this thread
+            drop(link); // before the sleep, so that this thread does not keep the last handle alive
             if self.touched.swap(false, Ordering::SeqCst) || !idle {
                 touched_at = Instant::now();
             } else if touched_at.elapsed() > AWAKE {

@@ -1,5 +1,6 @@
-//! Launched updates that are safe from the death of this process when the call that launches them returns: until their message is
-//! sent they are in a log of the client's file too, which the engine carries out if the process dies ([`FrameLog`]).
+//! The redo log of pipelined updates, which makes them safe from the death of this process when their call returns:
+//! until their message is sent they are also in a log in the client's file, which the engine carries out if the process
+//! dies ([`FrameLog`]).
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -13,18 +14,19 @@ use super::premise::Head;
 use super::readers::Readers;
 use crate::sync::lock;
 
-/// Encoded updates of one call that go into the log; more are waited for. A message of several is one frame of a ring.
+/// Encoded updates of one call that fit into the redo log; larger calls wait for their outcome. A message of several
+/// calls is one frame of a ring.
 const CALL_BYTES_MAX: usize = 24 << 10;
-/// What goes before the updates of a message, at most.
+/// Largest head of a message, before its updates.
 const HEAD_BYTES: usize = 2 << 10;
-/// Encoded updates of one message.
+/// Largest encoded updates of one message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 56 << 10;
 
-/// Updates encoded for the log.
+/// Updates encoded for the redo log.
 pub(crate) struct Encoded(Vec<u8>);
 
 impl Encoded {
-    /// None if they are too many.
+    /// Encodes updates; `None` if they are too large for the redo log.
     pub fn new(updates: Vec<Update>, atomic: bool) -> (Option<Self>, Vec<Update>) {
         let (bytes, updates) = encode(Vec::new(), updates, atomic);
         ((bytes.len() <= CALL_BYTES_MAX).then_some(Self(bytes)), updates)
@@ -42,22 +44,22 @@ fn encode(checks: Vec<Check>, updates: Vec<Update>, atomic: bool) -> (Vec<u8>, V
     (bytes, updates)
 }
 
-/// The log of the client's file that is in use.
+/// The redo log in the current client file.
 #[derive(Default)]
 pub(crate) struct Kept(Mutex<LogState>);
 
 #[derive(Default)]
 struct LogState {
     log: Option<FrameLog>,
-    /// Messages in it, and where each ends.
+    /// Messages in the log: number and end.
     messages: VecDeque<(u64, u64)>,
 }
 
 impl Kept {
-    /// There is an engine, or another one, and so a new file: takes there what is not sent yet, for a moment in both.
+    /// Moves the unsent messages to the file of a new engine; for a moment they are in both files.
     pub fn move_to(&self, readers: &Readers) -> Result<()> {
         let mut state = lock(&self.0);
-        // An engine of an older program makes no room for it: whoever asks for safety waits then.
+        // An engine of an older program has no redo log: calls that need safety then wait for their outcome.
         let Some(memory) = log_memory(readers.file())? else {
             *state = LogState::default();
             return Ok(());
@@ -76,7 +78,8 @@ impl Kept {
         state.log = Some(new);
         Ok(())
     }
-    /// Adds a part of a message that is to be sent, with what is to be checked for it. False if there is no room, or no log.
+    /// Adds a part of a message that is not sent yet, together with its checks. Returns false if there is no room, or
+    /// no log.
     pub fn put(&self, number: u64, head: &Head, part: &Encoded, atomic: bool) -> Result<bool> {
         let mut state = lock(&self.0);
         let LogState { log: Some(log), messages } = &mut *state else { return Ok(false) };
@@ -95,12 +98,12 @@ impl Kept {
         }
         Ok(is_in)
     }
-    /// False if what is there has to be sent first.
+    /// Returns false if messages in the log have to be sent first.
     pub fn has_room(&self, part: &Encoded) -> bool {
         let mut state = lock(&self.0);
         state.log.as_mut().is_none_or(|log| log.has_room(part.bytes() + HEAD_BYTES).unwrap_or(true))
     }
-    /// Every message up to this number is sent.
+    /// Removes every message up to this number, since it is sent.
     pub fn sent(&self, number: u64) {
         let mut state = lock(&self.0);
         let LogState { log: Some(log), messages } = &mut *state else { return };
@@ -132,7 +135,7 @@ mod tests {
         unsafe { RingMemory::new(base, len, Arc::new(buffer)) }.unwrap()
     }
 
-    /// What a message relies on is in the log before the first part of it: checks, a record of a series, or both.
+    /// The preconditions of a message (checks, a record of a series, or both) precede its first part in the log.
     #[test]
     fn the_premise_of_a_message_is_kept_before_it() {
         let index = IndexKey { container: ContainerId(1), index: IndexId(1) };

@@ -1,4 +1,5 @@
-//! What a link leases of tiers that are being emptied: free space goes back, and what is kept for files is kept elsewhere, or no more.
+//! Leaves tiers that are being emptied: gives back the free leased space on them, and moves reserved space to other
+//! tiers, or gives it up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -8,24 +9,24 @@ use cenote_model::{DEVICES_WORD, DeviceId, DeviceState, Request, Response};
 use super::space::Space;
 use crate::sync::lock;
 
-/// Leased space that is kept for writes to come.
+/// A holder of leased space that is reserved for future writes.
 pub(crate) trait KeepsSpace: Send + Sync {
-    /// What is kept on these devices is kept elsewhere, or no more.
+    /// Moves the space reserved on these devices to others, or gives it up.
     fn leave(&self, devices: &[DeviceId]);
 }
 
-/// What is kept, and what was seen of the devices.
+/// The holders of reserved space, and the last state of the devices.
 #[derive(Default)]
 pub(crate) struct Leaving {
-    /// The devices' word when this was looked at last.
+    /// The devices' word at the last look.
     seen: AtomicU64,
     kept: Mutex<Vec<Weak<dyn KeepsSpace>>>,
-    /// One thread at a time.
+    /// Serialises the threads that look.
     looking: Mutex<()>,
 }
 
 impl Leaving {
-    /// Space is kept for an object from now on.
+    /// Registers a holder of reserved space.
     pub fn note(&self, kept: Weak<dyn KeepsSpace>) {
         let mut all = lock(&self.kept);
         all.retain(|one| one.strong_count() > 0);
@@ -33,7 +34,7 @@ impl Leaving {
     }
 }
 
-/// True if a device began to be emptied since this was looked at last, or may have.
+/// Returns true if a device may have begun to be emptied since the last look.
 #[inline]
 pub(crate) fn is_due(space: &Space) -> bool {
     space.channel.attachment().readers.word(DEVICES_WORD) != space.leaving.seen.load(Ordering::Relaxed)
@@ -46,7 +47,7 @@ pub(crate) fn look(space: &Space) {
     if space.leaving.seen.load(Ordering::Relaxed) == word {
         return;
     }
-    let Ok(Response::Devices(devices)) = space.channel.ask(Request::Devices) else { return }; // at the next look
+    let Ok(Response::Devices(devices)) = space.channel.ask(Request::Devices) else { return }; // retried later
     let left: Vec<DeviceId> =
         devices.iter().filter(|device| device.state == DeviceState::Draining).map(|device| device.id).collect();
     space.leaving.seen.store(word, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The way to an engine in this process.
+//! The transport to an engine in this process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,12 +11,12 @@ use cenote_server::{Client, Host};
 use super::transport::{Done, Pending, RequestOutcome, Slot, Traffic, Transport, Unsent};
 use crate::sync::{lock, read, write};
 
-/// A service of this process, and the session that it has for this client.
+/// A service in this process, and its session for this client.
 pub(super) struct Local {
     host: Arc<Host>,
     client: Client,
     traffic: Traffic,
-    /// Held for reading by requests being handed over, for writing by whoever ends this.
+    /// Held for reading while requests are handed over, for writing by the thread that ends this.
     gate: std::sync::RwLock<()>,
     retired: AtomicBool,
 }
@@ -82,7 +82,7 @@ impl Transport for Local {
             || Error::new(ErrorKind::NotFound, format!("device {device}")).because("the store has no such device");
         let _open = read(&self.gate);
         if self.retired.load(Ordering::Relaxed) {
-            // A closed engine has no devices, which says nothing of the store.
+            // A closed engine has no devices, which does not mean that the store has none.
             return Err(Error::new(ErrorKind::Disconnected, "the store").because("its engine has left this process"));
         }
         let device = self.host.service.device(device).ok_or_else(missing)?;
@@ -95,7 +95,7 @@ impl Transport for Local {
     fn retire(&self) -> Vec<Pending> {
         let _alone = write(&self.gate);
         self.retired.store(true, Ordering::SeqCst);
-        Vec::new() // the service finishes what waits before it closes
+        Vec::new() // the service finishes waiting requests before it closes
     }
     fn close(&self) -> Result<()> {
         self.retire();
@@ -107,7 +107,7 @@ impl Transport for Local {
         }
         result
     }
-    fn resend(&self, _pending: Vec<Pending>) {} // nothing is ever left over: see `retire`
+    fn resend(&self, _pending: Vec<Pending>) {} // nothing is ever pending: see `retire`
     fn host(&self) -> Option<&Host> {
         Some(&self.host)
     }

@@ -1,10 +1,11 @@
-//! What belongs to one engine of a store: the channel to it, the queue of launched updates, leased space, and what was read.
+//! Everything that belongs to one engine of a store: the channel to it, the queue of pipelined updates, leased space,
+//! and the history of reads.
 //!
-//! A file imports only files before it in this order; those in one group import each other:
-//! `transport`; `readers`, `attachment`; `local`, `remote`, `start`; `callbacks`, `workers`, `shared`; `premise`, `kept`;
-//! (`channel`, `attach`, `handover`); the crate's `records`; `subject`, (`queue`, `building`); `keeper`, `segments`;
-//! (`space`, `arena`, `leaving`); `history`; this file. This room must not know what objects and indices are to users, nor
-//! how bytes are copied.
+//! A file imports only files before it in this order; those in one group import each other: `transport`; `readers`,
+//! `attachment`; `local`, `remote`, `start`; `callbacks`, `workers`, `shared`; `premise`, `kept`; (`channel`, `attach`,
+//! `handover`); the crate's `records`; `subject`, (`queue`, `building`); `keeper`, `segments`; (`space`, `arena`,
+//! `leaving`); `history`; this file. This room must not know the meaning of objects and indices, nor how bytes are
+//! copied.
 
 pub(crate) mod arena;
 pub(crate) mod attach;
@@ -44,7 +45,7 @@ use shared::Shared;
 use space::Space;
 pub(crate) use start::find_program;
 
-/// See the module.
+/// A link; see the module.
 pub(crate) struct Link {
     myself: Weak<Link>,
     pub channel: Arc<Channel>,
@@ -70,11 +71,11 @@ impl Link {
             }
         }))
     }
-    /// Itself, for callbacks that may outlive it.
+    /// Returns a weak handle for callbacks that may outlive the link.
     pub fn myself(&self) -> Weak<Self> {
         self.myself.clone()
     }
-    /// Sends a request after everything that was launched before it, and waits for its response.
+    /// Sends a request after all earlier pipelined updates, and waits for its response.
     pub fn request(&self, request: Request) -> Result<Response> {
         self.queue.send_all();
         self.channel.ask(request)
@@ -83,16 +84,16 @@ impl Link {
     pub fn run_aside(&self, task: Box<dyn FnOnce() + Send>) {
         self.channel.shared.workers.run(task);
     }
-    /// Calls `call` soon on the thread for callbacks of users.
+    /// Calls `call` soon on the thread for users' callbacks.
     pub fn call_back(&self, call: Box<dyn FnOnce() + Send>) {
         self.channel.shared.callbacks.call(call);
     }
-    /// Starts what looks after launched operations while no thread waits.
+    /// Wakes the keeper, which looks after pipelined operations while no thread waits.
     #[inline]
     pub fn keep(&self) {
         self.keeper.wake();
     }
-    /// Finishes what was launched, gives everything back, and leaves.
+    /// Finishes pipelined operations, gives everything back, and detaches.
     pub fn close(&self) -> Result<()> {
         let settled = self.queue.settle_all();
         let left = self.channel.close(|| self.space.arenas.take(|_| true));
@@ -116,7 +117,8 @@ impl LooksAfter for Link {
 }
 
 impl Link {
-    /// Leaves devices that are being emptied, on a thread of its own, since what is kept may have to wait for room elsewhere.
+    /// Leaves devices that are being emptied, on a separate thread, since reserved space may have to wait for room
+    /// elsewhere.
     fn look_aside(&self) {
         let link = self.myself();
         let look = move || {

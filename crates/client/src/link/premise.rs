@@ -1,4 +1,4 @@
-//! What launched changes rely on, as messages carry it. This file must not know who makes premises.
+//! Preconditions of pipelined changes, in the form that messages carry. This file must not know who sets them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,14 +11,14 @@ pub(crate) struct Grounds {
     series: Option<Series>,
 }
 
-/// Messages that change an index, one after the other.
+/// A sequence of messages that change an index.
 #[derive(Debug)]
 struct Series {
     index: IndexKey,
     key: Vec<u8>,
-    /// Tells it from other series.
+    /// Distinguishes this series from others.
     id: u64,
-    /// Messages that were begun.
+    /// Number of messages begun.
     begun: AtomicU64,
 }
 
@@ -28,7 +28,7 @@ impl Series {
     }
 }
 
-/// What goes before the updates of a message.
+/// The part of a message before its updates.
 #[derive(Default)]
 pub(crate) struct Head {
     pub checks: Vec<Check>,
@@ -36,21 +36,22 @@ pub(crate) struct Head {
 }
 
 impl Grounds {
-    /// An index has a record of this value.
+    /// The precondition that an index has a record with this value.
     pub fn of(check: Check) -> Self {
         Self { check, series: None }
     }
-    /// The same, for messages that change `index` one after the other; its record `key` counts them.
+    /// The same, for a sequence of messages that change `index`; its record `key` counts them.
     pub fn in_series(&self, index: IndexKey, key: &[u8], id: u64) -> Self {
         let series = Series { index, key: key.to_vec(), id, begun: AtomicU64::new(0) };
         Self { check: self.check.clone(), series: Some(series) }
     }
-    /// What is to be checked for every message.
+    /// Adds the check of every message.
     pub fn begin(&self, head: &mut Head) {
         head.checks.push(self.check.clone());
     }
-    /// Called for each part of a message until it was true: it changes the index of the series. Also of a message that is not sent
-    /// then: those after it must find it missing.
+    /// Returns true if the message belongs to the series, because a part of it changes the index; then adds check and
+    /// counter. Called for each part until it returns true. A message that is later not sent counts too: its successors
+    /// must find it missing.
     pub fn is_next_in_series(&self, updates: &[Update], head: &mut Head) -> bool {
         let Some(series) = &self.series else { return false };
         let is_in = |update: &Update| match update {

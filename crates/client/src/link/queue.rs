@@ -1,7 +1,7 @@
-//! Launched updates: gathered into batches, sent in order, completed in any.
+//! Pipelined updates: gathered into batches, sent in order, completed in any order.
 //!
-//! Order is kept because later updates may overwrite earlier ones: a batch is sent when every batch before it was
-//! sent and the file I/O of all its own updates is done.
+//! The order matters because later updates may overwrite earlier ones: a batch is sent after every batch before it, and
+//! after the file I/O of all its own updates.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -19,12 +19,12 @@ use super::subject::{Subject, apply_to_caches};
 use crate::records::RecordCache;
 use crate::sync::lock;
 
-/// Batches on their way at once. The engine remembers 4,096 outcomes of a session.
+/// Largest number of batches in flight. The engine remembers 4,096 outcomes of a session.
 const IN_FLIGHT_MAX: usize = 128;
-/// A batch waits so long for company.
+/// Time that a batch waits for further updates.
 pub(crate) const LINGER: Duration = Duration::from_millis(1);
 
-/// Whether updates are applied with others.
+/// Atomicity and safety of updates.
 pub(crate) enum Together {
     /// Each by itself.
     Not,
@@ -32,7 +32,8 @@ pub(crate) enum Together {
     Whole,
     /// Each by itself; safe from the death of this process when the call returns.
     Kept,
-    /// All of the call, and those launched before and after on the same premise that travel with it, or none; as safe.
+    /// All of the call or none, together with other updates on the same precondition in the same message; as safe as
+    /// `Kept`.
     Premise(Arc<Grounds>),
 }
 
@@ -45,14 +46,14 @@ impl Together {
     }
 }
 
-/// Who wants to know how far the messages of launched updates have come, see [`Store::tell_settled`](crate::Store::tell_settled).
+/// A listener for the progress of pipelined updates, see [`Store::tell_settled`](crate::Store::tell_settled).
 pub trait Settling: Send + Sync {
-    /// Every message up to this number is done. Called from any thread, which may hold locks of the client's: it must do
-    /// no more than note the number.
+    /// Every message up to this number is done. Called from any thread, which may hold locks of the client: the
+    /// listener must do no more than note the number.
     fn settled(&self, number: u64);
 }
 
-/// Updates that travel together, and what became of them.
+/// Updates of one message, and their outcome.
 pub(crate) struct Batch {
     pub number: u64,
     opened: Instant,
@@ -65,14 +66,14 @@ pub(crate) struct Batch {
 #[derive(Default)]
 pub(super) struct BatchState {
     pub(super) subjects: Vec<Subject>,
-    /// Failures by index of the update; taken by whoever reports them.
+    /// Failures by index of the update; the thread that reports them takes them.
     errors: Vec<(usize, Error)>,
     callbacks: Vec<Box<dyn FnOnce() + Send>>,
-    /// What was told of the batch's changes ahead of their outcome.
+    /// Caches that applied the batch's changes ahead of their outcome.
     caches: Vec<Arc<RecordCache>>,
 }
 
-/// Where an update went: its batch and its place there.
+/// The place of updates: their batch and range there.
 #[derive(Clone)]
 pub(crate) struct Ticket {
     pub batch: Arc<Batch>,
@@ -82,21 +83,21 @@ pub(crate) struct Ticket {
     pub count: usize,
 }
 
-/// The launched updates of a link.
+/// The pipelined updates of a link.
 pub(crate) struct Queue {
     myself: Weak<Queue>,
     channel: Arc<Channel>,
     state: Mutex<QueueState>,
     /// Held while sending, so that batches leave in order.
     sending: Mutex<()>,
-    /// Number of the last batch that was begun.
+    /// Number of the last batch begun.
     begun: AtomicU64,
     in_flight: AtomicUsize,
     /// Every batch up to this number was handed to the engine.
     sent: AtomicU64,
     /// Every batch up to this number is done.
     settled: AtomicU64,
-    /// Some batch failed, and nobody may have been told.
+    /// A batch has failed, perhaps without a report.
     failed: AtomicBool,
 }
 
@@ -104,10 +105,10 @@ pub(crate) struct Queue {
 struct QueueState {
     open: Option<Building>,
     sealed: VecDeque<Building>,
-    /// Done, though one before them is not.
+    /// Batches that were done before one of their predecessors.
     done_early: BTreeSet<u64>,
     failed: Vec<Arc<Batch>>,
-    /// Told whenever `settled` rises.
+    /// Notified whenever `settled` rises.
     listeners: Vec<Weak<dyn Settling>>,
 }
 
@@ -119,11 +120,11 @@ impl Batch {
         let mut state = lock(&self.state);
         let at = state.errors.iter().position(|(index, _)| (first..first + count).contains(index))?;
         let error = state.errors[at].1.clone();
-        // All failures of this range are reported by this one.
+        // This error reports all failures of the range.
         state.errors.retain(|(index, _)| !(first..first + count).contains(index));
         Some(error)
     }
-    /// Changes of the batch were applied to `cache` already: should they fail, it is told to forget.
+    /// Notes that `cache` has applied the changes of the batch already: if they fail, it is emptied.
     pub fn told_ahead(&self, cache: &Arc<RecordCache>) {
         let mut state = lock(&self.state);
         if self.is_done() {
@@ -140,11 +141,11 @@ impl Batch {
 }
 
 impl Ticket {
-    /// The outcome, once the batch is done. Taken: a later `wait_all` does not report it again.
+    /// Returns the outcome, once the batch is done. A later `wait_all` does not report it again.
     pub fn outcome(&self) -> Result<()> {
         self.batch.take_error(self.first, self.count).map_or(Ok(()), Err)
     }
-    /// Calls `call` when the batch is done; at once (from the callback thread) if it is.
+    /// Calls `call` when the batch is done; at once (from the callback thread) if it is done already.
     pub fn when_done(&self, callbacks: &Callbacks, call: Box<dyn FnOnce() + Send>) {
         let mut state = lock(&self.batch.state);
         if self.batch.is_done() {
@@ -170,25 +171,25 @@ impl Queue {
             failed: AtomicBool::new(false),
         })
     }
-    /// Itself, for I/O that may outlive it.
+    /// Returns a weak handle for I/O that may outlive the queue.
     pub fn myself(&self) -> Weak<Self> {
         self.myself.clone()
     }
-    /// Every batch up to this number is done.
+    /// Returns the number up to which every batch is done.
     pub fn settled(&self) -> u64 {
         self.settled.load(Ordering::Acquire)
     }
-    /// Tells `listener` now, and whenever the number rises, as long as it is there.
+    /// Notifies `listener` now, and whenever the number rises, until its drop.
     pub fn tell(&self, listener: Weak<dyn Settling>) {
         let mut state = lock(&self.state);
         state.listeners.push(listener);
         state.tell(self.settled());
     }
-    /// True if nothing is under way.
+    /// Returns true if nothing is under way.
     pub fn is_idle(&self) -> bool {
         !self.has_unsent() && self.in_flight.load(Ordering::Acquire) == 0
     }
-    /// True if batches wait to be sent.
+    /// Returns true if batches wait to be sent.
     pub fn has_unsent(&self) -> bool {
         self.sent.load(Ordering::Acquire) < self.begun.load(Ordering::Acquire)
     }
@@ -221,7 +222,7 @@ impl Queue {
         }
         ticket
     }
-    /// Locks, when the log has room for updates that are to be kept.
+    /// Locks the state once the redo log has room for the updates.
     fn state_with_room(&self, encoded: Option<&Encoded>) -> MutexGuard<'_, QueueState> {
         loop {
             let state = lock(&self.state);
@@ -232,7 +233,7 @@ impl Queue {
             self.send_all();
         }
     }
-    /// The I/O of one update is over.
+    /// Notes the end of the I/O of one update.
     pub fn io_done(&self, ticket: &Ticket, index: usize, result: Result<()>) {
         if let Err(error) = result {
             ticket.batch.fail(ticket.first + index, error);
@@ -242,21 +243,21 @@ impl Queue {
         }
         self.channel.note_arrival();
     }
-    /// Seals the open batch, so that it is sent as soon as it can be.
+    /// Seals the open batch, so that it is sent as soon as possible.
     pub fn seal_open(&self) {
         if self.has_unsent() {
             self.seal(&mut lock(&self.state));
             self.pump();
         }
     }
-    /// Seals the open batch if it has waited for company long enough.
+    /// Seals the open batch if it has waited long enough.
     pub fn seal_stale(&self) {
         let stale = lock(&self.state).open.as_ref().is_some_and(|open| open.batch.opened.elapsed() >= LINGER);
         if stale {
             self.seal_open();
         }
     }
-    /// Returns when all that was launched is sent: requests after it find it done.
+    /// Returns when all pipelined updates are sent, so that later requests see their effect.
     pub fn send_all(&self) {
         if self.has_unsent() {
             let number = self.begun.load(Ordering::Acquire);
@@ -271,12 +272,12 @@ impl Queue {
             self.channel.wait_until(|| self.settled() >= number);
         }
     }
-    /// Returns when everything launched is done, with the first failure that nobody was told of.
+    /// Returns when all pipelined updates are done, with the first unreported failure.
     pub fn settle_all(&self) -> Result<()> {
         self.settle(self.begun.load(Ordering::Acquire));
         if self.failed.swap(false, Ordering::AcqRel) {
             let failed = std::mem::take(&mut lock(&self.state).failed);
-            // All of them are told of by the first.
+            // The first error reports all of them.
             let mut errors = failed.iter().filter_map(|batch| batch.take_error(0, usize::MAX));
             if let Some(first) = errors.next() {
                 errors.for_each(drop);
@@ -304,7 +305,7 @@ impl Queue {
             state.sealed.push_back(open);
         }
     }
-    /// Sends what can be sent.
+    /// Sends the batches that are ready.
     fn pump(&self) {
         let _order = lock(&self.sending);
         loop {
@@ -317,14 +318,15 @@ impl Queue {
             let number = building.batch.number;
             self.send(building);
             self.channel.kept.sent(number);
-            // Not before: who waits for it must not overtake a batch that another thread is just sending.
+            // After the sending: a thread that waits for this number must not overtake a batch that another thread is
+            // just sending.
             self.sent.store(number, Ordering::Release);
             self.channel.note_arrival();
         }
     }
     fn send(&self, building: Building) {
         let Building { batch, mut updates, atomic, checks, .. } = building;
-        // Which updates are in the message: those whose I/O failed are not.
+        // The message omits updates whose I/O has failed.
         let lost: Vec<usize> = lock(&batch.state).errors.iter().map(|(index, _)| *index).collect();
         let mut sent: Option<Vec<usize>> = None;
         if !lost.is_empty() {

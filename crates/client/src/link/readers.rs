@@ -1,4 +1,4 @@
-//! The reader's side of the shared control table: announcements, version words, and long-lived pins of views.
+//! The reader's side of the shared control table: announcements, version words, and the long-lived pins of views.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -12,51 +12,51 @@ use super::attachment::Attachment;
 use crate::map::pieces::{Part, Source};
 use crate::sync::lock;
 
-/// A group of views takes in new members while the reader epoch is within so much of the group's.
+/// A group of views accepts new members while the reader epoch is at most this far above the group's.
 const GROUP_EPOCHS: u64 = 256;
-/// Slots that views may take; the rest are for reads.
+/// Slots available to views; the rest are for reads.
 const GROUPS_MAX: usize = 24;
 
-/// The table, and this client's slots.
+/// The control table, and the slots of this client.
 pub(crate) struct Readers {
     table: ControlView,
     file: ClientFile,
-    /// Which file the table is: device and inode.
+    /// Identity of the table's file: device and inode.
     table_is: (u64, u64),
     counting: bool,
     groups: Mutex<Vec<Group>>,
 }
 
-/// Views that share a slot. The slot says when the first of them began, which protects the later ones too.
+/// Views that share a slot. The slot has the epoch of the first one, which protects the later ones too.
 struct Group {
     slot: usize,
     epoch: u64,
     views: usize,
 }
 
-/// An announcement for the time of one read.
+/// The announcement of one read.
 pub(crate) struct Reading<'a> {
     file: &'a ClientFile,
     slot: usize,
     counting: bool,
 }
 
-/// The beginning of a read.
+/// The start of a read.
 pub(crate) struct Begin {
     /// It stands for [`cenote_device::control::READS_SAMPLED_IN`] reads of this thread.
     pub is_sampled: bool,
-    /// When, if it is timed.
+    /// Start time, if the read is timed.
     timed: Option<Instant>,
 }
 
 impl Reading<'_> {
-    /// The read begins. `sampling`: the caller needs to know whether it stands for others, though nothing be counted.
+    /// Starts a read. `sampling`: the caller needs to know whether the read is a sample, even if nothing is counted.
     #[inline]
     pub fn begin(&self, sampling: bool) -> Begin {
         let is_sampled = (self.counting || sampling) && self.file.counters().is_sampled(self.slot);
         Begin { is_sampled, timed: (self.counting && is_sampled).then(Instant::now) }
     }
-    /// The read is done: counts what came from which tier.
+    /// Counts a finished read by tier.
     #[inline]
     pub fn count(&self, parts: &[Part], begin: &Begin) {
         if !self.counting {
@@ -70,7 +70,7 @@ impl Reading<'_> {
                 Source::File { extent, .. } => extent.device,
             };
             self.file.counters().read(self.slot, device, part.len as u64);
-            // A read from several tiers took as long as it did because of what is a file.
+            // The file tier determines the time of a read from several tiers.
             if slowest.is_none() || matches!(part.source, Source::File { .. }) {
                 slowest = Some(device);
             }
@@ -88,7 +88,7 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// An announcement for the life of a view.
+/// The announcement of a view, for its whole life.
 pub(crate) struct Held {
     attachment: Arc<Attachment>,
     slot: usize,
@@ -98,7 +98,7 @@ pub(crate) struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
-            return; // a forked child's copy of a view: the announcement is the parent's, who may still look
+            return; // a forked child's copy of a view: the announcement is the parent's, which may still read
         }
         let readers = &self.attachment.readers;
         let mut groups = lock(&readers.groups);
@@ -118,21 +118,21 @@ impl Readers {
         let table = ControlView::map(table)?;
         Ok(Self { table, file, table_is, counting: is_counting(), groups: Mutex::default() })
     }
-    /// This client's file.
+    /// The file of this client.
     pub fn file(&self) -> &ClientFile {
         &self.file
     }
-    /// Value of the instance word now.
+    /// Returns the current instance word.
     #[inline]
     pub fn instance(&self) -> u64 {
         self.table.instance()
     }
-    /// The version word for objects of this hash.
+    /// Returns the version word of this hash.
     #[inline]
     pub fn word(&self, hash: u64) -> u64 {
         self.table.word(hash)
     }
-    /// Announces a read. Look at words only after this.
+    /// Announces a read. Load version words only after this.
     #[inline]
     pub fn enter(&self) -> Reading<'_> {
         loop {
@@ -142,8 +142,7 @@ impl Readers {
             std::thread::sleep(std::time::Duration::from_micros(50)); // more than 64 threads read at once
         }
     }
-    /// A message with writes of this number, sent when it was, was answered: counts how long that took, if it is one of
-    /// those that are timed.
+    /// Counts the time of an answered message with writes, if it is one of those that are timed.
     #[inline]
     pub fn count_write(&self, number: u64, begin: Instant, device: impl FnOnce() -> Option<DeviceId>) {
         if self.counting
@@ -153,7 +152,7 @@ impl Readers {
             self.file.counters().took(Timed::Put, device, begin.elapsed().as_nanos() as u64);
         }
     }
-    /// Announces a view. Look at words only after this.
+    /// Announces a view. Load version words only after this.
     pub fn hold(attachment: &Arc<Attachment>) -> Held {
         let readers = &attachment.readers;
         let mut groups = lock(&readers.groups);
@@ -167,7 +166,7 @@ impl Readers {
             _ => {
                 let slot = readers.enter();
                 let number = slot.slot;
-                std::mem::forget(slot); // cleared when the last view of the group goes
+                std::mem::forget(slot); // cleared with the last view of the group
                 groups.push(Group { slot: number, epoch, views: 1 });
                 number
             }
@@ -175,7 +174,7 @@ impl Readers {
         drop(groups);
         Held { attachment: attachment.clone(), slot, generation: fork::generation() }
     }
-    /// True if both look at one table, so that cached versions go on holding.
+    /// Returns true if both use the same table, so that cached versions still hold.
     pub fn same_table(&self, other: &Self) -> bool {
         self.table_is == other.table_is && self.table.store() == other.table.store()
     }

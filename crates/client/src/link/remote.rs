@@ -1,4 +1,4 @@
-//! The way to a daemon: two rings in shared memory for messages, a socket for descriptors.
+//! The transport to a daemon: two rings in shared memory for messages, a socket for descriptors.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -22,9 +22,9 @@ use super::readers::Readers;
 use super::transport::{Done, Pending, Traffic, Transport, Unsent};
 use crate::sync::lock;
 
-/// A daemon that does not answer on its socket for so long is taken for dead.
+/// Time without an answer on the socket after which a daemon counts as dead.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A sleeping reader looks so often whether the daemon lives.
+/// Interval of a sleeping reader's checks that the daemon is alive.
 const LIVENESS_EVERY: Duration = Duration::from_millis(5);
 
 /// A daemon behind its socket and rings.
@@ -35,9 +35,9 @@ pub(super) struct Remote {
     outbox: Mutex<Producer>,
     inbox: Mutex<Inbox>,
     pending: Mutex<Table>,
-    /// The other end is gone; nothing comes any more.
+    /// The other end is gone; no more responses come.
     is_broken: AtomicBool,
-    /// No requests are taken any more.
+    /// No more requests are accepted.
     is_retired: AtomicBool,
     traffic: Traffic,
 }
@@ -47,7 +47,7 @@ struct Inbox {
     assembly: Assembly,
 }
 
-/// Requests without a response, by number. Responses come nearly in order, so this is a short queue.
+/// Pending requests by number. Responses arrive nearly in order, so this is a short queue.
 #[derive(Default)]
 struct Table {
     first: u64,
@@ -90,14 +90,14 @@ impl Table {
     }
 }
 
-/// What a daemon, or a process that has the store for itself, says to a newcomer.
+/// The result of a connection to a daemon, or to a process that holds the store alone.
 pub(super) enum Reached {
     Daemon(Box<Attachment>),
-    /// The store is on its way to a daemon: try again in a moment.
+    /// The store is being handed over to a daemon: try again in a moment.
     Moving,
 }
 
-/// Connects to whoever listens in `dir`. `NotFound` or `Disconnected` if nobody does.
+/// Connects to the process that listens in `dir`. `NotFound` or `Disconnected` if there is none.
 pub(super) fn connect(dir: &Path, read_only: bool, traffic: &Traffic) -> Result<Reached> {
     refuse_as_root(dir)?;
     let connection = Connection::connect(dir, SOCKET, PATIENCE).map_err(|error| shut_out(dir, error))?;
@@ -128,7 +128,7 @@ pub(super) fn connect(dir: &Path, read_only: bool, traffic: &Traffic) -> Result<
     Ok(Reached::Daemon(Box::new(attachment)))
 }
 
-/// Who may not look into another user's store is told whose it is.
+/// Adds the owner of the store to the error of a user without access.
 fn shut_out(dir: &Path, error: Error) -> Error {
     let uid = rustix::process::geteuid().as_raw();
     let owner = std::fs::metadata(dir).map_or(uid, |meta| std::os::unix::fs::MetadataExt::uid(&meta));
@@ -142,7 +142,7 @@ fn shut_out(dir: &Path, error: Error) -> Error {
         ))
 }
 
-/// Root is not to be led by whoever made a directory, unless that was asked for.
+/// Root must not follow the owner of a foreign directory, unless asked to.
 fn refuse_as_root(dir: &Path) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
@@ -151,11 +151,11 @@ fn refuse_as_root(dir: &Path) -> Result<()> {
         Ok(owner) if !store_dir::is_trusted(owner) => {
             Err(store_dir::not_trusted(format!("store directory {}", dir.display()), owner))
         }
-        _ => Ok(()), // who does not see the directory is told so by whatever comes next
+        _ => Ok(()), // an invisible directory is reported by a later step
     }
 }
 
-/// True if whoever listens in `dir` is just letting go of the store. Asks for nothing.
+/// Returns true if the process that listens in `dir` is letting go of the store. Requests nothing.
 pub(super) fn is_moving(dir: &Path) -> bool {
     let ask = || {
         let connection = Connection::connect(dir, SOCKET, PATIENCE)?;
@@ -184,7 +184,7 @@ fn nonsense() -> Error {
 }
 
 impl Remote {
-    /// Puts a message into the ring, taking in responses while there is no room: the daemon may wait for that.
+    /// Puts a message into the ring. Takes in responses while there is no room: the daemon may wait for that.
     fn push(&self, ring: &mut Producer, message: &[u8]) {
         for (flag, piece) in parts(message, ring.frame_max()) {
             loop {
@@ -208,17 +208,17 @@ impl Remote {
     fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::Acquire)
     }
-    /// What was pushed stays pending, and goes to the next daemon.
+    /// Marks the ring as broken. Its messages stay pending, and go to the next daemon.
     fn set_broken(&self) {
         self.is_broken.store(true, Ordering::Release);
     }
     fn is_daemon_gone(&self) -> bool {
         match self.socket.try_lock() {
             Ok(socket) => socket.is_peer_gone(),
-            Err(_) => false, // somebody talks to it
+            Err(_) => false, // another thread uses the socket
         }
     }
-    /// Takes in the responses that are there, unless another thread does.
+    /// Takes in the available responses, unless another thread does.
     fn drain(&self) -> usize {
         match self.inbox.try_lock() {
             Ok(mut inbox) => self.drain_inbox(&mut inbox),
@@ -240,7 +240,7 @@ impl Remote {
             match decoded {
                 Ok(Some(Ok((seq, response)))) => {
                     let done = lock(&self.pending).take(seq);
-                    // No `done`: answered twice, by the daemon before and by this one.
+                    // Without `done` the request was answered twice, by the previous daemon and by this one.
                     if let Some(done) = done {
                         done(response);
                     }
@@ -260,7 +260,7 @@ impl Remote {
         }
         count
     }
-    /// As the one thread that reads: takes in what comes within `patience`.
+    /// Takes in responses within `patience`, as the one thread that reads.
     fn lead(&self, patience: Duration) {
         let mut inbox = lock(&self.inbox);
         if self.drain_inbox(&mut inbox) > 0 || self.is_broken() || patience.is_zero() {
@@ -269,7 +269,7 @@ impl Remote {
         match inbox.responses.wait(patience.min(LIVENESS_EVERY)) {
             Ok(true) => drop(self.drain_inbox(&mut inbox)),
             Ok(false) if self.is_daemon_gone() => {
-                self.drain_inbox(&mut inbox); // its last words
+                self.drain_inbox(&mut inbox); // responses sent before the end
                 self.set_broken();
             }
             Ok(false) => {}
@@ -297,7 +297,7 @@ impl Transport for Remote {
             return Ok(());
         }
         if message.len() < ring.frame_max() {
-            // The usual case: one frame, copied into the ring before the message is put away.
+            // The common case: one frame, copied into the ring before the message is stored.
             if let Ok(true) = ring.try_push(&[&[cenote_wire::PART_LAST], &message]) {
                 lock(&self.pending).put(Pending { seq, message, done });
                 ring.publish();
@@ -314,7 +314,7 @@ impl Transport for Remote {
         self.is_broken() || self.is_daemon_gone()
     }
     fn announce(&self) {
-        // Whoever has the ring just sends something, which wakes it too.
+        // A thread that holds the ring is just sending, which also wakes the daemon.
         if let Ok(mut ring) = self.outbox.try_lock() {
             ring.announce();
         }
@@ -341,7 +341,7 @@ impl Transport for Remote {
         }
     }
     fn retire(&self) -> Vec<Pending> {
-        // With the lock on the ring: nobody is in the middle of putting something there.
+        // With the lock on the ring: no thread is in the middle of a push.
         let _ring = lock(&self.outbox);
         self.is_retired.store(true, Ordering::Release);
         lock(&self.pending).take_all()

@@ -1,4 +1,4 @@
-//! The devices and segments that a link has open.
+//! The open devices and segments of a link.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use cenote_model::{DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, Request, 
 use super::channel::Channel;
 use crate::sync::{read, write};
 
-/// What the data path needs of a device.
+/// The properties of a device that the data path needs.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceShape {
     pub name: Arc<str>,
@@ -18,17 +18,17 @@ pub(crate) struct DeviceShape {
     pub unit_bytes: u64,
     pub segment_bytes: u64,
     pub capacity_bytes: u64,
-    /// As measured, if it was.
+    /// The measured speed, if any.
     pub speed: Option<Speed>,
 }
 
-/// What is made present at once, and remembered to be.
+/// Granularity of memory that is made present.
 const GRANULE_BYTES: u64 = 64 << 10;
 
-/// An open segment, and which of its memory is present in this process.
+/// An open segment, and the part of its memory that is present in this process.
 pub(crate) struct Segment {
     io: SegmentIo,
-    /// A bit for each granule. Space is never taken from a segment while it is open, so what is present stays so.
+    /// One bit per granule. A segment never loses space while it is open, so a present granule stays present.
     present: Vec<AtomicU64>,
 }
 
@@ -44,7 +44,7 @@ impl Segment {
         let granules = if io.mode().is_mapped() { io.len().div_ceil(GRANULE_BYTES) } else { 0 };
         Self { present: (0..granules.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(), io }
     }
-    /// True if a range is known to be present (always, if it is no memory).
+    /// Returns true if a range is known to be present (always for files).
     #[inline]
     pub fn is_present(&self, offset: u64, len: u64) -> bool {
         let is_set = |granule: u64| {
@@ -53,7 +53,7 @@ impl Segment {
         };
         self.present.is_empty() || (offset / GRANULE_BYTES..=(offset + len.max(1) - 1) / GRANULE_BYTES).all(is_set)
     }
-    /// Makes a range present, so that touching it neither faults nor fails.
+    /// Makes a range present, so that an access neither faults nor fails.
     pub fn make_present(&self, offset: u64, len: u64) -> Result<()> {
         const HUGE: u64 = cenote_device::map::HUGE_BYTES as u64;
         let (from, to) = (offset / HUGE * HUGE, (offset + len).next_multiple_of(HUGE));
@@ -84,7 +84,7 @@ impl Segments {
     pub(super) fn new(channel: &Arc<Channel>) -> Self {
         Self { channel: channel.clone(), shapes: RwLock::default(), open: RwLock::default() }
     }
-    /// What a device looks like.
+    /// Returns the shape of a device.
     pub fn shape(&self, id: DeviceId) -> Result<DeviceShape> {
         if let Some(shape) = read(&self.shapes).get(&id) {
             return Ok(shape.clone());
@@ -111,12 +111,12 @@ impl Segments {
             shapes.insert(device.id, shape);
         }
     }
-    /// Bytes of memory that the store's memory devices hold.
+    /// Returns the total capacity of the store's memory devices in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let memory = |shape: &&DeviceShape| shape.kind == DeviceKind::SharedMemory;
         read(&self.shapes).values().filter(memory).map(|shape| shape.capacity_bytes).sum()
     }
-    /// The segment that holds a device offset, and the offset in it.
+    /// Returns the segment of a device offset, and the offset in it.
     pub fn locate(&self, device: DeviceId, offset: u64) -> Result<(Arc<Segment>, u64)> {
         let shape = self.shape(device)?;
         let (number, inside) = (offset / shape.segment_bytes, offset % shape.segment_bytes);
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(present(&segment), [2]);
         segment.make_granules_present(10 * G - 1, 2).unwrap();
         assert_eq!(present(&segment), [2, 9, 10]);
-        // Up to the end, and not behind it.
+        // Up to the end, and not past it.
         segment.make_granules_present(63 * G + 5, G - 5).unwrap();
         assert_eq!(present(&segment), [2, 9, 10, 63]);
         for granule in present(&segment) {

@@ -1,4 +1,5 @@
-//! What all links of a session share: cached maps, names for errors, and threads. This file must not know what an engine is.
+//! Everything that the links of a session share: cached maps, names for errors, and threads. This file must not know
+//! what an engine is.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use super::workers::Workers;
 use crate::map::cache::Objects;
 use crate::sync::lock;
 
-/// See the module.
+/// The shared state; see the module.
 pub(crate) struct Shared {
     pub names: Names,
     pub objects: Objects,
@@ -31,7 +32,7 @@ impl Shared {
     }
 }
 
-/// What things are called in errors.
+/// Names for errors.
 pub(crate) struct Names {
     dir: PathBuf,
     labels: Mutex<HashMap<ContainerId, Arc<str>>>,

@@ -1,5 +1,5 @@
-//! The space of one engine's devices: segments that are open, and leased runs that writes fill. This file must not know
-//! what is written.
+//! The space of one engine's devices: open segments, and leased runs for writes. This file must not know the content of
+//! the writes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::keeper::Keeper;
 use super::leaving::Leaving;
 use super::segments::Segments;
 
-/// See the module.
+/// The space; see the module.
 pub(crate) struct Space {
     pub(super) channel: Arc<Channel>,
     pub(super) keeper: Arc<Keeper>,
@@ -28,7 +28,7 @@ impl Space {
             leaving: Leaving::default(),
         }
     }
-    /// Space is leased from now on: the link looks now and then whether a tier is to be emptied, though no call comes.
+    /// Starts the link's checks for tiers that are being emptied, since it has leased space.
     pub fn watch(&self) {
         self.keeper.watch();
     }

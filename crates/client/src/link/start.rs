@@ -12,12 +12,12 @@ use cenote_server::daemon::{REPORT_VARIABLE, read_report};
 
 /// Names the daemon's program.
 const PROGRAM_VARIABLE: &str = "CENOTE_BIN";
-/// Seconds without clients after which a daemon that a client started leaves.
+/// Idle seconds after which a daemon that a client started leaves.
 const IDLE_VARIABLE: &str = "CENOTE_IDLE_EXIT";
 const IDLE_EXIT: &str = "60";
 const PROGRAM: &str = "cenote";
 
-/// Starts a daemon for `dir`, and returns when it serves, or with its start-up error (`Busy` if another has the store).
+/// Starts a daemon for `dir`. Returns when it serves, or its start-up error (`Busy` if another process has the store).
 pub(crate) fn start_daemon(dir: &Path) -> Result<()> {
     let program = find_program()?;
     let idle_exit = std::env::var(IDLE_VARIABLE).unwrap_or_else(|_| IDLE_EXIT.into());
@@ -33,7 +33,7 @@ pub(crate) fn start_daemon(dir: &Path) -> Result<()> {
         return Ok(());
     }
     if let Some(signal) = output.status.signal() {
-        // It was killed while it started: another attempt may go better.
+        // It was killed during its start: another attempt may succeed.
         return Err(Error::new(ErrorKind::Disconnected, format!("daemon for {}", dir.display()))
             .because(format!("{} was ended by signal {signal} before it served", program.display()))
             .try_next("see daemon.log in the store's directory"));
@@ -41,7 +41,7 @@ pub(crate) fn start_daemon(dir: &Path) -> Result<()> {
     let said = String::from_utf8_lossy(&output.stdout);
     Err(said.lines().find_map(read_report).unwrap_or_else(|| {
         let complaint = String::from_utf8_lossy(&output.stderr);
-        // Killed on its way, perhaps by who kills daemons: another attempt may go better.
+        // It was killed during its start, perhaps deliberately: another attempt may succeed.
         let kind = output.status.signal().map_or(ErrorKind::Internal, |_| ErrorKind::Disconnected);
         Error::new(kind, format!("daemon for {}", dir.display())).because(format!(
             "{} ended with {}: {}",
@@ -52,8 +52,8 @@ pub(crate) fn start_daemon(dir: &Path) -> Result<()> {
     }))
 }
 
-/// The daemon's program: what `CENOTE_BIN` names, else `cenote` beside this program, beside the library that contains
-/// this code, or in `PATH`.
+/// Finds the daemon's program: the one that `CENOTE_BIN` names, else `cenote` beside this program, beside the library
+/// that contains this code, or in `PATH`.
 pub(crate) fn find_program() -> Result<PathBuf> {
     if let Some(named) = std::env::var_os(PROGRAM_VARIABLE).filter(|named| !named.is_empty()) {
         let named = PathBuf::from(named);

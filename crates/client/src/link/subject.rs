@@ -1,4 +1,5 @@
-//! What launched updates are about, and what their outcome means for cached maps. This file must not know when updates are sent.
+//! The subjects of pipelined updates, and the effect of their outcome on cached maps. This file must not know when
+//! updates are sent.
 
 use std::sync::Arc;
 
@@ -9,15 +10,15 @@ use crate::answer::code_error;
 use crate::map::cache::ObjectCache;
 use crate::map::pieces::Source;
 
-/// What an update is about, until its batch is done.
+/// The subject of an update, until its batch is done.
 pub(crate) enum Subject {
-    /// A write, its source, and the space that returns if it fails.
+    /// A write: its source, and the space that is given back if it fails.
     Write { object: Arc<ObjectCache>, offset: u64, len: u64, source: Source, run: Run },
     /// A new object.
     Create(Arc<ObjectCache>),
     /// A record.
     Put { index: IndexKey, bytes: u64 },
-    /// A part of a transaction: the object that it writes, and the space that returns if it fails.
+    /// A part of a transaction: the object that it writes, and the space that is given back if it fails.
     Part { object: Option<Arc<ObjectCache>>, run: Option<Run>, bytes: u64 },
 }
 
@@ -47,7 +48,8 @@ impl Subject {
     }
 }
 
-/// Keeps cached maps of written objects current (creations raise no word), if the engine's answer shows that nobody else wrote meanwhile.
+/// Keeps cached maps of written objects current (creations raise no word), if the engine's answer proves that nobody
+/// else wrote in between.
 pub(super) fn apply_to_caches(subjects: &[Subject], words: &[(u64, u64)]) {
     let mut objects: Vec<&Arc<ObjectCache>> = Vec::new();
     for subject in subjects {
@@ -60,7 +62,7 @@ pub(super) fn apply_to_caches(subjects: &[Subject], words: &[(u64, u64)]) {
     if objects.len() != words.len() {
         return;
     }
-    // What a transaction of the batch did to an object is not known here: its map is to be looked up again.
+    // The changes of a transaction in the batch are unknown here: the maps of its objects must be looked up again.
     let in_parts: Vec<ObjectKey> = subjects
         .iter()
         .filter_map(

@@ -1,4 +1,4 @@
-//! What carries requests to the engine: the seam between a channel and the two ways to reach an engine.
+//! The transport of requests to an engine: the seam between a channel and the two ways to reach an engine.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -13,34 +13,34 @@ use crate::sync::lock;
 /// Called once with the response.
 pub(super) type Done = Box<dyn FnOnce(Response) + Send>;
 
-/// A request that was not taken, because the transport no longer leads anywhere. A channel attaches again and repeats.
+/// A refused request, because the transport is closed. The channel attaches again and repeats it.
 pub(super) struct Unsent {
     pub request: Request,
     pub done: Done,
 }
 
-/// A request on its way whose response has not come.
+/// A request in flight without a response.
 pub(super) struct Pending {
     pub seq: u64,
-    /// Encoded, to be sent again as it is.
+    /// Encoded, for an identical repetition.
     pub message: Vec<u8>,
     pub done: Done,
 }
 
-/// Where the response to a question comes to rest.
+/// The slot for the response to a request.
 pub(super) type Slot = Arc<Mutex<Option<Response>>>;
 
-/// What became of a request that a thread waits for.
+/// The state of a request with a waiting thread.
 pub(super) enum RequestOutcome {
     /// It is answered already.
     Answered(Response),
-    /// The answer comes later, to be found here.
+    /// The answer will be in this slot.
     Later(Slot),
-    /// It was not taken: submit it.
+    /// It was not accepted: submit it.
     NotTaken(Request),
 }
 
-/// What identifies a link to its engines, and how its requests are numbered and answers noticed.
+/// The identity of a link towards its engines, the numbers of its requests, and the arrivals of responses.
 #[derive(Clone)]
 pub(super) struct Traffic {
     pub nonce: u128,
@@ -50,7 +50,7 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// That of a link which no engine knows yet.
+    /// The traffic of a new link, which no engine knows yet.
     pub fn begin() -> Self {
         Self { nonce: crate::ids::random(), seq: Arc::new(AtomicU64::new(1)), arrivals: Arc::default() }
     }
@@ -58,36 +58,37 @@ impl Traffic {
 
 /// One way to an engine.
 pub(super) trait Transport: Send + Sync {
-    /// Sends a request; requests reach the engine in the order of these calls. `done` may be called before this returns.
+    /// Sends a request; requests reach the engine in the order of these calls. `done` may be called before this
+    /// returns.
     fn submit(&self, request: Request, done: Done) -> Result<(), Unsent>;
-    /// The same for a thread that has nothing else to do than to wait, where that is quicker.
+    /// The same for a thread that only waits, where that is quicker.
     fn ask(&self, request: Request) -> RequestOutcome {
         RequestOutcome::NotTaken(request)
     }
-    /// A request is about to be submitted: the other end may wake for it meanwhile.
+    /// Announces a request, so that the other end may wake up in the meantime.
     fn announce(&self) {}
-    /// Takes in what came. If nothing came since `seen` (a value of [`Arrivals::count`]), waits up to `patience`.
-    /// False if the other end is gone.
+    /// Takes in responses. If nothing has come since `seen` (a value of [`Arrivals::count`]), waits up to `patience`.
+    /// Returns false if the other end is gone.
     fn progress(&self, seen: u64, patience: Duration) -> bool;
-    /// A segment of a device, and whether it may be written.
+    /// Returns a segment of a device, and whether it may be written.
     fn segment(&self, device: DeviceId, number: u64) -> Result<(SegmentFile, bool)>;
-    /// Stops taking requests and gives up those without a response, to be sent elsewhere.
+    /// Stops accepting requests, and returns the pending ones, to be sent elsewhere.
     fn retire(&self) -> Vec<Pending>;
-    /// Ends the engine's session: space that it holds may go back. Waits for nothing.
+    /// Ends the engine's session, without waiting: its space may be reused.
     fn close(&self) -> Result<()>;
-    /// Sends again what another transport had no response to.
+    /// Resends the pending requests of another transport.
     fn resend(&self, pending: Vec<Pending>);
-    /// Nothing that was sent and not taken is needed any more: it was sent elsewhere.
+    /// Removes sent messages that the other end has not taken: they were sent elsewhere.
     fn take_back(&self) {}
-    /// True if the other end is known to be gone. Asks nobody.
+    /// Returns true if the other end is known to be gone. Sends nothing.
     fn is_gone(&self) -> bool {
         false
     }
-    /// The engine's host, if it is in this process.
+    /// Returns the engine's host, if it is in this process.
     fn host(&self) -> Option<&Host>;
 }
 
-/// Counts responses, so that threads can sleep until one comes; and chooses the one thread that reads.
+/// Counts responses, so that threads can sleep until one comes, and elects the one thread that reads.
 #[derive(Default)]
 pub(super) struct Arrivals {
     count: AtomicU64,
@@ -98,11 +99,11 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Responses so far. Read it, look whether what you wait for is there, and only then wait.
+    /// Returns the number of responses so far. Load it, then check the condition, and only then wait.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
-    /// Something came.
+    /// Notes an arrival.
     pub fn note(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
@@ -110,7 +111,7 @@ impl Arrivals {
             self.wake.notify_all();
         }
     }
-    /// Sleeps until the count is not `seen`, for at most `patience`.
+    /// Sleeps until the count differs from `seen`, for at most `patience`.
     pub fn wait(&self, seen: u64, patience: Duration) {
         self.sleep(lock(&self.led), seen, patience);
     }
@@ -121,8 +122,8 @@ impl Arrivals {
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
-    /// True if the caller shall read, and then call [`Arrivals::end_leading`]. If another thread does, sleeps until
-    /// something came, or until it stopped reading.
+    /// Returns true if the caller shall read and then call [`Arrivals::end_leading`]. If another thread reads, sleeps
+    /// until an arrival, or until that thread stops reading.
     pub fn begin_leading(&self, seen: u64, patience: Duration) -> bool {
         let mut led = lock(&self.led);
         if !*led {
@@ -134,7 +135,7 @@ impl Arrivals {
         }
         false
     }
-    /// The caller reads no longer: another one may.
+    /// The caller stops reading: another thread may start.
     pub fn end_leading(&self) {
         *lock(&self.led) = false;
         if self.sleepers.load(Ordering::SeqCst) > 0 {

@@ -1,4 +1,4 @@
-//! Threads for I/O on file tiers, so that several transfers are under way at once.
+//! Threads for I/O on file tiers, for several concurrent transfers.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -11,12 +11,12 @@ type Task = Box<dyn FnOnce() + Send>;
 /// Enough to keep an SSD busy with 1 MiB transfers.
 const THREADS: usize = 4;
 
-/// Starts its threads at first use; they end when it is dropped.
+/// Worker threads that start at first use, and end with the drop.
 #[derive(Default)]
 pub(crate) struct Workers(Mutex<Option<Sender<Task>>>);
 
 impl Workers {
-    /// Runs `task` soon, on one of the threads; here if no thread can be had.
+    /// Runs `task` soon on one of the threads, or here if there is no thread.
     pub fn run(&self, task: Task) {
         let mut sender = lock(&self.0);
         if sender.is_none() {

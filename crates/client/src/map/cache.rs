@@ -1,4 +1,4 @@
-//! The maps that a session has cached, one per object, bounded in memory.
+//! The cached maps of a session, one per object, bounded in memory.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,34 +10,34 @@ use super::pieces::{Part, Pieces, Seek, Sought, Source};
 use crate::sync::{lock, read, write};
 
 const SHARDS: usize = 64;
-/// Objects that one shard remembers before it forgets half of them: a quarter of a million in all.
+/// Objects in a shard before it drops half of them: a quarter of a million in all.
 const SHARD_OBJECTS_MAX: usize = 4096;
-/// Pieces that one object remembers before it forgets all of them: about 50 MB.
+/// Pieces of an object before all of them are dropped: about 50 MB.
 const PIECES_MAX: usize = 1 << 20;
 
-/// What the session knows of one object.
+/// The session's knowledge of one object.
 pub(crate) struct ObjectCache {
     pub key: ObjectKey,
-    /// Names the object's version word.
+    /// Selects the object's version word.
     pub hash: u64,
-    /// Number of the last batch that holds a write of this session to the object; 0 for none.
+    /// Number of the last batch with a write of this session to the object; 0 for none.
     pub batch_last: AtomicU64,
-    /// The container's policy wants to know what is read.
+    /// The container's policy needs reports of reads.
     tiered: AtomicBool,
-    /// It was read from slow devices: its stream of reads is followed.
+    /// Reads came from slow devices, so the stream of reads is followed.
     slow_reads: AtomicBool,
     state: RwLock<MapState>,
 }
 
 #[derive(Default)]
 struct MapState {
-    /// Version and size that hold for `pieces`; `None` if nothing is known.
+    /// Version and size of `pieces`; `None` if nothing is known.
     known: Option<KnownMap>,
     pieces: Pieces,
 }
 
 impl MapState {
-    /// Whether what is cached is sound in itself.
+    /// Checks the invariants of the cached map.
     #[cfg(test)]
     fn check(&self) -> Result<(), String> {
         if self.known.is_none() && self.pieces.len() > 0 {
@@ -47,11 +47,11 @@ impl MapState {
     }
 }
 
-/// When a map was true: an engine that dies between its journal and a version word leaves the word to its successor as it
-/// was, so that a word alone says nothing about what another engine told.
+/// The version of a map. An engine that dies between its journal and a version word leaves the old word to its
+/// successor, so the word alone does not identify the state that another engine reported.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Version {
-    /// The instance word of the engine that told it.
+    /// The instance word of the engine that reported it.
     pub instance: u64,
     /// The object's version word.
     pub word: u64,
@@ -63,11 +63,11 @@ struct KnownMap {
     size: u64,
 }
 
-/// What the cache has for a range.
+/// The cached part of a range.
 pub(crate) struct Planned {
     /// Recorded size of the object.
     pub size: u64,
-    /// Bytes of the range, from its begin, whose parts were given.
+    /// Bytes of the range, from its start, that the parts cover.
     pub bytes: usize,
 }
 
@@ -82,7 +82,7 @@ impl ObjectCache {
             state: RwLock::default(),
         }
     }
-    /// The container's policy moves what is read much, and has to be told.
+    /// The container's policy moves hot ranges, and needs reports of reads.
     pub fn set_tiered(&self) {
         self.tiered.store(true, Ordering::Relaxed);
     }
@@ -97,7 +97,7 @@ impl ObjectCache {
     pub fn had_slow_reads(&self) -> bool {
         self.slow_reads.load(Ordering::Relaxed)
     }
-    /// Parts of a range, if what is cached holds at `version`. The range ends at the object's size.
+    /// Appends the parts of a range, if the cached map is of `version`. The range ends at the object's size.
     pub fn plan(
         &self,
         version: Version,
@@ -112,28 +112,28 @@ impl ObjectCache {
         let bytes = state.pieces.parts(offset, len, base, parts);
         Some(Planned { size: known.size, bytes })
     }
-    /// The recorded size, if what is cached holds at `version`.
+    /// Returns the recorded size, if the cached map is of `version`.
     pub fn size(&self, version: Version) -> Option<u64> {
         read(&self.state).known.filter(|known| known.version == version).map(|known| known.size)
     }
-    /// Bytes that it takes, in allocation units, if all of it is cached and holds at `version`.
+    /// Returns the bytes in use, in allocation units, if the whole map is cached and of `version`.
     pub fn taken(&self, version: Version) -> Option<u64> {
         let state = read(&self.state);
         let known = state.known.filter(|known| known.version == version)?;
         state.pieces.taken(known.size)
     }
-    /// Looks from `offset` on for data, or for a hole, in what is cached; `None` if that does not hold at `version`.
+    /// Searches the cached map from `offset` on for data, or for a hole; `None` if it is not of `version`.
     pub fn seek(&self, version: Version, offset: u64, what: Seek) -> Option<Sought> {
         let state = read(&self.state);
         let known = state.known.filter(|known| known.version == version)?;
         Some(state.pieces.seek(offset, known.size, what))
     }
-    /// Takes in an answer of the engine: all of `[from, to)`; what `pieces` leave out are holes.
+    /// Caches an answer of the engine for all of `[from, to)`; ranges outside of `pieces` are holes.
     pub fn learn(&self, version: Version, size: u64, from: u64, to: u64, pieces: Vec<(u64, u64, Source)>) {
         let mut state = write(&self.state);
         let known = Some(KnownMap { version, size });
         if state.known != known {
-            // Versions only rise: an answer that was overtaken must not replace a younger one.
+            // Versions only rise: an overtaken answer must not replace a younger one.
             if state.known.is_some_and(|old| old.version > version) {
                 return;
             }
@@ -155,11 +155,11 @@ impl ObjectCache {
             state.pieces.set(at, to - at, Source::Hole);
         }
     }
-    /// True if something is cached that own writes should keep current.
+    /// Returns true if there is a cached map for own writes to update.
     pub fn is_live(&self) -> bool {
         read(&self.state).known.is_some()
     }
-    /// Takes in own writes (`offset, len, place`), which changed the version word from `before` to `after`.
+    /// Applies own writes (`offset, len, place`), which changed the version word from `before` to `after`.
     pub fn apply(&self, before: u64, after: u64, writes: impl Iterator<Item = (u64, u64, Source)> + Clone) {
         let mut state = write(&self.state);
         let Some(known) = state.known.filter(|known| known.version.word == before) else { return };
@@ -174,7 +174,7 @@ impl ObjectCache {
         }
         state.known = Some(KnownMap { version: Version { word: after, ..known.version }, size });
     }
-    /// Forgets everything.
+    /// Drops the cached map.
     pub fn forget(&self) {
         let mut state = write(&self.state);
         state.known = None;
@@ -194,8 +194,8 @@ impl Default for Objects {
 }
 
 impl Objects {
-    /// What is known of the object, nothing at first. `settled` is the last batch that is done: objects with
-    /// younger writes are not forgotten.
+    /// Returns the cached object, empty at first. `settled` is the last finished batch: objects with younger writes are
+    /// not dropped.
     pub fn get(&self, key: ObjectKey, settled: u64) -> Arc<ObjectCache> {
         let fresh = ObjectCache::new(key);
         let shard = &self.0[(fresh.hash >> 48) as usize % SHARDS];
@@ -214,7 +214,7 @@ impl Objects {
         shard.insert(key, fresh.clone());
         fresh
     }
-    /// Forgets every map (not which objects have writes under way): for another engine, or devices that changed.
+    /// Drops every map (but not the numbers of pending writes): for a new engine, or after a change of devices.
     pub fn forget_all(&self) {
         for shard in &self.0 {
             for cache in lock(shard).values() {

@@ -1,5 +1,5 @@
-//! What a client knows of objects' maps: pieces of known content, and where the bytes of each come from. This room must not
-//! know engines, messages, nor how bytes are copied.
+//! The cached maps of objects: pieces with known content, and the source of each piece's bytes. This room must not know
+//! engines, messages, nor how bytes are copied.
 
 pub(crate) mod cache;
 pub(crate) mod pieces;

@@ -1,24 +1,24 @@
-//! What a client knows of one object's map: pieces of known content, and gaps where it must ask.
+//! The cached map of one object: pieces with known content, and gaps that need a lookup.
 
 use std::sync::Arc;
 
 use cenote_model::{DeviceId, Extent, OffsetMap, UnitBytes};
 
-/// Allocation units of devices that clients read, as stores have them.
+/// Allocation units of the devices that clients read.
 const MEMORY_UNIT_BYTES: u64 = 512;
 const FILE_UNIT_BYTES: u64 = 4096;
 
-/// How this process gets a piece's bytes. `data::source` turns extents into sources, and sources into bytes.
+/// The source of a piece's bytes. `data::source` turns extents into sources, and sources into bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
-    /// Nowhere: zeros.
+    /// No bytes: zeros.
     Hole,
-    /// In mapped memory of a device, at this address. The segment table keeps the mapping for as long as the link lives.
+    /// Mapped memory of a device, at this address. The segment table keeps the mapping as long as the link lives.
     Mapped(usize, DeviceId),
-    /// Where this process cannot read them: they come through the link to the engine, which brings them to another device first
-    /// or carries them in its answers.
+    /// Not readable by this process: the bytes come through the link to the engine, which first brings them to another
+    /// device, or carries them in its answers.
     ThroughLink,
-    /// In a file: `skip` bytes into what the extent shows.
+    /// A file: `skip` bytes into the range of the extent.
     File { extent: Arc<Extent>, skip: u32 },
 }
 
@@ -33,7 +33,7 @@ impl Source {
     }
 }
 
-/// Part of a read: `len` bytes from `source`, which go to `at` bytes into the caller's buffer.
+/// A part of a read: `len` bytes from `source` for offset `at` of the caller's buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub at: usize,
@@ -41,23 +41,23 @@ pub(crate) struct Part {
     pub source: Source,
 }
 
-/// What is looked for in a map.
+/// The target of a search in a map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Seek {
-    /// Bytes that were written.
+    /// Written bytes.
     Data,
-    /// What never was, or no longer is. The end of the object is one.
+    /// Bytes that were never written or were deleted. The end of the object is a hole.
     Hole,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sought {
-    /// It begins here.
+    /// The first match.
     At(u64),
     /// There is none before the object's end.
     None,
-    /// None so far; from here on it is not known.
+    /// There is none up to here; the rest is unknown.
     Unknown(u64),
 }
 
@@ -67,7 +67,7 @@ struct Piece {
     source: Source,
 }
 
-/// The known pieces, by the offset that each begins at. They do not overlap.
+/// The known pieces by their offset. They do not overlap.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces(OffsetMap<Piece>);
 
@@ -75,14 +75,14 @@ impl Pieces {
     pub fn clear(&mut self) {
         self.0.clear();
     }
-    /// All that is known: offset, length, source.
+    /// Iterates over the known pieces: offset, length, source.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64, Source)> {
         self.0.from_floor(0).map(|(at, piece)| (at, piece.len, piece.source.clone()))
     }
     pub fn len(&self) -> usize {
         self.0.len()
     }
-    /// Whether the map is sound and no two pieces overlap.
+    /// Checks that the map is sound and that no two pieces overlap.
     #[cfg(test)]
     pub fn check(&self) -> Result<(), String> {
         self.0.check()?;
@@ -95,7 +95,7 @@ impl Pieces {
         }
         Ok(())
     }
-    /// Appends the parts of `[offset, offset + len)` that are known without a gap; returns how many bytes they cover.
+    /// Appends the parts of `[offset, offset + len)` up to the first gap. Returns their length in bytes.
     pub fn parts(&self, offset: u64, len: usize, base: usize, parts: &mut impl Extend<Part>) -> usize {
         let mut done = 0usize;
         for (at, piece) in self.0.from_floor(offset) {
@@ -113,7 +113,7 @@ impl Pieces {
         }
         done
     }
-    /// The known parts of `[offset, offset + len)`, gaps or not.
+    /// Returns the known parts of `[offset, offset + len)`, regardless of gaps.
     pub fn overlaps(&self, offset: u64, len: usize) -> Vec<Part> {
         let end = offset.saturating_add(len as u64);
         let inside = |(at, piece): (u64, &Piece)| {
@@ -126,7 +126,7 @@ impl Pieces {
         };
         self.0.from_floor(offset).take_while(|(at, _)| *at < end).filter_map(inside).collect()
     }
-    /// Looks from `offset` on, in an object of `size` bytes, for data or a hole.
+    /// Searches an object of `size` bytes from `offset` on for data or a hole.
     pub fn seek(&self, offset: u64, size: u64, what: Seek) -> Sought {
         let mut at = offset;
         for (begin, piece) in self.0.from_floor(offset) {
@@ -148,8 +148,8 @@ impl Pieces {
             _ => Sought::None,
         }
     }
-    /// Bytes that an object of `size` bytes takes, in allocation units; none if not all of it is known, or it is in too
-    /// many pieces to count. What neighbours share counts once.
+    /// Returns the bytes in use of an object of `size` bytes, in allocation units; `None` if a part is unknown, or if
+    /// the pieces are too many to count. A unit shared by neighbours counts once.
     pub fn taken(&self, size: u64) -> Option<u64> {
         const COUNTED_MAX: usize = 4096;
         let (mut at, mut taken) = (0, UnitBytes::default());
@@ -174,11 +174,11 @@ impl Pieces {
         }
         (at >= size).then(|| taken.bytes())
     }
-    /// Brings into the cache what changes at these offsets will look at.
+    /// Prefetches the nodes that changes at these offsets will visit.
     pub fn touch(&self, offsets: impl IntoIterator<Item = u64>) {
         self.0.touch(offsets, |piece| piece.len);
     }
-    /// Makes `[offset, offset + len)` known as `source`.
+    /// Sets `[offset, offset + len)` to `source`.
     pub fn set(&mut self, offset: u64, len: u64, source: Source) {
         if len == 0 {
             return;
@@ -191,7 +191,7 @@ impl Pieces {
             return;
         }
         self.cut(offset, offset.saturating_add(len));
-        // A run that goes on where the one before it ends is one piece.
+        // A run that continues its predecessor extends it.
         if let Some(last) = offset.checked_sub(1)
             && let Some((at, before)) = self.0.floor_mut(last)
             && at + before.len == offset
@@ -208,7 +208,7 @@ impl Pieces {
         }
         self.0.insert(offset, Piece { len, source });
     }
-    /// Forgets `[from, to)`.
+    /// Removes `[from, to)`.
     fn cut(&mut self, from: u64, to: u64) {
         if let Some(last) = from.checked_sub(1)
             && let Some((at, piece)) = self.0.floor_mut(last)

@@ -1,4 +1,4 @@
-//! Records that are remembered, in all orders of changes and answers.
+//! The record cache, with all orders of changes and answers.
 
 use std::collections::BTreeMap;
 
@@ -86,14 +86,14 @@ fn an_answer_from_before_a_change_is_not_learnt() {
     assert_eq!(get(&cache, TWO, b"a"), None);
 }
 
-/// An answer of the engine that is taken in later, or never.
+/// An answer of the engine that arrives late, or never.
 enum Late {
     Load { asked: Stamp, from: NextFrom, found: Records, more: bool },
     Prefix { asked: Stamp, prefix: Vec<u8>, found: Records },
     Value { asked: Stamp, key: Vec<u8>, value: Option<Vec<u8>> },
 }
 
-/// An index as the engine has it, what this process knows of it, and answers that are under way.
+/// The engine's state of an index, the cache of this process, and answers in flight.
 struct Pair {
     plan: Plan,
     rng: Rng,
@@ -115,7 +115,8 @@ impl Pair {
         }
         self.word += 1;
     }
-    /// A step of this process or of another; others may come between, before or behind, and other threads look meanwhile.
+    /// A change by this process or another one. Other changes may come before, in between or after, and other threads
+    /// read.
     fn step(&mut self, step: Step) -> Held {
         let key = self.plan.shape.key(step.ordinal());
         let value = vec![self.word as u8; self.rng.below(40) as usize];

@@ -1,4 +1,5 @@
-//! Snapshots that a session reads: each stays in the store while a handle of it lives. This file must not know handles.
+//! The pinned snapshots of a session: each stays in the store while a handle of it lives. This file must not know
+//! handles.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -10,16 +11,16 @@ use super::Session;
 use crate::answer::surprise;
 use crate::sync::lock;
 
-/// The snapshots that a session reads, each with the number of handles.
+/// The snapshots in use by a session, each with its number of handles.
 #[derive(Default)]
 pub(crate) struct Pins {
     handles: Mutex<HashMap<ContainerId, usize>>,
 }
 
-/// A handle's part in keeping a snapshot.
+/// The share of a handle in the pin of a snapshot.
 pub(crate) struct Pin {
     pub id: ContainerId,
-    /// Whose snapshot it is.
+    /// The container of the snapshot.
     of: ContainerId,
     session: Weak<Session>,
     /// Fork generation of the session's process.
@@ -27,9 +28,9 @@ pub(crate) struct Pin {
 }
 
 impl Pins {
-    /// Finds a snapshot by its name, and keeps it.
+    /// Finds a snapshot by its name, and pins it.
     pub fn pin(&self, session: &Arc<Session>, container: ContainerId, name: &str) -> Result<Pin> {
-        // Locked meanwhile, so that no other handle's end comes between.
+        // Locked for the whole time, so that the end of another handle cannot interfere.
         let mut handles = lock(&self.handles);
         let info = match session.home(container).request(Request::SnapshotByName {
             container,
@@ -47,7 +48,7 @@ impl Pins {
 impl Drop for Pin {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
-            return; // of a forked child: it is the parent's session that reads
+            return; // in a forked child: the parent's session reads it
         }
         let Some(session) = self.session.upgrade() else { return };
         let mut handles = lock(&session.pins.handles);

@@ -1,4 +1,4 @@
-//! What the API promises, in both modes.
+//! The promises of the API, in both modes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -173,7 +173,7 @@ fn indices(store: &Store) {
     assert_eq!(index.next(NextFrom::Start, 5000).unwrap().len(), 3003);
     assert_eq!(index.next_with_prefix(b"key/0001", NextFrom::Start, 100).unwrap().len(), 10);
     assert_eq!(index.next(NextFrom::At(b"zzz".to_vec()), 5).unwrap().len(), 0);
-    // Launched records are seen by the reads that follow.
+    // Pipelined records are visible to later reads.
     let ops: Vec<_> = (0..500u32).map(|i| index.launch_put(&i.to_be_bytes(), b"v").unwrap()).collect();
     assert_eq!(index.get_one(&499u32.to_be_bytes()).unwrap().as_deref(), Some(&b"v"[..]));
     for op in ops {
@@ -230,7 +230,7 @@ fn transactions(store: &Store) {
     assert_eq!(fresh_index.get_one(b"a").unwrap().as_deref(), Some(&b"b"[..]));
     assert_eq!(index.get(&[b"old", b"never there"]).unwrap(), [None, None]);
 
-    // The first update that fails fails all.
+    // The first failed update fails all.
     let mut failing = store.begin();
     failing.write(&object, 0, &[8; 100]).unwrap();
     failing.put_new(&fresh_index, b"a", b"other").unwrap();
@@ -283,7 +283,7 @@ fn references(store: &Store) {
     drop(object.stage(4096).unwrap());
     let view = object.view(1000, 500_000).unwrap().expect("one extent in memory");
     assert!(view[..] == bytes[1000..501_000]);
-    // A view stays as it was, whatever is written over it, again and again.
+    // A view stays unchanged, however often its range is overwritten.
     for round in 0..10 {
         object.write_at(0, &vec![round; 1 << 20]).unwrap();
     }
@@ -383,7 +383,7 @@ pub fn random_through_a_daemon() {
     random_writes(Mode::Daemon);
 }
 
-/// What is asked for after a launched write finds it done, while another thread is just sending it.
+/// A request after a pipelined write sees the write, even while another thread is just sending it.
 pub fn launched_first() {
     for mode in [Mode::InProcess, Mode::Daemon] {
         let place = Place::new();
@@ -476,7 +476,7 @@ fn snapshots(store: &Store) {
     is_first(&first, &mut bytes);
     assert_eq!(first.object(ObjectId(1)).write_at(0, b"no").unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(first.create_index(None).unwrap_err().kind(), ErrorKind::InvalidInput);
-    // Replaced: who has the old one open goes on to read it.
+    // Replaced: a handle of the old one still reads it.
     container.replace_snapshot("first").unwrap();
     is_first(&first, &mut bytes);
     let second = container.open_snapshot("first").unwrap();

@@ -1,4 +1,4 @@
-//! Bad input, full tiers and damaged bytes: each a clear error.
+//! Bad input, full tiers and damaged bytes: each is a clear error.
 
 use cenote::{ContainerSpec, Durability, ErrorKind, KeyCode, Mode, ObjectId, OpenOptions, Store};
 
@@ -58,7 +58,7 @@ pub fn opening_wrongly() {
         store.close().unwrap();
         let _ = Store::stop_daemon(place.dir());
     }
-    // A file in the place of a directory.
+    // A file in place of a directory.
     let file = place.dir().join("file");
     std::fs::write(&file, b"x").unwrap();
     assert!(Store::open(&file).is_err());
@@ -86,7 +86,7 @@ pub fn full_store() {
     assert_eq!(error.kind(), ErrorKind::Full, "{error}");
     assert!(error.to_string().contains("memory") && error.to_string().contains("disk"), "{error}");
     assert!(written.len() >= 24, "only {} MiB of 48 could be used", written.len());
-    // Nothing is being freed, so nobody is kept waiting.
+    // Nothing is being freed, so no call waits.
     let begin = std::time::Instant::now();
     let refused = container.create_object(None, None).unwrap().write_at(0, &vec![1; 1 << 20]).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Full, "{refused}");
@@ -116,7 +116,7 @@ pub fn flipped_bits() {
     store.close().unwrap();
     let store = place.open(Mode::InProcess);
     let object = store.container("on disk").unwrap().object(ObjectId(0xabc));
-    // Flips a bit of what was written, wherever it is in the files.
+    // Flips a bit of the written bytes, wherever they are in the files.
     let needle = &bytes[500_000..500_064];
     let mut flipped = 0;
     for entry in std::fs::read_dir(place.config(0, 0).devices[1].path.clone()).unwrap() {

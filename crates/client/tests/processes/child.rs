@@ -1,4 +1,4 @@
-//! The parts that other processes play.
+//! The roles of other processes.
 
 use std::io::{Read, Write};
 use std::process::ExitCode;
@@ -38,7 +38,7 @@ pub fn run(role: &str, args: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Reads what the parent wrote into object 1, writes it reversed into object 2, and says so.
+/// Reads the parent's bytes in object 1, writes them reversed into object 2, and reports that.
 fn answer(store: &Store) {
     let container = store.container("shared").unwrap();
     let mut buf = [0; 64];
@@ -48,7 +48,7 @@ fn answer(store: &Store) {
     answer.write_at(0, &reversed).unwrap();
     say("answered");
     until_told();
-    // The parent has changed it meanwhile.
+    // The parent has changed it in the meantime.
     let n = container.object(ObjectId(1)).read_at(0, &mut buf).unwrap();
     assert_eq!(&buf[..n], b"changed");
 }
@@ -61,7 +61,7 @@ fn appender(store: &Store, who: u8, count: usize) {
     say("done");
 }
 
-/// Opens through a daemon at the same time as others, and writes an object of its own.
+/// Opens through a daemon at the same time as others, and writes its own object.
 fn racer(dir: &str) {
     let store = open(dir, Mode::Daemon);
     let container = store.container("shared").unwrap();
@@ -71,9 +71,9 @@ fn racer(dir: &str) {
     until_told();
 }
 
-/// As a user who may only read (or not even that).
+/// A user who may only read (or not even that).
 fn reader(dir: &str) {
-    // SAFETY: no other thread runs yet that could mind.
+    // SAFETY: no other thread runs yet.
     let dropped = unsafe { libc::setgid(65_534) == 0 && libc::setuid(65_534) == 0 };
     assert!(dropped, "root can become anybody");
     let store = match Store::open_with(dir, &OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() }) {
@@ -98,7 +98,7 @@ fn reader(dir: &str) {
     say(String::from_utf8_lossy(&buf[..n]));
 }
 
-/// Writes blocks for ever, pipelined; says how many are acknowledged.
+/// Writes blocks for ever, pipelined; prints the number of acknowledged ones.
 fn endless(store: &Store) {
     let container = store.container("shared").unwrap();
     let object = container.create_object(None, None).unwrap();
@@ -116,7 +116,7 @@ fn endless(store: &Store) {
     }
 }
 
-/// Cuts off its own file of rings and slots, and touches nothing any more.
+/// Truncates its own file of rings and slots, and touches nothing afterwards.
 fn cutter(store: &Store, left: u64) {
     store.container("shared").unwrap();
     let own = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path()).find(|path| {

@@ -25,7 +25,7 @@ fn of_a_store(mode: Mode) {
     parts(&store, &container);
 }
 
-/// What is known of an object tells how much room it takes, and is what the engine says.
+/// The cached space in use of an object matches the engine's.
 fn usage(store: &Store, container: &Container) {
     let object = container.create_object(None, None).unwrap();
     assert_eq!(object.usage().unwrap(), (0, 0));
@@ -39,7 +39,7 @@ fn usage(store: &Store, container: &Container) {
     assert!((15_000..15_000 + 4 * 4096).contains(&seen.1), "{seen:?}");
 }
 
-/// The longest value is taken, however it is sent; a longer one is refused before it is.
+/// The longest value is accepted on every path; a longer one is refused in advance.
 fn values(store: &Store, container: &Container) {
     let index = container.create_index(Some(IndexId(1))).unwrap();
     let longest = vec![7; cenote::model::VALUE_BYTES_MAX];
@@ -66,7 +66,7 @@ fn versions(container: &Container) {
     assert!(!first.is_right_before(third) && !second.is_right_before(first) && !first.is_right_before(first));
 }
 
-/// A write that needs several pieces of space is read as it was written, before its transaction ends and after.
+/// A write in several pieces of space reads back as written, before the end of its transaction and after.
 fn parts(store: &Store, container: &Container) {
     let mut random = Random::new(3);
     let (object, content) = (container.create_object(None, None).unwrap(), random.bytes(20 << 20));
@@ -79,7 +79,7 @@ fn parts(store: &Store, container: &Container) {
     found.fill(1);
     assert_eq!(object.read_at(0, &mut found).unwrap(), found.len());
     assert!(found[..1000].iter().all(|byte| *byte == 0) && found[1000..] == content);
-    // Copied to another container from an offset on, the hole before it too.
+    // A copy to another container from an offset on includes the hole before it.
     let elsewhere = store.create_container("copies", &ContainerSpec::default()).unwrap();
     let copy = elsewhere.create_object(None, None).unwrap();
     assert_eq!(copy.copy_from(10, &object, 500, 10_000).unwrap(), 10_000);

@@ -1,4 +1,4 @@
-//! What views of files need: sizes and holes without messages, appending, sharing, directories that are empty.
+//! The needs of views of files: sizes and holes without messages, appends, sharing, empty directories.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ fn all_of(object: &Object) -> Vec<u8> {
     bytes
 }
 
-/// Messages that a step takes, as the engine counts them; the question for it not counted.
+/// Messages of a step as the engine counts them, without the one that asks for the count.
 pub fn messages(store: &Store, step: impl FnOnce()) -> u64 {
     let requests = || store.telemetry(0).unwrap().clients.iter().map(|client| client.requests).sum::<u64>();
     let (first, second) = (requests(), requests());
@@ -89,7 +89,7 @@ pub fn appending() {
         // One message each, once there is space.
         let one = messages(store, || assert!(object.append(b"one more").unwrap() > 0));
         assert_eq!(one, 1);
-        // After what was launched before it.
+        // After earlier pipelined writes.
         let op = object.launch_write(object.size().unwrap(), b"launched").unwrap();
         let at = object.append(b"appended").unwrap();
         op.wait().unwrap();
@@ -97,7 +97,7 @@ pub fn appending() {
     });
 }
 
-/// Threads, and processes whose daemon dies meanwhile, append records to one object.
+/// Threads, and processes whose daemon dies in the meantime, append records to one object.
 pub fn appending_together() {
     const EACH: usize = 300;
     let place = Place::new();
@@ -136,7 +136,7 @@ pub fn appending_together() {
 
 const RECORD_BYTES: usize = 103;
 
-/// Numbered records, each at the place that the call tells.
+/// Numbered records, each at the offset that the call returns.
 pub fn append_records(object: &Object, who: u8, count: usize) {
     for number in 0..count as u16 {
         let mut record = [who; RECORD_BYTES];
@@ -189,7 +189,7 @@ pub fn sharing() {
         assert_eq!(all_of(&other), expected);
         assert_eq!(other.share_from(0, &one, 2_000_000, 10).unwrap(), 0);
         assert_eq!(one.share_from(10, &one, 0, 100).unwrap_err().kind(), ErrorKind::InvalidInput, "they overlap");
-        // From a snapshot, and to another container by copying, holes kept.
+        // From a snapshot, and to another container by a copy that keeps holes.
         container.snapshot("s").unwrap();
         other.truncate(0).unwrap();
         let kept = container.open_snapshot("s").unwrap().object(other.key().object);
@@ -204,7 +204,7 @@ pub fn sharing() {
         expected.resize(5_000_000, 0);
         expected.insert(0, 7);
         assert!(all_of(&copy) == expected && copy.next_hole(1).unwrap() == Some(1_000_001));
-        // With other changes, or not at all.
+        // Together with other changes, or not at all.
         let mut tx = store.begin();
         let made = tx.create_object(container, None, None).unwrap();
         tx.share(&made, 0, &other, 0, 1000).unwrap();
@@ -220,7 +220,7 @@ pub fn sharing() {
     });
 }
 
-/// A small file is an object, its bytes and its record: one message each, and what was written is read without another.
+/// A small file is an object, its bytes and its record: one message each. Reads of the written content need no other.
 pub fn small_files() {
     in_both_modes(|store, container| {
         const FILES: u64 = 200;
@@ -241,7 +241,7 @@ pub fn small_files() {
                 files.push((object, content));
             }
         });
-        // And now and then one for space.
+        // Now and then one for space.
         assert!((FILES..FILES + 4).contains(&count), "{count} messages");
         let count = messages(store, || {
             for (object, content) in &mut files {
@@ -256,7 +256,7 @@ pub fn small_files() {
             }
         });
         assert!((FILES..FILES + 4).contains(&count), "{count} messages");
-        // What is not simply known is asked for.
+        // Content outside of the cache is looked up.
         for (object, content) in &mut files {
             let mut tx = store.begin();
             tx.punch(object, 0, 200).unwrap();

@@ -1,4 +1,4 @@
-//! What handles no longer need goes back, as soon as they are dropped.
+//! Resources of dropped handles are given back at once.
 
 use cenote::{ContainerSpec, DeviceInfo, Durability, Mode, Store};
 use cenote_model::RUN_BYTES_MAX;
@@ -12,7 +12,7 @@ fn sum(store: &Store, of: impl Fn(&DeviceInfo) -> u64) -> u64 {
     store.devices().unwrap().iter().map(of).sum()
 }
 
-/// A transaction that is not committed, and staged bytes, leave no space behind that nobody can have.
+/// An uncommitted transaction and staged bytes do not leak space.
 pub fn leased_space() {
     for mode in MODES {
         let place = Place::new();
@@ -20,7 +20,7 @@ pub fn leased_space() {
         let object = store.create_container("c", &ContainerSpec::default()).unwrap().create_object(None, None).unwrap();
         let bytes = vec![7; MIB];
         object.write_at(0, &bytes).unwrap();
-        // A session keeps some for its next writes.
+        // A session keeps some space for its next writes.
         let most = sum(&store, |device| device.leased_bytes) + 12 * MIB as u64;
         for _ in 0..24 {
             store.begin().write(&object, 0, &bytes).unwrap();
@@ -36,7 +36,7 @@ pub fn leased_space() {
     }
 }
 
-/// As long as there is a view its bytes are kept; after it what was overwritten meanwhile is free again.
+/// The bytes of a view are kept during its life; afterwards their overwritten space is free again.
 pub fn what_views_held() {
     for mode in MODES {
         let place = Place::new();
@@ -55,7 +55,7 @@ pub fn what_views_held() {
     }
 }
 
-/// A deleted snapshot is kept for who has it open, and no longer.
+/// A deleted snapshot is kept as long as a handle is open, and no longer.
 pub fn deleted_snapshots() {
     for mode in MODES {
         let place = Place::new();
@@ -79,7 +79,7 @@ pub fn deleted_snapshots() {
     }
 }
 
-/// What is longer than a run may be is written in several, in a transaction as otherwise.
+/// Writes longer than a run are split, in a transaction as well as outside.
 pub fn written_in_pieces() {
     let place = Place::new();
     let store = place.make(Mode::InProcess);

@@ -1,4 +1,4 @@
-//! Stores that are removed under their sessions, daemons that are killed while they start, and daemons that leave.
+//! Stores that are removed during their sessions, daemons that are killed while they start, and daemons that leave.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use cenote_host::process::started_of;
 
 use crate::tools::{Place, daemon_pid, daemon_pid_now, signal};
 
-/// What a session is told at most so long after its store is gone.
+/// Time limit for the report of a removed store to a session.
 const SOON: Duration = Duration::from_millis(1500);
 
-/// The first error of an operation that is repeated, which must come soon.
+/// Returns the first error of a repeated operation, which must come soon.
 fn first_error(what: &str, mut operation: impl FnMut() -> cenote::Result<()>) -> cenote::Error {
     let begin = Instant::now();
     loop {
@@ -57,7 +57,7 @@ pub fn stays_with_its_store() {
     let index = object.container().create_index(None).unwrap();
     index.put(&[(b"key", b"value")]).unwrap();
     object.write_at(0, b"mine").unwrap();
-    // What this process knows from now on without asking.
+    // Cached content, which needs no message.
     object.read_at(0, &mut [0; 4]).unwrap();
     index.get_one(b"key").unwrap();
     signal(daemon_pid(&place.dir()), libc::SIGKILL);
@@ -71,7 +71,7 @@ pub fn stays_with_its_store() {
     let got = first_error("looking up", || index.get_one(b"key").map(drop));
     let size = first_error("asking for the size", || object.size().map(drop));
     assert!([read, got, size].iter().all(|error| error.kind() == ErrorKind::Disconnected));
-    // Another store in its place, served or not, is not the one that was opened.
+    // Another store in the same place, served or not, does not pass for the opened one.
     for served in [false, true] {
         let other = place.make(if served { Mode::Daemon } else { Mode::InProcess });
         let spec = ContainerSpec::default();
@@ -79,7 +79,7 @@ pub fn stays_with_its_store() {
             other.create_container("c", &spec).unwrap();
             other.close().unwrap();
         }
-        std::thread::sleep(Duration::from_secs(1)); // attempts are apart from each other
+        std::thread::sleep(Duration::from_secs(1)); // attempts are rare
         let error = store.create_container("d", &spec).map(drop).unwrap_err();
         assert!(error.kind() == ErrorKind::Disconnected && error.to_string().contains("another store"), "{error}");
         assert!(object.write_at(0, b"elsewhere").is_err());
@@ -89,14 +89,14 @@ pub fn stays_with_its_store() {
     }
 }
 
-/// Another program in the place of the daemon's, until dropped.
+/// A program that replaces the daemon's until its drop.
 struct Program {
     was: std::ffi::OsString,
     calls: PathBuf,
 }
 
 impl Program {
-    /// A script; `$CALLS` in it is a file to which it adds a line each time, `$CENOTE` the real program.
+    /// A script; `$CALLS` in it is a file to which it appends a line each time, `$CENOTE` the real program.
     fn new(place: &Path, script: &str) -> Self {
         let was = std::env::var_os("CENOTE_BIN").expect("set by main");
         let (path, calls) = (place.with_file_name("program"), place.with_file_name("calls"));
@@ -150,8 +150,8 @@ pub fn killed_starting() {
     assert_eq!(program.calls(), 5);
 }
 
-/// Of four daemons three are killed within 60 ms of their start: before they have the store, while they recover it, while they serve.
-/// No call fails. `CENOTE_KILL_ROUNDS`: how often a daemon is killed besides (preset 8).
+/// Three of four daemons are killed within 60 ms of their start: before they have the store, while they recover it,
+/// while they serve. No call fails. `CENOTE_KILL_ROUNDS`: number of further kills (preset 8).
 pub fn killed_soon_after_starting() {
     let rounds: u64 = std::env::var("CENOTE_KILL_ROUNDS").map_or(8, |rounds| rounds.parse().unwrap());
     let place = Place::new();

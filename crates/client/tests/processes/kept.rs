@@ -1,4 +1,4 @@
-//! What is launched so that it is kept survives the process that launched it, whoever dies with it.
+//! Safe pipelined changes survive the death of their process, alone or together with others.
 
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::tools::{Other, Place, Random, daemon_pid, signal};
 
 const PREMISE: (&[u8], &[u8]) = (b"launching", b"one");
 
-/// Kills of each kind; `CENOTE_KILL_ROUNDS` asks for more.
+/// Kills of each kind; `CENOTE_KILL_ROUNDS` sets more.
 fn rounds() -> u64 {
     std::env::var("CENOTE_KILL_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
 }
 
-/// Launches until it is killed, and notes how many of its calls have returned.
+/// Pipelines changes until it is killed, and notes how many of its calls have returned.
 pub fn launcher(dir: &str, mode: &str, noted: &str) {
     let mode = if mode == "daemon" { Mode::Daemon } else { Mode::InProcess };
     let store = Store::open_with(dir, &OpenOptions { mode, ..OpenOptions::default() }).unwrap();
@@ -31,7 +31,7 @@ pub fn launcher(dir: &str, mode: &str, noted: &str) {
             0 => container.object(ObjectId(1)).launch_write_on(&premise, i * 8, &number).unwrap(),
             1 => container.object(ObjectId(2)).launch_write_kept(i * 8, &number).unwrap(),
             2 => container.object(ObjectId(1)).launch_write_on(&premise, i * 8, &number.repeat(64)).unwrap(),
-            // Now and then too much for the log: waited for.
+            // Now and then a call is too large for the redo log, and waits.
             _ => {
                 let value = number.repeat(if i % 400 == 3 { 4000 } else { 1 });
                 let mut tx = store.begin();
@@ -60,7 +60,7 @@ fn check(container: &Container, count: u64, round: u64) {
     }
     for i in 0..count {
         let found = match i % 4 {
-            // The call that was under way may be there.
+            // The call in progress may have succeeded.
             0 | 2 => read(1, i) == written[i as usize] || read(1, i) > count,
             1 => read(2, i) == i + 1,
             _ => records
@@ -104,7 +104,7 @@ fn fresh(store: &Store) -> Container {
     container
 }
 
-/// The client dies, or client and daemon; a process that was there all the time looks.
+/// The client dies, or client and daemon; a process that lived all the time checks.
 pub fn by_a_daemon() {
     let place = Place::new();
     let store = place.make(Mode::Daemon);
@@ -121,7 +121,7 @@ pub fn by_a_daemon() {
     assert!(report.findings.is_empty(), "{:?}", report.findings);
 }
 
-/// The process that dies is the engine itself; the next one looks.
+/// The process of the engine itself dies; the next one checks.
 pub fn in_process() {
     let place = Place::new();
     drop(place.make(Mode::InProcess));

@@ -7,7 +7,7 @@ use cenote::{ContainerSpec, ErrorKind, Mode, ObjectId, Store};
 use crate::others::check_blocks;
 use crate::tools::{Other, Place, Random, daemon_pid, eventually, signal};
 
-/// SIGKILL in the middle of pipelined writes, several times: the application sees a pause, and nothing is lost or done
+/// SIGKILL in the middle of pipelined writes, several times: the application sees a pause; no write is lost or done
 /// twice.
 pub fn daemon_dies() {
     let place = Place::new();
@@ -33,7 +33,7 @@ pub fn daemon_dies() {
             let bytes = random.bytes(len);
             drop(object.launch_write(at as u64, &bytes).unwrap());
             image[at..at + bytes.len()].copy_from_slice(&bytes);
-            // A record that must be new: done twice, it would fail.
+            // A record that must be new: a repetition would fail.
             let key = [round.to_be_bytes(), (count as u64).to_be_bytes()].concat();
             if count % 50 == 0 {
                 assert_eq!(index.put_new(&[(&key, b"v")]).unwrap(), [cenote::KeyCode::Ok]);
@@ -51,7 +51,7 @@ pub fn daemon_dies() {
         assert!(back == image, "round {round}");
     }
     assert!(store.verify().unwrap().findings.is_empty());
-    // A view made before a death holds after it.
+    // A view from before a death still holds.
     let view = object.view(0, 100).unwrap();
     signal(daemon_pid(&place.dir()), libc::SIGKILL);
     for _ in 0..50 {
@@ -81,14 +81,14 @@ pub fn clients_die() {
         sitter.kill();
         check_blocks(&store, id, acknowledged);
     }
-    // What the dead held goes back, except what this session holds itself.
+    // The leases of the dead are given back; this session keeps its own.
     eventually("sessions of the dead are closed", || store.stats().unwrap().sessions == 1);
     assert!(store.verify().unwrap().findings.is_empty());
 }
 
-/// Forks; the child runs `body` and ends at once, without destructors, as Python's multiprocessing does it.
+/// Forks; the child runs `body` and exits at once, without destructors, like Python's multiprocessing.
 fn in_child(body: impl FnOnce()) {
-    // SAFETY: the child uses the library, whose fork handling is what is tested, and ends with _exit.
+    // SAFETY: the child uses the library, whose fork handling is under test, and ends with _exit.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
@@ -107,7 +107,7 @@ fn forks(store: &Store) {
     let object = container.create_object(None, None).unwrap();
     object.write_at(0, &[1; 10_000]).unwrap();
     let mut view = object.view(0, 10).unwrap();
-    // A transaction begun before belongs to the parent.
+    // A transaction from before the fork belongs to the parent.
     let mut transaction = store.begin();
     transaction.write(&object, 20_000, b"parent").unwrap();
     container.snapshot("kept").unwrap();
@@ -122,7 +122,7 @@ fn forks(store: &Store) {
             let mut buf = [0; 100];
             object.read_at(0, &mut buf).unwrap();
             assert_eq!(buf, [1; 100]);
-            // The child's copy of the view goes; the parent's goes on holding what it shows.
+            // The child's copy of the view is dropped; the parent's still holds its bytes.
             let copy = view.take();
             assert!(copy.is_none_or(|view| view[..] == [1; 10]));
             for _ in 0..300 {
@@ -140,7 +140,7 @@ fn forks(store: &Store) {
             let refused = transaction.punch(&object, 0, 1).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{refused}");
             assert!(refused.next_step().contains("child"), "{refused}");
-            // The parent's session goes on reading the snapshot.
+            // The parent's session still reads the snapshot.
             drop(kept.take());
             // A child of the child.
             in_child(|| {
@@ -182,7 +182,7 @@ pub fn fork_in_process() {
     assert_eq!(store.reached(), Mode::InProcess);
     forks(&store);
     assert_eq!(store.reached(), Mode::Daemon);
-    // Where the engine cannot be handed over, a child is told so.
+    // If a handover of the engine is impossible, a child gets an error.
     let place = Place::new();
     let store = place.make(Mode::InProcess);
     let container = store.create_container("c", &ContainerSpec::default()).unwrap();

@@ -1,7 +1,8 @@
-//! The client's API in both modes, and what happens when several processes share a store and some of them die.
+//! The client's API in both modes, and stores shared by several processes of which some die.
 //!
-//! This program plays all the parts: run with `serve DIR` it is a daemon, with `child ROLE …` another client, and
-//! otherwise the tests, one after the other. `CENOTE_SEED` replays a run, a name as argument runs the tests that have it.
+//! This program plays all roles: with `serve DIR` it is a daemon, with `child ROLE …` another client, and otherwise it
+//! runs the tests, one after the other. `CENOTE_SEED` replays a run; a name as argument selects the tests that contain
+//! it.
 #![allow(unsafe_code, reason = "fork, and signals to processes that this one started")]
 
 mod api;
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use cenote_server::daemon::{self, DaemonOptions};
 
-/// Set in the process that runs the tests, and inherited by all that it starts.
+/// Set in the process that runs the tests, and inherited by its children.
 const BASE_VARIABLE: &str = "CENOTE_TEST_BASE";
 
 type Test = (&'static str, fn());
@@ -134,7 +135,7 @@ fn serve(args: &[String]) -> ExitCode {
     }
 }
 
-/// Runs this program again with directories of its own, and clears up after it.
+/// Runs this program again with its own directories, and removes them afterwards.
 fn with_a_place(args: &[String]) -> ExitCode {
     if args.iter().any(|arg| arg == "--list") {
         for (name, _) in TESTS {

@@ -1,4 +1,4 @@
-//! Bytes move between tiers while they are read and written.
+//! Bytes that move between tiers during reads and writes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ use crate::tools::{Place, Random};
 
 const MIB: u64 = 1 << 20;
 
-/// Names of the tiers that an object is read from.
+/// The names of the tiers of an object.
 fn tiers(store: &Store, object: &cenote::Object) -> Vec<String> {
     let mut names: Vec<String> =
         store.explain(object.key()).unwrap().ranges.into_iter().map(|range| range.device).collect();
@@ -20,7 +20,7 @@ fn spec(policy: &str) -> ContainerSpec {
     ContainerSpec { durability: Durability::Bypass, policy: policy.into(), ..ContainerSpec::default() }
 }
 
-/// What is read from a slow tier in a container that minds comes to memory; elsewhere it stays where it is.
+/// Reads from a slow tier bring bytes to memory in a container with such a policy, and leave them in place elsewhere.
 pub fn reads_bring() {
     for mode in [Mode::InProcess, Mode::Daemon] {
         let place = Place::new();
@@ -31,7 +31,7 @@ pub fn reads_bring() {
             let content = Random::new(5).bytes(8 * MIB as usize);
             object.write_at(0, &content).unwrap();
             store.flush().unwrap();
-            // A container that minds may have brought it already, on a machine that is busy: it was written just now.
+            // On a busy machine the policy may have moved it already, since it was written just now.
             let first = tiers(&store, &object);
             assert!(first == ["disk"] || first == [wanted], "bypass goes to the lowest tier, not to {first:?}");
             let mut have = vec![0; content.len()];
@@ -45,7 +45,7 @@ pub fn reads_bring() {
     }
 }
 
-/// A reader and a writer see what they should while everything is moved up and down under them.
+/// A reader and a writer see the right bytes while everything moves up and down.
 pub fn moved_while_used() {
     for mode in [Mode::InProcess, Mode::Daemon] {
         let place = Place::new();
@@ -103,7 +103,7 @@ pub fn moved_while_used() {
     }
 }
 
-/// Single calls choose how they are buffered; what promises less than the container is refused.
+/// Single calls choose their buffering; a promise below the container's is refused.
 pub fn modes_per_call() {
     for mode in [Mode::InProcess, Mode::Daemon] {
         let place = Place::new();
@@ -118,13 +118,13 @@ pub fn modes_per_call() {
             let written = |how: &dyn Fn(&cenote::Object)| {
                 let object = container.create_object(None, None).unwrap();
                 how(&object);
-                let tiers = tiers(&store, &object); // reading may have it brought up
+                let tiers = tiers(&store, &object); // a read may promote it
                 let mut have = vec![0; content.len()];
                 assert_eq!(object.read_at(0, &mut have).unwrap(), content.len());
                 assert!(have == content);
                 tiers
             };
-            // What another policy placed may have been moved by its plans since.
+            // The plans of the other policy may have moved it since.
             let placed = |found: &[String], wanted: &str| assert!(found == [wanted] || !policy.is_empty(), "{found:?}");
             let (sync, bypass) = (Durability::Sync, Durability::Bypass);
             placed(&written(&|object| object.write_at(0, &content).unwrap()), "memory");
@@ -170,10 +170,10 @@ pub fn modes_per_call() {
     }
 }
 
-/// A program that reads in no order that could be guessed reads the same way again: the second run has brought before it is
-/// read what the first one had to wait for, and what came of it is counted.
+/// A program repeats its unpredictable reads: the second run prefetches the ranges that the first one waited for, and
+/// the results are counted.
 pub fn learned_by_the_next_run() {
-    const PIECE: usize = 4 << 20; // slow even where the disk is quick; all of them are more than memory holds
+    const PIECE: usize = 4 << 20; // slow even on a quick disk; all of them exceed the memory
     for mode in [Mode::InProcess, Mode::Daemon] {
         let place = Place::new();
         let mut order: Vec<u64> = (0..24).collect();
@@ -203,7 +203,7 @@ pub fn learned_by_the_next_run() {
                 assert!(have == content[at..at + PIECE], "{mode:?}");
                 std::thread::sleep(std::time::Duration::from_millis(20));
             }
-            // What was read is told some time later, with the next read.
+            // Reads are reported later, with the next read.
             std::thread::sleep(std::time::Duration::from_millis(120));
             object.read_at(order[23] * PIECE as u64, &mut have).unwrap();
             let after = store.telemetry(0).unwrap().counts;

@@ -8,7 +8,7 @@ use cenote_server::daemon::{SOCKET, ring_memories};
 
 use crate::tools::{Other, Place, Random, daemon_pid, eventually, signal};
 
-/// Parent and child change the same objects and see what the other did.
+/// Parent and child change the same objects and see each other's changes.
 fn converse(place: &Place, store: &Store) {
     let container = store.open_container("shared", &ContainerSpec::default()).unwrap();
     let object = container.create_object(Some(ObjectId(1)), None).unwrap();
@@ -42,7 +42,7 @@ pub fn handover() {
     staged.bytes().copy_from_slice(b"stage");
     let mut transaction = store.begin();
     transaction.write(&object, 10, b"later").unwrap();
-    // A thread that writes all the while notices nothing.
+    // A thread that writes all the time notices nothing.
     let stop = std::sync::atomic::AtomicBool::new(false);
     let busy = container.create_object(None, None).unwrap();
     std::thread::scope(|scope| {
@@ -127,7 +127,7 @@ pub fn readers() {
     }
 }
 
-/// Whatever is sent, the daemon goes on serving others.
+/// The daemon survives any message, and still serves others.
 pub fn hostile() {
     let place = Place::new();
     let store = place.make(Mode::Daemon);
@@ -161,7 +161,7 @@ pub fn hostile() {
             let _ = connection.receive(Duration::from_millis(5));
         }
     }
-    // A proper client whose rings then carry nonsense.
+    // A proper client whose rings then contain garbage.
     for round in 0..20 {
         let connection = connect();
         hello.clear();
@@ -186,7 +186,7 @@ pub fn hostile() {
             }
             ring.publish();
         } else {
-            // The words that say how far the ring is filled, and everything else in it.
+            // The ring's positions, and everything else in it.
             let noise = random.bytes(1000);
             let (base, _) = file.rings().unwrap()[0];
             let offset = base as usize - file.mapping().as_ptr() as usize;
@@ -224,7 +224,8 @@ pub fn stopped_client() {
     other.kill();
 }
 
-/// Clients cut off the files that they share with the daemon: it goes on, and forgets them when their processes end.
+/// Clients truncate the files that they share with the daemon: it survives, and forgets them at the end of their
+/// processes.
 pub fn cut_files() {
     let place = Place::new();
     let store = place.make(Mode::Daemon);
@@ -232,7 +233,7 @@ pub fn cut_files() {
     let container = store.create_container("shared", &ContainerSpec::default()).unwrap();
     let object = container.create_object(None, None).unwrap();
     let work_on = || {
-        // Longer than the daemon sleeps; and space that is given up makes it look at the slots of every client.
+        // Longer than the daemon sleeps. Retired space makes it check the slots of every client.
         let begin = std::time::Instant::now();
         for i in (0..10u32).cycle().take_while(|_| begin.elapsed() < Duration::from_millis(700)) {
             object.write_at(u64::from(i) * 4096, &[i as u8; 4096]).unwrap();
@@ -252,7 +253,7 @@ pub fn cut_files() {
     assert_eq!(back, [9; 4096]);
 }
 
-/// What `endless` wrote into its object is there, up to what it said was acknowledged.
+/// The acknowledged part of `endless` is in its object.
 pub fn check_blocks(store: &Store, id: ObjectId, count: u64) {
     let object = store.container("shared").unwrap().object(id);
     let mut random = Random(id.0 as u64);
@@ -268,11 +269,11 @@ pub fn stop_and_idle() {
     let store = place.make(Mode::Daemon);
     store.create_container("c", &ContainerSpec::default()).unwrap();
     let first = daemon_pid(&place.dir());
-    // Stopped under a client: that starts another, and goes on.
+    // Stopped during a session: the client starts another daemon, and continues.
     assert!(Store::stop_daemon(place.dir()).unwrap());
     store.container("c").unwrap().create_object(Some(ObjectId(1)), None).unwrap().write_at(0, b"x").unwrap();
     assert_ne!(daemon_pid(&place.dir()), first);
-    // By itself, when nobody is there (after 2 s in these tests).
+    // By itself, without clients (after 2 s in these tests).
     store.close().unwrap();
     eventually("the daemon leaves", || {
         matches!(Connection::connect(&place.dir(), SOCKET, Duration::from_secs(1)), Err(error)

@@ -1,4 +1,4 @@
-//! Tiers that compress: clients decompress what they read.
+//! Tiers that compress: clients decompress their reads.
 
 use cenote::{Arrange, ArrangeTarget, DeviceKind, Mode, OpenOptions, Store};
 
@@ -6,7 +6,7 @@ use crate::tools::{Place, Random};
 
 const MIB: usize = 1 << 20;
 
-/// Measurements of a field that changes slowly, as 4-byte numbers with some noise in their low bits.
+/// Measurements of a slowly changing field, as 4-byte numbers with some noise in their low bits.
 fn field(random: &mut Random, len: usize) -> Vec<u8> {
     let value = |i: usize, noise: u64| 273.0f32 + (i as f32 * 1e-3).sin() * 20.0 + noise as f32 * 1e-5;
     let mut bytes: Vec<u8> = (0..len.div_ceil(4)).flat_map(|i| value(i, random.below(16)).to_le_bytes()).collect();
@@ -14,7 +14,7 @@ fn field(random: &mut Random, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Whatever part is read, it is what was written, also while part of it is overwritten; and it takes less room.
+/// Any part reads as written, also during an overwrite of a part; and it takes less room.
 pub fn read_in_parts() {
     for (mode, kind, compress) in [
         (Mode::InProcess, DeviceKind::Directory, "lz4"),

@@ -1,4 +1,4 @@
-//! What is refused, and that it left nothing behind: transactions, snapshots, first contents, sessions that may only read or have ended.
+//! Refused operations leave nothing behind: transactions, snapshots, first contents, read-only and ended sessions.
 
 use cenote::model::{KEY_BYTES_MAX, TRANSACTION_UPDATES_MAX, VALUE_BYTES_MAX};
 use cenote::{
@@ -9,7 +9,7 @@ use cenote::{
 use crate::files::in_both_modes;
 use crate::tools::{Place, eventually};
 
-/// All of these failed, and so.
+/// Checks that all of these failed, with this kind of error.
 fn all_fail<T: std::fmt::Debug>(kind: ErrorKind, outcomes: impl IntoIterator<Item = Result<T, Error>>) {
     for (number, outcome) in outcomes.into_iter().enumerate() {
         let error = outcome.expect_err(&format!("outcome {number}"));
@@ -27,7 +27,7 @@ pub fn by_transactions() {
         object.write_at(0, &[1; 100]).unwrap();
         index.put(&[(b"k", b"v")]).unwrap();
 
-        // What it deleted itself.
+        // A record that it deleted itself.
         let mut tx = store.begin();
         tx.delete_object(&object).unwrap();
         tx.delete_index(&index).unwrap();
@@ -50,7 +50,7 @@ pub fn by_transactions() {
         tx.abort();
         assert_eq!((object.size().unwrap(), index.get_one(b"k").unwrap().as_deref()), (100, Some(&b"v"[..])));
 
-        // Ranges, keys and values that cannot be.
+        // Impossible ranges, keys and values.
         let (long_key, long_value) = (vec![1; KEY_BYTES_MAX + 1], vec![1; VALUE_BYTES_MAX + 1]);
         let mut tx = store.begin();
         all_fail(
@@ -70,7 +70,7 @@ pub fn by_transactions() {
             ],
         );
         assert!(tx.is_empty() && tx.bytes() == 0);
-        // An index made here has what was put here, and nothing else.
+        // A new index has the records put here, and nothing else.
         let fresh = tx.create_index(container, None).unwrap();
         tx.put(&fresh, b"a", b"1").unwrap();
         tx.del(&fresh, b"b").unwrap();
@@ -125,7 +125,7 @@ pub fn on_conditions() {
         for (value, size) in [(Some(&b"2"[..]), 0), (None, 0), (Some(b"1"), 1)] {
             assert_eq!(with(value, size), Err(ErrorKind::Conflict), "{value:?} {size}");
         }
-        // What was not there when it was read.
+        // A record that was missing when it was read.
         let absent = container.object(ObjectId(5));
         let mut tx = store.begin();
         tx.detect_conflicts(true);
@@ -137,7 +137,7 @@ pub fn on_conditions() {
         assert_eq!(tx.commit().unwrap_err().kind(), ErrorKind::Conflict);
         assert_eq!(index.get_one(b"n").unwrap().as_deref(), Some(&b"1"[..]));
 
-        // A container goes alone, and on the conditions that were set.
+        // A container is deleted alone, and on the given conditions.
         let doomed = store.create_container("doomed", &ContainerSpec::default()).unwrap();
         let delete = |value: &[u8], more: bool| {
             let mut tx = store.begin();
@@ -155,7 +155,7 @@ pub fn on_conditions() {
         assert_eq!(doomed.info().unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(index.get_one(b"n").unwrap().as_deref(), Some(&b"1"[..]));
 
-        // On a premise that does not hold nothing is applied, and the operation tells.
+        // With a broken precondition nothing is applied, and the operation reports it.
         let premise = Premise::new(&index, b"n", b"another");
         store.begin().launch(&premise).unwrap().wait().unwrap();
         let mut tx = store.begin();
@@ -199,7 +199,7 @@ pub fn by_snapshots() {
         container.roll_back_if("s", &index, b"n", Some(b"1")).unwrap();
         object.read_at(0, &mut bytes).unwrap();
         assert_eq!(&bytes, b"before");
-        // What is deleted stays for who has it open, and nobody else.
+        // Deleted content stays for open handles, and for no one else.
         let kept = container.open_snapshot("s").unwrap();
         let clone = kept.clone();
         container.delete_snapshot("s").unwrap();
@@ -255,7 +255,7 @@ pub fn of_containers() {
             [store.rename_container("files", ""), store.rename_container_by_id(container.id(), &"x".repeat(5000))],
         );
 
-        // Of what a container begins with only whole indices are told; the others are read as ever.
+        // The first content of a container includes only whole indices; others are read as usual.
         let made = make("made", b"k", b"v").unwrap();
         let large = made.create_index(Some(IndexId(2))).unwrap();
         let value = vec![7; 100_000];
@@ -306,7 +306,7 @@ pub fn of_indices() {
         assert!(!index.is_pinned());
         index.unpin();
 
-        // More records than a message holds, and values that do not fit into one answer.
+        // More records than a message holds, and values too large for one answer.
         let keys: Vec<[u8; 2]> = (0..3000u16).map(u16::to_be_bytes).collect();
         let records: Vec<(&[u8], &[u8])> = keys.iter().map(|key| (&key[..], &key[1..])).collect();
         assert!(index.put(&records).unwrap().iter().all(|code| *code == KeyCode::Ok));
@@ -333,13 +333,13 @@ pub fn of_objects() {
     in_both_modes(|store, container| {
         let object = container.create_object(None, None).unwrap();
         object.write_at(0, &[1; 1000]).unwrap();
-        // Less than the container promises, or nothing at all, is not to be had for a call.
+        // A call cannot promise less than the container, or nothing at all.
         assert_eq!(object.buffered(Durability::Scratch).unwrap_err().kind(), ErrorKind::InvalidInput);
         let spec = ContainerSpec { durability: Durability::Sync, ..ContainerSpec::default() };
         let sync = store.create_container("sync", &spec).unwrap().create_object(None, None).unwrap();
         assert_eq!(sync.buffered(Durability::Async).unwrap_err().kind(), ErrorKind::InvalidInput);
 
-        // Operations know what they are.
+        // Operations know their kind.
         let write = object.launch_write(0, b"x").unwrap();
         assert!(write.message().is_some());
         assert_eq!(write.wait_read().unwrap_err().kind(), ErrorKind::InvalidInput);
@@ -354,7 +354,7 @@ pub fn of_objects() {
             ErrorKind::NotFound
         );
 
-        // Callbacks hear of failures as of success, those of write-throughs too.
+        // Callbacks report failures as well as success, those of write-throughs too.
         let through = |object: &cenote::Object| object.buffered(Durability::Sync).unwrap();
         let heard = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         for (name, object) in [("there", through(&object)), ("missing", through(&container.object(ObjectId(9))))] {
@@ -373,7 +373,7 @@ pub fn of_objects() {
         assert_eq!(heard, [("missing", Some(ErrorKind::NotFound)), ("nothing", None), ("there", None)]);
         let _ = store.wait_all();
 
-        // Space that is kept: no more than there is, and what was had before stays.
+        // Reserved space: no more than exists, and earlier reserves stay.
         let reserve = object.reserve(100_000).unwrap().unwrap();
         assert!(reserve.is_mine() && (100_000..200_000).contains(&reserve.bytes()), "{reserve:?}");
         let before = reserve.bytes();
@@ -388,7 +388,7 @@ pub fn of_objects() {
         let kept: u64 = store.devices().unwrap().iter().map(|device| device.leased_bytes).sum();
         assert!(kept < 64 << 20, "{kept} bytes are leased still");
 
-        // What is appended has a place below the end of all objects and within the quota, or leaves nothing.
+        // An append fits below the end of all objects and within the quota, or leaves nothing.
         assert_eq!(object.append(b"").unwrap(), 1000);
         let end = container.create_object(None, None).unwrap();
         end.truncate(1 << 63).unwrap();
@@ -399,7 +399,7 @@ pub fn of_objects() {
         assert_eq!(bounded.append(&[1; 9000]).unwrap_err().kind(), ErrorKind::LimitExceeded);
         assert_eq!((bounded.size().unwrap(), bounded.append(&[2; 1000]).unwrap()), (9000, 9000));
 
-        // Staged bytes belong somewhere below the end of all objects.
+        // Staged bytes fit below the end of all objects.
         let mut staged = object.stage(4096).unwrap();
         staged.bytes().fill(2);
         assert_eq!(staged.commit(u64::MAX).unwrap_err().kind(), ErrorKind::InvalidInput);
@@ -461,7 +461,7 @@ pub fn to_readers() {
                 reader.delete_container("c"),
             ],
         );
-        // They may look at what would be done, and at all there is.
+        // They may see the effect of a dry run, and the whole content.
         assert_eq!(reader.arrange(&all, &Arrange::Pin { to: None }, true).unwrap().pinned_bytes, 7);
         assert_eq!(object.stat().unwrap().pinned_bytes, 0);
         reader.set_policy(None, true).unwrap();
@@ -521,7 +521,7 @@ pub fn after_the_end() {
     }
 }
 
-/// Space that is kept on a tier that leaves is kept on another one, and the tier can be removed while clients go on.
+/// Space reserved on a tier that is removed moves to another one, and the tier can be removed while clients continue.
 pub fn tiers_that_leave() {
     in_both_modes(|store, container| {
         let more = |name: &str, of: &cenote::DeviceSpec| {
@@ -551,7 +551,7 @@ pub fn tiers_that_leave() {
     });
 }
 
-/// Views of what lies in several places, and records that are known with all that have their prefix.
+/// Views of bytes in several places, and records cached completely by prefix.
 pub fn known_in_parts() {
     in_both_modes(|_, container| {
         const PIECE: usize = 1 << 20;
@@ -587,7 +587,7 @@ pub fn known_in_parts() {
         assert_eq!(knowing.next_with_prefix(&[1], NextFrom::Start, 1000).unwrap().get(0).unwrap().0, keys[257]);
         index.pin(&index, seen).unwrap();
         assert!(!index.is_pinned(), "what remembers nothing has nothing to pin");
-        // Bytes bound a message as the number of records does.
+        // The bytes of a message are bounded as well as its records.
         let value = vec![3; 300_000];
         let large: Vec<(&[u8], &[u8])> = keys[..5].iter().map(|key| (&key[..], &value[..])).collect();
         assert_eq!(knowing.put(&large).unwrap(), [KeyCode::Ok; 5]);

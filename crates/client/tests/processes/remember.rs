@@ -1,4 +1,4 @@
-//! Indices that remember their records: never an old value, whoever changed it, whatever died.
+//! Indices with a cache: never an old value, whoever changed it, whatever process died.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ pub fn never_old() {
     let indices = [open(&stores[0]), open(&stores[1])];
     let mut model = Model::new();
     for round in 0..600 {
-        // Long runs of one of them, so that it knows something; then the other one.
+        // Long runs of one of them, which fill its cache; then the other one.
         let who = usize::from(random.below(6) == 0);
         change(&stores[who], &indices[who], &mut random, &mut model);
         compare(&indices[random.below(2) as usize], &mut random, &model);
@@ -92,7 +92,7 @@ pub fn conflicts() {
         assert_eq!(mine.get_one(changed).unwrap().unwrap(), b"theirs");
         assert_eq!(mine.get_one(b"c").unwrap().is_some(), !conflict);
     }
-    // An index that goes, and comes again with the same number, is not remembered.
+    // An index that was deleted and created with the same number is not cached.
     let mut transaction = stores[1].begin();
     transaction.delete_index(&theirs).unwrap();
     transaction.commit().unwrap();
@@ -109,7 +109,7 @@ pub fn conflicts() {
     assert_eq!(fresh.get(&[b"k", b"x"]).unwrap(), [Some(b"v".to_vec()), None]);
 }
 
-/// A pin holds until it is ended, or somebody changes its guard.
+/// A pin holds until it is ended, or its guard changes.
 pub fn pins_end() {
     let place = Place::new();
     let store = place.make(Mode::InProcess);

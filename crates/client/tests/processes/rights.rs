@@ -1,4 +1,4 @@
-//! A second user of a store: the daemon carries its bytes, and nothing of what is not its own gets to it.
+//! A second user of a store: the daemon carries its bytes, and no foreign bytes reach it.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use cenote_wire::{Greeting, decode_greeting, encode_greeting};
 use crate::child::say;
 use crate::tools::{Other, Place, Random};
 
-/// A user whom the store names among its writers.
+/// A user among the store's writers.
 const WRITER: u32 = 65_533;
 
 pub fn second_user() {
@@ -28,7 +28,7 @@ pub fn second_user() {
     let secret = vec![0xA5; 3 << 20];
     let private = store.create_container("private", &with(CONTAINER_MODE_PRIVATE)).unwrap();
     private.create_object(Some(ObjectId(1)), None).unwrap().write_at(0, &secret).unwrap();
-    // What was there and is free again must not show in space that others get.
+    // Old content of free space must not appear in the space of others.
     let gone = private.create_object(Some(ObjectId(2)), None).unwrap();
     for _ in 0..4 {
         gone.write_at(0, &secret).unwrap();
@@ -39,7 +39,7 @@ pub fn second_user() {
     store.create_container("open", &with(0o777)).unwrap();
     let mut other = Other::start("second", &[place.dir().to_str().unwrap()]);
     assert_eq!(other.line(), "done");
-    // What the other wrote is seen here, and the daemon is a new one then: rights are the same, and so are the bytes.
+    // The other's writes are visible here. The daemon is a new one by then: rights and bytes are the same.
     let mine = store.container("mine").unwrap().info().unwrap().spec;
     assert_eq!((mine.owner_uid, mine.owner_gid), (Some(WRITER), Some(WRITER)));
     let found = store.container("open").unwrap().object(ObjectId(7));
@@ -51,9 +51,9 @@ pub fn second_user() {
     other.finish();
 }
 
-/// Plays the second user.
+/// The role of the second user.
 pub fn second(dir: &str) {
-    // SAFETY: no other thread runs yet that could mind.
+    // SAFETY: no other thread runs yet.
     let dropped =
         unsafe { libc::setgroups(0, std::ptr::null()) == 0 && libc::setgid(WRITER) == 0 && libc::setuid(WRITER) == 0 };
     assert!(dropped, "root can become anybody");
@@ -73,7 +73,7 @@ pub fn second(dir: &str) {
     say("done");
     let begin = Instant::now();
     let _ = std::io::Read::read_to_end(&mut std::io::stdin(), &mut Vec::new());
-    // The daemon went meanwhile: this user may not start another one for the owner, and hears so soon.
+    // The daemon has left: this user may not start one for the owner, and gets an error soon.
     drop(store);
     assert!(begin.elapsed() < Duration::from_mins(1));
 }
@@ -142,11 +142,11 @@ fn writes(store: &Store) {
     assert_eq!(object.read_at(1_000_000, &mut buf).unwrap(), 16);
     assert_eq!(&buf, b"in a transaction");
     mine.flush().unwrap();
-    // Space that this user gets has never another one's bytes in it.
+    // Space for this user never contains another one's bytes.
     let mut all = vec![0; 1_000_016];
     assert_eq!(object.read_at(0, &mut all).unwrap(), all.len());
     assert!(!all.windows(64).any(|window| window == [0xA5; 64]));
-    // Longer than a message takes.
+    // Longer than a message.
     let long = store.container("open").unwrap().create_object(Some(ObjectId(7)), None).unwrap();
     let begin = Instant::now();
     long.write_at(0, &Random(7).bytes(5 << 20)).unwrap();
@@ -158,7 +158,7 @@ fn writes(store: &Store) {
     assert!(bytes == Random(7).bytes(5 << 20));
 }
 
-/// Asks for descriptors as no client of ours would.
+/// Requests descriptors, unlike any client of Cenote.
 fn no_segments(dir: &str) {
     let patience = Duration::from_secs(5);
     let connection = Connection::connect(dir.as_ref(), SOCKET, patience).unwrap();

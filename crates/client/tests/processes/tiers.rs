@@ -1,4 +1,4 @@
-//! Tiers: persistent memory on an ordinary file system, and how fast tiers are.
+//! Tiers: persistent memory on an ordinary file system, and the measured speed of tiers.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use cenote::{ContainerSpec, DeviceKind, Durability, Mode, ObjectId, OpenOptions,
 
 use crate::tools::{Place, Random, daemon_pid, eventually, signal};
 
-/// A memory tier that is small in front of persistent memory, or the latter alone.
+/// A small memory tier in front of persistent memory, or the latter alone.
 fn config(place: &Place, with_memory: bool) -> StoreConfig {
     let mut config = place.config(8 << 20, 96 << 20);
     config.devices[1].kind = DeviceKind::PersistentMemory;
@@ -21,7 +21,7 @@ fn open(place: &Place, mode: Mode, with_memory: bool) -> Store {
     Store::open_with(place.dir(), &OpenOptions { mode, create: true, config, ..OpenOptions::default() }).unwrap()
 }
 
-/// Whatever was acknowledged is there after the engine was closed or killed, however it was written.
+/// Acknowledged bytes survive the closing or killing of the engine, however they were written.
 pub fn persistent_memory() {
     for (number, (mode, with_memory)) in
         [(Mode::InProcess, false), (Mode::Daemon, false), (Mode::InProcess, true), (Mode::Daemon, true)]
@@ -76,7 +76,7 @@ pub fn persistent_memory() {
     }
 }
 
-/// The pmem file shrinks under an open store: calls of the engine fail, and nobody dies of it.
+/// The pmem file shrinks under an open store: calls of the engine fail, and no process dies.
 pub fn persistent_memory_cut_short() {
     let place = Place::new();
     let store = open(&place, Mode::Daemon, true);
@@ -99,7 +99,7 @@ pub fn persistent_memory_cut_short() {
     assert!(!store.verify().unwrap().findings.is_empty(), "zeros are not taken for what was written");
 }
 
-/// Asked for, in both modes; kept over a restart.
+/// Measurements on request, in both modes; they survive a restart.
 pub fn measured_when_asked() {
     for mode in [Mode::InProcess, Mode::Daemon] {
         let place = Place::new();
@@ -124,7 +124,7 @@ pub fn measured_when_asked() {
     }
 }
 
-/// A store that is left alone is measured by itself, and one that is not gets its work done first.
+/// An idle store measures its tiers by itself; a busy one does its work first.
 pub fn measured_when_idle() {
     let place = Place::new();
     let store = place.make(Mode::InProcess);
@@ -139,7 +139,7 @@ pub fn measured_when_idle() {
     std::thread::sleep(Duration::from_secs(2));
     let begin = Instant::now();
     eventually("measured", || {
-        std::thread::sleep(Duration::from_millis(1500)); // asking is work
+        std::thread::sleep(Duration::from_millis(1500)); // a request is work
         store.devices().unwrap().iter().all(|info| info.speed.is_some())
     });
     assert!(begin.elapsed() < Duration::from_secs(30));

@@ -1,10 +1,10 @@
-//! Writes and transactions that are launched on one premise and travel in one message.
+//! Writes and transactions that are pipelined on one precondition and travel in one message.
 
 use cenote::{ContainerSpec, IndexId, Mode, Premise};
 
 use crate::tools::{Place, Random};
 
-/// A process that has read an object sees what it launches afterwards, in order, be it a write or a transaction's.
+/// A process that has read an object sees its own later pipelined changes, in order, both writes and transactions.
 pub fn read_as_launched() {
     for mode in [Mode::InProcess, Mode::Daemon] {
         let place = Place::new();
@@ -49,7 +49,7 @@ pub fn read_as_launched() {
     }
 }
 
-/// The guard of a pin changes in the middle of a change, which can be launched nevertheless: its process sees what it has changed.
+/// The guard of a pin changes in the middle of a pipelined change: the process still sees its own change.
 pub fn read_as_launched_without_a_pin() {
     for mode in [Mode::InProcess, Mode::Daemon] {
         let place = Place::new();
@@ -64,7 +64,7 @@ pub fn read_as_launched_without_a_pin() {
             let mut tx = store.begin();
             assert_eq!(tx.get(&records, b"k").unwrap(), (round > 0).then(|| vec![round - 1]));
             guard.put(&[(b"knock", &[round])]).unwrap();
-            // All that there is is known from here on, and holds whatever the guard says.
+            // From here on the whole index is cached, regardless of the guard.
             assert_eq!(records.get_one(&[round]).unwrap(), None);
             tx.put(&records, b"k", &[round]).unwrap();
             tx.put(&records, &[round], b"new").unwrap();

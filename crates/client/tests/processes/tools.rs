@@ -46,14 +46,14 @@ pub fn seed() -> u64 {
     })
 }
 
-/// A directory of its own, deleted at the end.
+/// A directory that is deleted at the end.
 pub struct Place(PathBuf);
 
 impl Place {
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let base = PathBuf::from(std::env::var_os(super::BASE_VARIABLE).expect("run through main"));
-        // A long name: the path of the socket is then longer than an address may be.
+        // A long name, so that the path of the socket exceeds the limit of an address.
         let long = "a-directory-with-a-name-that-is-long-".repeat(3);
         let dir = base.join(format!("{}-{}-{long}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
         std::fs::create_dir_all(&dir).unwrap();
@@ -94,7 +94,7 @@ impl Drop for Place {
     }
 }
 
-/// The pid of the daemon that serves a directory.
+/// The pid of the daemon of a directory.
 pub fn daemon_pid(dir: &Path) -> u32 {
     let begin = Instant::now();
     loop {
@@ -106,7 +106,7 @@ pub fn daemon_pid(dir: &Path) -> u32 {
     }
 }
 
-/// The daemon of a store, if there is one just now.
+/// The daemon of a store, if there is one now.
 pub fn daemon_pid_now(dir: &Path) -> Option<u32> {
     let connection =
         cenote_rpc::Connection::connect(dir, cenote_server::daemon::SOCKET, Duration::from_secs(1)).ok()?;
@@ -119,7 +119,7 @@ pub fn signal(pid: u32, signal: i32) {
     unsafe { libc::kill(pid as i32, signal) };
 }
 
-/// Another process that plays a part.
+/// Another process in a role.
 pub struct Other {
     pub child: Child,
     output: BufReader<ChildStdout>,
@@ -133,13 +133,13 @@ impl Other {
         let output = BufReader::new(child.stdout.take().unwrap());
         Self { child, output }
     }
-    /// The next line that it prints; empty at its end.
+    /// Returns its next line; empty at its end.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         line.trim().to_owned()
     }
-    /// Waits for its end, which must be a good one.
+    /// Waits for its end, which must be a success.
     pub fn finish(mut self) {
         drop(self.child.stdin.take());
         let status = self.child.wait().unwrap();
@@ -151,7 +151,7 @@ impl Other {
 }
 
 impl Drop for Other {
-    /// A test that fails leaves nobody behind, who would keep its output open.
+    /// A failed test must leave no process that keeps its output open.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

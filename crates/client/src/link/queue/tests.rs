@@ -1,11 +1,12 @@
-//! What of a batch is sent, and what is said of it.
+//! The part of a batch that is sent, and the reported outcome.
 
 use cenote_model::{ContainerSpec, DeviceKind, DeviceSpec, ErrorKind, StoreConfig, TierOptions};
 
 use super::*;
 use crate::{Mode, OpenOptions, Store};
 
-/// What could not be written is left out of a message; if that is applied whole, nothing of it is sent.
+/// A message omits updates whose bytes could not be written; a batch that is applied as a whole is then not sent at
+/// all.
 #[test]
 fn updates_whose_bytes_came_to_nothing_are_not_sent() {
     let dir = std::env::temp_dir().join(format!("cenote-queue-{}", std::process::id()));
@@ -45,7 +46,7 @@ fn updates_whose_bytes_came_to_nothing_are_not_sent() {
     assert_eq!(there(), [false; 3]);
     assert_eq!(launch(&Together::Not, false), [Ok(()), io, Ok(())]);
     assert_eq!(there(), [true, false, true]);
-    // What the engine says is said of those that were sent.
+    // The engine's codes belong to the updates that were sent.
     let exists = Err(ErrorKind::Exists);
     assert_eq!(launch(&Together::Not, true), [exists, io, exists]);
     store.close().unwrap();

@@ -1,4 +1,4 @@
-//! Maps that are remembered: what counts as known, and what makes it void.
+//! Cached maps: which answers count, and which changes invalidate them.
 
 use cenote_model::{ContainerId, DeviceId, ObjectId};
 use cenote_workload::property::{Held, Plan, hold, plans};
@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use super::*;
 
 const DEVICE: DeviceId = DeviceId(1);
-/// Bytes of an ordinal's place in the object.
+/// Bytes of an ordinal's range in the object.
 const CELL: u64 = 8;
 
-/// An answer of the engine that is taken in later, or never.
+/// An answer of the engine that arrives late, or never.
 struct Late {
     asked: Version,
     size: u64,
@@ -20,7 +20,8 @@ struct Late {
     pieces: Vec<(u64, u64, Source)>,
 }
 
-/// An object as the engine has it (for each byte the address of what was written there, 0 in holes), and what this process knows of it.
+/// The engine's state of an object (for each byte the address of its content, 0 in holes), and the cache of this
+/// process.
 struct Pair {
     rng: Rng,
     cache: ObjectCache,
@@ -44,7 +45,7 @@ impl Pair {
             hits: 0,
         }
     }
-    /// Writes a range, or makes a hole of it, as the engine does; where it is now.
+    /// Writes a range, or punches a hole, as the engine does. Returns the new source.
     fn change(&mut self, offset: u64, len: u64, is_hole: bool) -> Source {
         let (from, to) = (offset as usize, (offset + len) as usize);
         self.truth.resize(self.truth.len().max(to), 0);
@@ -57,7 +58,7 @@ impl Pair {
         if is_hole { Source::Hole } else { Source::Mapped(address, DEVICE) }
     }
     fn step(&mut self, step: Step) -> Held {
-        // Ordinals may be anywhere; the object is short, so that changes meet.
+        // Ordinals may be anywhere; the object is short, so that changes overlap.
         let offset = step.ordinal() % 64 * CELL + self.rng.below(3);
         let len = 1 + self.rng.below(3 * CELL);
         let before = self.version.word;
@@ -73,7 +74,7 @@ impl Pair {
             self.cache.apply(before, after, [(offset, len, place)].into_iter());
         }
         if self.rng.chance(20) {
-            // Another engine, whose words begin where those of the last ended.
+            // Another engine, whose words continue those of the last one.
             self.version.instance += 1;
         }
         self.look(offset)
@@ -137,7 +138,7 @@ impl Pair {
         }
         Ok(())
     }
-    /// The engine's answer for more than a range: runs of bytes that lie side by side; holes are left out.
+    /// The engine's answer for more than a range: adjacent bytes as one piece, without holes.
     fn ask(&mut self, offset: u64, len: u64) {
         let size = self.truth.len() as u64;
         let from = offset.saturating_sub(self.rng.below(20)).min(size);
