@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use cenote::{Object, ObjectId, Staged, View};
+use cenote::{BorrowedBytes, Object, ObjectId, Staged};
 
 use crate::abi::{free, give, give_handle, give_if_wanted, guard, put, quietly, required, slice, slice_mut};
 use crate::container::cenote_container_t;
@@ -20,7 +20,7 @@ handle!(cenote_object_t, Object, "object", b"cnObj  \x01");
 pub struct cenote_view_t {
     _opaque: (),
 }
-handle!(cenote_view_t, View, "view", b"cnView \x01");
+handle!(cenote_view_t, BorrowedBytes, "view", b"cnView \x01");
 
 /// Mapped memory to be filled and committed: a write without a copy.
 pub struct cenote_staged_t {

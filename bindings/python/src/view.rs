@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 /// The holder of the bytes.
 pub enum Held {
     /// The store: the bytes are in mapped memory, and do not change while this lives.
-    Store(cenote::View),
+    Store(cenote::BorrowedBytes),
     /// This process: a copy.
     Copy(Vec<u8>),
 }

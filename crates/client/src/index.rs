@@ -13,7 +13,7 @@ use crate::link::Link;
 use crate::link::queue::Together;
 use crate::link::subject::Subject;
 use crate::op::Op;
-use crate::records::{Answer, LOAD_BYTES, LOAD_RECORDS, RecordCache, Stamp};
+use crate::records::{CacheAnswer, LOAD_BYTES, LOAD_RECORDS, RecordCache, Stamp};
 use crate::session::Session;
 use crate::store::Store;
 
@@ -211,12 +211,12 @@ impl Index {
             check_key(key)?;
         }
         let mut answer = cache.get(cache.stamp(&self.home(&session).channel, self.key()), keys);
-        if let Answer::Load(from) = answer {
+        if let CacheAnswer::Load(from) = answer {
             self.load(self.home(&session), cache, &from)?;
             answer = cache.get(cache.stamp(&self.home(&session).channel, self.key()), keys);
         }
         match answer {
-            Answer::Known(values) => Ok(Some(values)),
+            CacheAnswer::Hit(values) => Ok(Some(values)),
             _ => Ok(None),
         }
     }
@@ -318,12 +318,12 @@ impl Index {
         if let Some(cache) = &self.cache {
             let mut answer =
                 cache.next(cache.stamp(&self.home(&session).channel, self.key()), prefix, &from, limit as usize);
-            if let Answer::Load(end) = answer {
+            if let CacheAnswer::Load(end) = answer {
                 self.load(self.home(&session), cache, &end)?;
                 answer =
                     cache.next(cache.stamp(&self.home(&session).channel, self.key()), prefix, &from, limit as usize);
             }
-            if let Answer::Known(found) = answer {
+            if let CacheAnswer::Hit(found) = answer {
                 return Ok(found);
             }
             let whole = matches!(from, NextFrom::Start).then(|| cache.stamp(&self.home(&session).channel, self.key()));

@@ -18,6 +18,7 @@
 //!    each other.
 
 mod answer;
+mod borrowed;
 mod changes;
 mod container;
 mod content;
@@ -32,7 +33,7 @@ mod meeting;
 mod object;
 mod op;
 mod options;
-mod premise;
+mod precondition;
 mod records;
 mod reserve;
 mod secret;
@@ -44,9 +45,9 @@ mod stitched;
 mod store;
 mod sync;
 mod transaction;
-mod view;
 mod window;
 
+pub use borrowed::BorrowedBytes;
 pub use cenote_device::home::Orphan;
 pub use cenote_model as model;
 pub use cenote_model::{
@@ -66,13 +67,20 @@ pub use link::queue::Settling;
 pub use object::Object;
 pub use op::Op;
 pub use options::{Mode, OpenOptions};
-pub use premise::Premise;
+pub use precondition::Precondition;
 pub use reserve::Reserve;
 pub use staged::Staged;
 pub use store::Store;
 pub use transaction::Transaction;
-pub use view::View;
 pub use window::{WindowFile, Working};
+
+/// The former name of [`BorrowedBytes`].
+#[deprecated(note = "use `BorrowedBytes`")]
+pub type View = BorrowedBytes;
+
+/// The former name of [`Precondition`].
+#[deprecated(note = "use `Precondition`")]
+pub type Premise = Precondition;
 
 /// Returns the path of the `cenote` program: the one that `CENOTE_BIN` names, else `cenote` beside this program, beside
 /// the library that contains this code, or in `PATH`.

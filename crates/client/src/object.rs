@@ -9,6 +9,7 @@ use cenote_model::{
 };
 
 use crate::answer::surprise;
+use crate::borrowed::BorrowedBytes;
 use crate::container::Container;
 use crate::data::{append, read, write};
 use crate::link::Link;
@@ -17,11 +18,10 @@ use crate::link::queue::{Ticket, Together};
 use crate::map::cache::ObjectCache;
 use crate::map::pieces::Seek;
 use crate::op::Op;
-use crate::premise::Premise;
+use crate::precondition::Precondition;
 use crate::reserve::Reserve;
 use crate::session::Session;
 use crate::staged::Staged;
-use crate::view::View;
 
 /// An object: an array of blocks with a recorded size in bytes. Cheap to clone. Calls may come from any thread.
 ///
@@ -32,10 +32,10 @@ pub struct Object {
     /// Buffering and acknowledgement of writes by this handle, if they differ from the container's.
     mode: Option<Durability>,
     /// The session's cached object. Looked up at first use, and again after a fork.
-    cached: ArcSwapOption<KnownObject>,
+    cached: ArcSwapOption<CachedObject>,
 }
 
-struct KnownObject {
+struct CachedObject {
     generation: u64,
     cache: Arc<ObjectCache>,
     arena: Arc<Arena>,
@@ -109,7 +109,7 @@ impl Object {
         self.known(session, |known| known.arena.clone())
     }
     #[inline]
-    fn known<T>(&self, session: &Session, with: impl FnOnce(&KnownObject) -> T) -> T {
+    fn known<T>(&self, session: &Session, with: impl FnOnce(&CachedObject) -> T) -> T {
         let known = self.cached.load();
         match &*known {
             Some(known) if known.generation == session.generation => with(known),
@@ -118,7 +118,7 @@ impl Object {
                 if cenote_policy::is_tracking(&self.container.inner.class.policy) {
                     cache.set_tiered();
                 }
-                let known = Arc::new(KnownObject {
+                let known = Arc::new(CachedObject {
                     generation: session.generation,
                     cache,
                     arena: self.home(session).space.arenas.of(&self.class()),
@@ -192,7 +192,7 @@ impl Object {
     /// Writes at a byte offset: acknowledged as the container's durability says, and visible to every process.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let session = self.container.store().session()?;
-        match self.launch(&session, &[(offset, bytes)], &Together::Not, true)? {
+        match self.pipeline(&session, &[(offset, bytes)], &Together::Not, true)? {
             Some(ticket) => self.home(&session).queue.wait(&ticket)?,
             None => return self.check_exists(&session),
         }
@@ -212,13 +212,13 @@ impl Object {
     /// Writes many byte ranges in one transaction.
     pub fn writev(&self, parts: &[(u64, &[u8])]) -> Result<()> {
         let session = self.container.store().session()?;
-        match self.launch(&session, parts, &Together::Whole, true)? {
+        match self.pipeline(&session, parts, &Together::Whole, true)? {
             Some(ticket) => self.home(&session).queue.wait(&ticket)?,
             None => return self.check_exists(&session),
         }
         self.written_through().map_or(Ok(()), |key| flush(self.home(&session), key))
     }
-    fn launch(
+    fn pipeline(
         &self,
         session: &Session,
         parts: &[(u64, &[u8])],
@@ -227,7 +227,7 @@ impl Object {
     ) -> Result<Option<Ticket>> {
         self.known(session, |known| {
             let target = write::Target { object: &known.cache, container: self.container.id(), arena: &known.arena };
-            write::launch(self.home(session), &target, parts, together, here)
+            write::pipeline(self.home(session), &target, parts, together, here)
         })
     }
     /// Fails for a missing object even if there is nothing to write.
@@ -282,17 +282,17 @@ impl Object {
     }
     /// Returns a range by reference, without a copy, if it lies in mapped memory. The bytes stay unchanged while the
     /// view lives.
-    pub fn view(&self, offset: u64, len: usize) -> Result<Option<View>> {
+    pub fn view(&self, offset: u64, len: usize) -> Result<Option<BorrowedBytes>> {
         let session = self.container.store().session()?;
         let cache = self.cache(&session);
-        View::make(&session, &cache, offset, len, false)
+        BorrowedBytes::make(&session, &cache, offset, len, false)
     }
     /// Returns a read-only view that begins at a page of memory, with zeros from its last byte to the end of the page,
     /// as a mapping for a program. `None` unless the whole range is mapped and lies in whole pages.
-    pub fn view_pages(&self, offset: u64, len: usize) -> Result<Option<View>> {
+    pub fn view_pages(&self, offset: u64, len: usize) -> Result<Option<BorrowedBytes>> {
         let session = self.container.store().session()?;
         let cache = self.cache(&session);
-        View::make(&session, &cache, offset, len, true)
+        BorrowedBytes::make(&session, &cache, offset, len, true)
     }
     /// Returns `len` bytes of mapped memory to be filled in place and then [`Staged::commit`]ted: a write without a
     /// copy.
@@ -302,7 +302,7 @@ impl Object {
     /// Starts a write. `bytes` may be reused after the return; waiting for the operation waits for the acknowledgement.
     pub fn launch_write(&self, offset: u64, bytes: &[u8]) -> Result<Op> {
         let session = self.container.store().session()?;
-        let ticket = self.launch(&session, &[(offset, bytes)], &Together::Not, false)?;
+        let ticket = self.pipeline(&session, &[(offset, bytes)], &Together::Not, false)?;
         self.home(&session).keep();
         Ok(Op::of(&session, self.container.id(), ticket).durable(self.written_through()))
     }
@@ -310,15 +310,15 @@ impl Object {
     /// process dies before the acknowledgement. File I/O is done before the return.
     pub fn launch_write_kept(&self, offset: u64, bytes: &[u8]) -> Result<Op> {
         let session = self.container.store().session()?;
-        let ticket = self.launch(&session, &[(offset, bytes)], &Together::Kept, true)?;
+        let ticket = self.pipeline(&session, &[(offset, bytes)], &Together::Logged, true)?;
         self.home(&session).keep();
         Ok(Op::of(&session, self.container.id(), ticket).durable(self.written_through()))
     }
     /// Starts a write on a precondition: it is applied together with other changes on it, or not at all. File I/O is
     /// done before the return.
-    pub fn launch_write_on(&self, premise: &Premise, offset: u64, bytes: &[u8]) -> Result<Op> {
+    pub fn launch_write_on(&self, precondition: &Precondition, offset: u64, bytes: &[u8]) -> Result<Op> {
         let session = self.container.store().session()?;
-        let ticket = self.launch(&session, &[(offset, bytes)], &premise.together(), true)?;
+        let ticket = self.pipeline(&session, &[(offset, bytes)], &precondition.together(), true)?;
         self.home(&session).keep();
         Ok(Op::of(&session, self.container.id(), ticket).durable(self.written_through()))
     }

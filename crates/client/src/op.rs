@@ -26,12 +26,12 @@ enum Kind {
     /// Done before the call returned.
     Done,
     Queued(Ticket),
-    Read(Arc<Reading>),
+    Read(Arc<PendingRead>),
 }
 
 /// A read in flight.
 #[derive(Default)]
-struct Reading {
+struct PendingRead {
     state: Mutex<ReadState>,
 }
 
@@ -54,33 +54,33 @@ impl Op {
         let link = session.home(object.key.container);
         // Before the thread starts: it must see the earlier pipelined writes of this thread.
         read::settle_own_writes(link, object);
-        let reading = Arc::new(Reading::default());
+        let pending = Arc::new(PendingRead::default());
         if read::is_in_memory(link, object, offset, len) {
-            lock(&reading.state).outcome = Some(read_vec(link, object, offset, len));
+            lock(&pending.state).outcome = Some(read_vec(link, object, offset, len));
         } else {
-            let (weak, object, reading) = (link.myself(), object.clone(), reading.clone());
+            let (weak, object, pending) = (link.myself(), object.clone(), pending.clone());
             link.run_aside(Box::new(move || {
                 let Some(link) = weak.upgrade() else { return };
                 let outcome = read_vec(&link, &object, offset, len);
                 let callback = {
-                    let mut state = lock(&reading.state);
+                    let mut state = lock(&pending.state);
                     state.outcome = Some(outcome);
                     state.callback.take()
                 };
                 if let Some(callback) = callback {
-                    reading.call(&link, callback);
+                    pending.call(&link, callback);
                 }
                 link.channel.note_arrival();
             }));
         }
-        Self { session: session.clone(), container: object.key.container, kind: Kind::Read(reading), durable: None }
+        Self { session: session.clone(), container: object.key.container, kind: Kind::Read(pending), durable: None }
     }
     /// Waits for the acknowledgement.
     pub fn wait(self) -> Result<()> {
         match self.kind {
             Kind::Done => {}
             Kind::Queued(ticket) => self.session.home(self.container).queue.wait(&ticket)?,
-            Kind::Read(reading) => return reading.wait(self.session.home(self.container)).map(drop),
+            Kind::Read(pending) => return pending.wait(self.session.home(self.container)).map(drop),
         }
         self.durable.map_or(Ok(()), |key| flush(self.session.home(self.container), key))
     }
@@ -88,7 +88,7 @@ impl Op {
     /// before.
     pub fn wait_read(self) -> Result<Vec<u8>> {
         match self.kind {
-            Kind::Read(reading) => reading.wait(self.session.home(self.container)),
+            Kind::Read(pending) => pending.wait(self.session.home(self.container)),
             _ => Err(Error::new(ErrorKind::InvalidInput, "operation").because("it is no read")),
         }
     }
@@ -105,7 +105,7 @@ impl Op {
         match &self.kind {
             Kind::Done => true,
             Kind::Queued(ticket) => ticket.batch.is_done(),
-            Kind::Read(reading) => lock(&reading.state).outcome.is_some(),
+            Kind::Read(pending) => lock(&pending.state).outcome.is_some(),
         }
     }
     /// Calls `callback` once after the end of the operation, from a thread of the client.
@@ -125,20 +125,20 @@ impl Op {
                 ticket.when_done(&self.session.shared.callbacks, Box::new(move || callback(outcome.outcome())));
                 self.session.home(self.container).keep();
             }
-            Kind::Read(reading) => {
-                let mut state = lock(&reading.state);
+            Kind::Read(pending) => {
+                let mut state = lock(&pending.state);
                 if state.outcome.is_none() {
                     state.callback = Some(Box::new(callback));
                 } else {
                     drop(state);
-                    reading.call(self.session.home(self.container), Box::new(callback));
+                    pending.call(self.session.home(self.container), Box::new(callback));
                 }
             }
         }
     }
 }
 
-impl Reading {
+impl PendingRead {
     fn call(&self, link: &Link, callback: Box<dyn FnOnce(Result<()>) + Send>) {
         let outcome = match &lock(&self.state).outcome {
             Some(Err(error)) => Err(error.clone()),

@@ -116,14 +116,14 @@ impl Pin {
 
 /// The end of the complete part of the cache, in key order.
 #[derive(Debug, Default, PartialEq, Eq)]
-enum KnownTo {
+enum KnownRange {
     #[default]
     Nothing,
     Key(Vec<u8>),
     All,
 }
 
-impl KnownTo {
+impl KnownRange {
     /// Returns the start of the unknown part.
     fn end(&self) -> NextFrom {
         match self {
@@ -139,7 +139,7 @@ struct RecordsState {
     pin: Option<Pin>,
     /// `None`: known to be missing.
     records: BTreeMap<Key, Option<Vec<u8>>>,
-    known_to: KnownTo,
+    known_to: KnownRange,
     /// Prefixes with a complete set of records.
     prefixes: HashSet<Vec<u8>>,
     bytes: usize,
@@ -150,9 +150,9 @@ struct RecordsState {
 }
 
 /// The cache's answer to a read.
-pub(crate) enum Answer<T> {
+pub(crate) enum CacheAnswer<T> {
     /// A hit.
-    Known(T),
+    Hit(T),
     /// Ask the engine for the same.
     Ask,
     /// Load many records from here on, pass them to [`RecordCache::learn_many`], and try again.
@@ -254,8 +254,8 @@ impl RecordCache {
         Some(state)
     }
     /// Returns the values of all keys, if all are known.
-    pub fn get(&self, now: Stamp, keys: &[&[u8]]) -> Answer<Vec<Option<Vec<u8>>>> {
-        let Some(mut state) = self.state(now) else { return Answer::Ask };
+    pub fn get(&self, now: Stamp, keys: &[&[u8]]) -> CacheAnswer<Vec<Option<Vec<u8>>>> {
+        let Some(mut state) = self.state(now) else { return CacheAnswer::Ask };
         let mut values = Vec::with_capacity(keys.len());
         for key in keys {
             match state.find(key) {
@@ -263,7 +263,7 @@ impl RecordCache {
                 None => return state.missed(),
             }
         }
-        Answer::Known(values)
+        CacheAnswer::Hit(values)
     }
     /// Returns the value of a key, if it is known.
     #[allow(clippy::option_option, reason = "whether it is known, and whether it is there, are two questions")]
@@ -271,8 +271,8 @@ impl RecordCache {
         Some(self.state(now)?.find(key)?.map(<[u8]>::to_vec))
     }
     /// Returns up to `limit` records whose keys begin with `prefix`, from a key on, and whether there are more.
-    pub fn next(&self, now: Stamp, prefix: &[u8], from: &NextFrom, limit: usize) -> Answer<(Records, bool)> {
-        let Some(mut state) = self.state(now) else { return Answer::Ask };
+    pub fn next(&self, now: Stamp, prefix: &[u8], from: &NextFrom, limit: usize) -> CacheAnswer<(Records, bool)> {
+        let Some(mut state) = self.state(now) else { return CacheAnswer::Ask };
         if !state.knows_prefix(prefix) {
             return state.missed();
         }
@@ -288,20 +288,20 @@ impl RecordCache {
             }
             let Some(value) = value else { continue };
             if found.len() >= limit.max(1) {
-                return Answer::Known((found, true));
+                return CacheAnswer::Hit((found, true));
             }
             found.push(key, value);
         }
-        Answer::Known((found, false))
+        CacheAnswer::Hit((found, false))
     }
-    /// Caches the engine's answer to [`Answer::Load`], requested when the stamp was `asked`.
+    /// Caches the engine's answer to [`CacheAnswer::Load`], requested when the stamp was `asked`.
     pub fn learn_many(&self, asked: Stamp, from: &NextFrom, records: &Records, more: bool) {
         let Some(mut state) = self.state_at(asked).filter(|state| state.known_to.end() == *from) else { return };
         state.loaded = Some(records.len());
         state.misses = 0;
         state.known_to = match records.last() {
-            Some((last, _)) if more => KnownTo::Key(last.to_vec()),
-            _ => KnownTo::All,
+            Some((last, _)) if more => KnownRange::Key(last.to_vec()),
+            _ => KnownRange::All,
         };
         for (key, value) in records.iter() {
             state.set(key, Some(value.to_vec()));
@@ -341,7 +341,7 @@ impl RecordCache {
         }
         if fresh {
             state.forget();
-            state.known_to = KnownTo::All;
+            state.known_to = KnownRange::All;
             state.loaded = Some(0);
         }
         for (key, value) in changes {
@@ -395,7 +395,7 @@ impl RecordsState {
     fn forget(&mut self) {
         self.records.clear();
         self.prefixes.clear();
-        self.known_to = KnownTo::Nothing;
+        self.known_to = KnownRange::Nothing;
         self.bytes = 0;
         self.misses = 0;
     }
@@ -412,25 +412,25 @@ impl RecordsState {
             return Some(value.as_deref());
         }
         let is_absent = match &self.known_to {
-            KnownTo::All => true,
-            KnownTo::Key(last) => key <= last.as_slice(),
-            KnownTo::Nothing => false,
+            KnownRange::All => true,
+            KnownRange::Key(last) => key <= last.as_slice(),
+            KnownRange::Nothing => false,
         };
         is_absent.then_some(None)
     }
     fn knows_prefix(&self, prefix: &[u8]) -> bool {
         match &self.known_to {
-            KnownTo::All => true,
-            KnownTo::Key(last) if last.as_slice() > prefix && !last.starts_with(prefix) => true,
+            KnownRange::All => true,
+            KnownRange::Key(last) if last.as_slice() > prefix && !last.starts_with(prefix) => true,
             _ => self.prefixes.contains(prefix),
         }
     }
     /// A load pays once the misses have cost as much as a load, and at the beginning, when its cost is unknown. It is
     /// bounded in any case.
-    fn missed<T>(&mut self) -> Answer<T> {
+    fn missed<T>(&mut self) -> CacheAnswer<T> {
         self.misses += 1;
         let pays = self.loaded.is_none_or(|records| self.misses > records / RECORDS_PER_MISS);
-        if pays && self.bytes < KEPT_BYTES_MAX { Answer::Load(self.known_to.end()) } else { Answer::Ask }
+        if pays && self.bytes < KEPT_BYTES_MAX { CacheAnswer::Load(self.known_to.end()) } else { CacheAnswer::Ask }
     }
 }
 

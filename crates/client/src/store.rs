@@ -381,7 +381,7 @@ impl Store {
     pub fn wait_all(&self) -> Result<()> {
         self.session()?.root().queue.settle_all()
     }
-    /// Returns when the safe pipelined changes ([`Premise`](crate::Premise),
+    /// Returns when the safe pipelined changes ([`Precondition`](crate::Precondition),
     /// [`Object::launch_write_kept`](crate::Object::launch_write_kept)) of all dead processes are carried out. An
     /// engine does that by itself when it notices a death, and before it accepts a client. A process that knows of a
     /// death calls this so as not to be faster.

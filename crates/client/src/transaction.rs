@@ -18,7 +18,7 @@ use crate::map::cache::Version;
 use crate::map::pieces::{Pieces, Source};
 use crate::object::{Object, flush};
 use crate::op::Op;
-use crate::premise::Premise;
+use crate::precondition::Precondition;
 use crate::records::{self, RecordCache};
 use crate::session::Session;
 use crate::store::{Store, check_value};
@@ -34,8 +34,8 @@ pub struct Transaction {
     updates: Vec<Update>,
     /// Space of its writes, given back without a commit.
     runs: Vec<Run>,
-    objects: Map<ObjectKey, Overlay>,
-    indices: Map<IndexKey, Records>,
+    objects: Map<ObjectKey, ObjectOverlay>,
+    indices: Map<IndexKey, IndexOverlay>,
     detect: bool,
     checks: Vec<Check>,
     /// Objects with write-through: the commit waits until they survive power loss.
@@ -45,7 +45,7 @@ pub struct Transaction {
 }
 
 /// The transaction's changes of one object.
-struct Overlay {
+struct ObjectOverlay {
     /// Created here: there is nothing below.
     fresh: bool,
     deleted: bool,
@@ -61,7 +61,7 @@ struct Overlay {
 
 /// The transaction's changes of one index.
 #[derive(Default)]
-struct Records {
+struct IndexOverlay {
     fresh: bool,
     deleted: bool,
     changed: Map<Vec<u8>, Option<Vec<u8>>>,
@@ -75,7 +75,7 @@ impl std::fmt::Debug for Transaction {
     }
 }
 
-impl Overlay {
+impl ObjectOverlay {
     fn new(fresh: bool) -> Self {
         let below = if fresh { 0 } else { u64::MAX };
         Self { fresh, deleted: false, below, size: 0, truncated: fresh, pieces: Pieces::default(), shared: Vec::new() }
@@ -137,11 +137,11 @@ impl Transaction {
         let of_object = self.objects.keys().next().map(|key| key.container);
         of_object.or_else(|| self.indices.keys().next().map(|key| key.container)).unwrap_or_default()
     }
-    fn overlay(&mut self, object: &Object) -> Result<&mut Overlay> {
-        let overlay = self.objects.entry(object.key()).or_insert_with(|| Overlay::new(false));
+    fn overlay(&mut self, object: &Object) -> Result<&mut ObjectOverlay> {
+        let overlay = self.objects.entry(object.key()).or_insert_with(|| ObjectOverlay::new(false));
         if overlay.deleted { Err(deleted(object.name())) } else { Ok(overlay) }
     }
-    fn records(&mut self, index: &Index) -> Result<&mut Records> {
+    fn records(&mut self, index: &Index) -> Result<&mut IndexOverlay> {
         let records = self.indices.entry(index.key()).or_default();
         if let Some(cache) = index.cache() {
             records.cache = Some(cache.clone());
@@ -158,7 +158,7 @@ impl Transaction {
         self.durable.extend(through);
         let target = write::Target { object: &cache, container: object.container().id(), arena: &arena };
         let mut at = offset;
-        for stored in write::store(object.home(&session), &target, bytes, write::Then::WrittenLater)? {
+        for stored in write::store(object.home(&session), &target, bytes, write::SendMode::WrittenLater)? {
             self.runs.push(stored.run);
             stored.write_out()?;
             let len = u64::from(stored.len);
@@ -272,7 +272,7 @@ impl Transaction {
         self.changing(container.store())?;
         let block_shift = container.block_shift(block_shift)?;
         let object = container.object(id.unwrap_or_else(|| ObjectId(crate::ids::random())));
-        self.objects.insert(object.key(), Overlay::new(true));
+        self.objects.insert(object.key(), ObjectOverlay::new(true));
         self.updates.push(Update::ObjectCreate { key: object.key(), block_shift });
         Ok(object)
     }
@@ -287,7 +287,7 @@ impl Transaction {
     pub fn create_index(&mut self, container: &Container, id: Option<IndexId>) -> Result<Index> {
         self.changing(container.store())?;
         let index = container.index(id.unwrap_or_else(|| IndexId(crate::ids::random())));
-        self.indices.insert(index.key(), Records { fresh: true, ..Records::default() });
+        self.indices.insert(index.key(), IndexOverlay { fresh: true, ..IndexOverlay::default() });
         self.updates.push(Update::IndexCreate { key: index.key() });
         Ok(index)
     }
@@ -399,7 +399,7 @@ impl Transaction {
         let updates = std::mem::take(&mut self.updates);
         let checks = std::mem::take(&mut self.checks);
         let (changed, instance) = (changed_objects(&updates), session.root().channel.attachment().instance);
-        let stamp = |index: &IndexKey, records: &Records| {
+        let stamp = |index: &IndexKey, records: &IndexOverlay| {
             records.cache.as_ref().map(|cache| cache.stamp(&session.root().channel, *index))
         };
         let _under_way: Vec<_> =
@@ -459,7 +459,7 @@ impl Transaction {
     /// records are the ones that the transaction has read: it detects no conflicts but that of the precondition. Reads
     /// of this process see the changes at once (after a broken pin because this call waits for them). If it fails,
     /// [`Op::wait`] returns the error, and the indices are no longer pinned.
-    pub fn launch(mut self, premise: &Premise) -> Result<Op> {
+    pub fn launch(mut self, precondition: &Precondition) -> Result<Op> {
         let (session, container) = (self.session()?, self.container());
         let updates = std::mem::take(&mut self.updates);
         if updates.is_empty() {
@@ -483,7 +483,7 @@ impl Transaction {
             _ => Subject::Part { object: None, run: None, bytes: 0 },
         });
         let subjects = subjects.collect();
-        let ticket = session.root().queue.push(updates, subjects, 0, &premise.together());
+        let ticket = session.root().queue.push(updates, subjects, 0, &precondition.together());
         let mut is_known = true;
         for records in self.indices.values_mut() {
             let Some(cache) = &records.cache else { continue };

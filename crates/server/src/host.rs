@@ -14,8 +14,8 @@ use cenote_store::{Engine, Seams, SessionId, SessionInfo, StoreSummary};
 use rustix::fs::{Mode, OFlags};
 
 use crate::Service;
+use crate::client_recovery::{self, Gate};
 use crate::identity::{self, Identity};
-use crate::legacy::{self, Gate};
 use crate::service::lock;
 
 /// How to open a store, and whether to create one.
@@ -195,7 +195,7 @@ impl Host {
         let session = self.service.session_open(who)?;
         coming.insert(session);
         drop(coming);
-        let log_bytes = if write { legacy::log_memory_bytes() } else { 0 };
+        let log_bytes = if write { client_recovery::log_memory_bytes() } else { 0 };
         let room = ClientRoom { session: session.0, ring_bytes, log_bytes };
         let made = self.control.client_create(pid, &room);
         lock(&self.coming).remove(&session);
@@ -210,7 +210,7 @@ impl Host {
         lock(&self.gates).remove(&number);
         self.control.client_remove(number);
     }
-    /// Carries out the launched changes of dead processes, closes their sessions, and forgets their files.
+    /// Carries out the pipelined changes of dead processes, closes their sessions, and forgets their files.
     pub fn reap(&self) {
         // The order matters: a session that is no longer in `coming` has its file.
         let sessions = self.service.sessions();
@@ -233,7 +233,7 @@ impl Host {
         for (at, (session, file)) in clients.iter().enumerate() {
             let has_session = sessions.iter().any(|(id, _)| id.0 == *session);
             let is_left = || has_session && clients[at + 1..].iter().any(|(other, _)| other == session);
-            if !has_session && !file.is_held() || is_left() && legacy::is_spent(file) {
+            if !has_session && !file.is_held() || is_left() && client_recovery::is_spent(file) {
                 self.client_remove(file.number());
             }
         }
@@ -248,7 +248,7 @@ impl Host {
             if let Some(gate) = gate {
                 gate.shut();
             }
-            legacy::carry_out(&self.service, session, file);
+            client_recovery::recover(&self.service, session, file);
         }
         self.service.session_close(session);
     }

@@ -3,22 +3,22 @@
 //!
 //! This room must not know what a view is, nor what is on media.
 
+mod client_recovery;
 mod copied;
 pub mod daemon;
 mod destroy;
 mod host;
 mod identity;
-mod legacy;
 mod memory;
 mod plugin;
 mod profile;
 mod service;
 
 pub use cenote_device::Holder;
+pub use client_recovery::log_memory;
 pub use copied::{Copied, adopt, clone_copy};
 pub use destroy::{Destroyed, SECRET_FILE, destroy, orphans, sweep};
 pub use host::{Client, Host, OpenHow, Wrap, holder, holds_store, is_locked, store_in, this_process};
-pub use legacy::log_memory;
 pub use memory::VALUES_VARIABLE;
 pub use plugin::{PATIENCE as PLUGIN_PATIENCE, Plugin, keep as keep_plugin};
 pub use service::{Handling, Reply, Service};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Bytes, BytesMut};
-use cenote::View;
+use cenote::BorrowedBytes;
 use cenote_posix::{File, FsError};
 use futures::{Stream, StreamExt};
 use s3s::dto::{ETag, StreamingBlob};
@@ -205,7 +205,7 @@ impl<F: Fn() -> S3Result<File>> Writer<'_, F> {
 }
 
 /// A view of a file's bytes, while a socket takes them.
-struct Lent(View);
+struct Lent(BorrowedBytes);
 
 static LENT: AtomicUsize = AtomicUsize::new(0);
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use cenote_model::{Check, ErrorKind, Request, Response, Result, Update};
 
-use super::write::{Stored, Target, Then};
+use super::write::{SendMode, Stored, Target};
 use super::{read, write};
 use crate::answer::surprise;
 use crate::link::Link;
@@ -24,7 +24,7 @@ pub(crate) fn append(link: &Link, target: &Target<'_>, bytes: &[u8]) -> Result<u
     if bytes.is_empty() {
         return Ok(size);
     }
-    let stored = write::store(link, target, bytes, Then::Sent)?;
+    let stored = write::store(link, target, bytes, SendMode::Sent)?;
     let result = (stored.iter().try_for_each(Stored::write_out)).and_then(|()| point(link, target.object, &stored));
     if result.is_err() {
         for part in &stored {

@@ -12,7 +12,7 @@ use super::tiering;
 use crate::link::Link;
 use crate::link::attachment::Attachment;
 use crate::map::cache::{ObjectCache, Planned, Version};
-use crate::map::pieces::{Part, Pieces, Seek, Sought, Source};
+use crate::map::pieces::{Part, Pieces, Seek, SeekResult, Source};
 
 /// Size of a lookup: large enough that sequential reads need no further message.
 const LOOKUP_EXTENTS: u32 = 256;
@@ -254,9 +254,9 @@ pub(crate) fn seek(link: &Link, object: &ObjectCache, offset: u64, what: Seek) -
         }
         let version = attachment.version(object.hash);
         match object.seek(version, offset, what) {
-            Some(Sought::At(at)) => return Ok(Some(at)),
-            Some(Sought::None) => return Ok(None),
-            Some(Sought::Unknown(at)) => from = from.max(at),
+            Some(SeekResult::At(at)) => return Ok(Some(at)),
+            Some(SeekResult::None) => return Ok(None),
+            Some(SeekResult::Unknown(at)) => from = from.max(at),
             None => {}
         }
         let len = OBJECT_BYTES_MAX.saturating_sub(from);
@@ -274,10 +274,10 @@ pub(crate) fn seek(link: &Link, object: &ObjectCache, offset: u64, what: Seek) -
         }
         told.set(at, found.covered_to.saturating_sub(at), Source::Hole);
         match told.seek(from, found.size, what) {
-            Sought::At(at) => return Ok(Some(at)),
+            SeekResult::At(at) => return Ok(Some(at)),
             // The object was truncated in between.
-            Sought::None => return Ok(Some(found.size).filter(|size| what == Seek::Hole && offset < *size)),
-            Sought::Unknown(at) => from = at,
+            SeekResult::None => return Ok(Some(found.size).filter(|size| what == Seek::Hole && offset < *size)),
+            SeekResult::Unknown(at) => from = at,
         }
     }
 }

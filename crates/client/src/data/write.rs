@@ -72,7 +72,7 @@ const ANNOUNCED_MIN: usize = 32 << 10;
 
 /// Handling of a write after the copy.
 #[derive(Clone, Copy)]
-pub(crate) enum Then {
+pub(crate) enum SendMode {
     /// Its message is sent later, and the bytes of files are left unwritten.
     Later,
     /// This thread writes the bytes of files while it copies; the message is sent later.
@@ -82,7 +82,7 @@ pub(crate) enum Then {
 }
 
 /// Copies bytes into as many chunks as necessary.
-pub(crate) fn store(link: &Link, target: &Target<'_>, mut bytes: &[u8], then: Then) -> Result<Vec<Stored>> {
+pub(crate) fn store(link: &Link, target: &Target<'_>, mut bytes: &[u8], mode: SendMode) -> Result<Vec<Stored>> {
     if link.channel.is_bound() {
         return carried::store(link, target, bytes);
     }
@@ -92,7 +92,7 @@ pub(crate) fn store(link: &Link, target: &Target<'_>, mut bytes: &[u8], then: Th
         let stored = target
             .arena
             .take(&link.space, target.container, bytes.len() as u64, Filling::Copied, &mut avoid)
-            .and_then(|chunk| copy_in(link, chunk, bytes, then, &mut avoid));
+            .and_then(|chunk| copy_in(link, chunk, bytes, mode, &mut avoid));
         match stored {
             Ok(Some(stored)) => {
                 bytes = &bytes[stored.len as usize..];
@@ -110,15 +110,21 @@ pub(crate) fn store(link: &Link, target: &Target<'_>, mut bytes: &[u8], then: Th
 
 /// Fills a chunk with the first of `bytes`. Returns `None` if the machine has no memory left for the chunk's device,
 /// which it adds to `avoid`.
-fn copy_in(link: &Link, chunk: Chunk, bytes: &[u8], then: Then, avoid: &mut Vec<DeviceId>) -> Result<Option<Stored>> {
+fn copy_in(
+    link: &Link,
+    chunk: Chunk,
+    bytes: &[u8],
+    mode: SendMode,
+    avoid: &mut Vec<DeviceId>,
+) -> Result<Option<Stored>> {
     let is_last = bytes.len() == chunk.len as usize;
-    let is_announced = matches!(then, Then::Sent) && is_last && bytes.len() >= ANNOUNCED_MIN;
+    let is_announced = matches!(mode, SendMode::Sent) && is_last && bytes.len() >= ANNOUNCED_MIN;
     let bytes = &bytes[..chunk.len as usize];
     // The offset in the copy, after whole checksum units; the end of the copy, and so never, if there is no
     // announcement.
     let early = bytes.len().saturating_sub(ANNOUNCED_BYTES).next_multiple_of(SUM_UNIT_BYTES);
     let announced_at = if is_announced { early } else { bytes.len() };
-    if !matches!(then, Then::Later) && !is_memory(&chunk) {
+    if !matches!(mode, SendMode::Later) && !is_memory(&chunk) {
         let run = chunk.run();
         return write_through(link, chunk, bytes, announced_at)
             .map(Some)
@@ -197,7 +203,7 @@ pub(crate) fn check_range(link: &Link, object: &ObjectCache, offset: u64, len: u
 }
 
 /// Pipelines writes of ranges. With `here`, this thread does the file I/O.
-pub(crate) fn launch(
+pub(crate) fn pipeline(
     link: &Link,
     target: &Target<'_>,
     parts: &[(u64, &[u8])],
@@ -213,12 +219,12 @@ pub(crate) fn launch(
     }
     for (number, (offset, bytes)) in parts.iter().enumerate() {
         let mut offset = *offset;
-        let then = match here {
-            false => Then::Later,
-            true if number < last => Then::WrittenLater,
-            true => Then::Sent,
+        let mode = match here {
+            false => SendMode::Later,
+            true if number < last => SendMode::WrittenLater,
+            true => SendMode::Sent,
         };
-        for mut stored in store(link, target, bytes, then)? {
+        for mut stored in store(link, target, bytes, mode)? {
             let (len, source, run) = (u64::from(stored.len), stored.source, stored.run);
             if let Some(unwritten) = stored.unwritten.take() {
                 files.push((updates.len(), unwritten));

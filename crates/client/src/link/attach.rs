@@ -10,7 +10,7 @@ use cenote_server::{Holder, Host, OpenHow, holds_store, this_process};
 
 use super::attachment::Attachment;
 use super::channel::{self, Channel};
-use super::handover::Waiting;
+use super::handover::HandoverSocket;
 use super::local::Local;
 use super::readers::Readers;
 use super::remote::{self, Reached};
@@ -36,23 +36,27 @@ const PAUSE: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// The parameters of an attempt.
-struct Way<'a> {
+struct Attempt<'a> {
     dir: &'a Path,
     options: &'a OpenOptions,
     traffic: &'a Traffic,
 }
 
 /// Finds or starts an engine. Also returns the socket for other processes if the engine is in this process.
-pub(super) fn attach(dir: &Path, options: &OpenOptions, traffic: &Traffic) -> Result<(Attachment, Option<Waiting>)> {
-    let way = Way { dir, options, traffic };
+pub(super) fn attach(
+    dir: &Path,
+    options: &OpenOptions,
+    traffic: &Traffic,
+) -> Result<(Attachment, Option<HandoverSocket>)> {
+    let attempt = Attempt { dir, options, traffic };
     if options.create_new && holds_store(dir)? {
         return Err(Error::new(ErrorKind::Exists, format!("store {}", dir.display()))
             .try_next("open it, or choose another directory"));
     }
     match options.mode {
-        Mode::InProcess => way.in_process().map(|attachment| (attachment, None)),
-        Mode::Auto => way.auto(),
-        Mode::Daemon => way.daemon(BUSY_PATIENCE).map(|attachment| (attachment, None)),
+        Mode::InProcess => attempt.in_process().map(|attachment| (attachment, None)),
+        Mode::Auto => attempt.auto(),
+        Mode::Daemon => attempt.daemon(BUSY_PATIENCE).map(|attachment| (attachment, None)),
     }
 }
 
@@ -69,14 +73,14 @@ fn is_nobody(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Disconnected)
 }
 
-impl<'a> Way<'a> {
+impl<'a> Attempt<'a> {
     /// The parameters of a channel that had an engine already.
     fn of(channel: &'a Channel) -> Self {
         Self { dir: &channel.address.dir, options: &channel.address.options, traffic: &channel.traffic }
     }
 }
 
-impl Way<'_> {
+impl Attempt<'_> {
     fn host(&self) -> Result<Option<Host>> {
         let config = self.options.create.then_some(&self.options.config);
         let policy_plugin = self.options.policy_plugin.as_deref();
@@ -110,7 +114,7 @@ impl Way<'_> {
             std::thread::sleep(PAUSE);
         }
     }
-    fn auto(&self) -> Result<(Attachment, Option<Waiting>)> {
+    fn auto(&self) -> Result<(Attachment, Option<HandoverSocket>)> {
         let begin = Instant::now();
         loop {
             let mut patience = BUSY_PATIENCE;
@@ -120,7 +124,7 @@ impl Way<'_> {
                 Err(error) if is_nobody(&error) => {
                     if let Some(host) = self.host()? {
                         // Before the engine is used: newcomers must find the socket.
-                        let waiting = Waiting::new(self.dir)?;
+                        let waiting = HandoverSocket::new(self.dir)?;
                         return Ok((self.local(host)?, Some(waiting)));
                     }
                 }
@@ -196,7 +200,7 @@ pub(super) fn again(channel: &Channel, pending: Vec<Pending>, is_known: bool) ->
 
 /// Connects to the daemon of the channel's store if there is one; starts none.
 pub(super) fn look(channel: &Channel) -> Option<Attachment> {
-    let Ok(Reached::Daemon(found)) = Way::of(channel).connect() else { return None };
+    let Ok(Reached::Daemon(found)) = Attempt::of(channel).connect() else { return None };
     if found.store == channel.attachment().store {
         return Some(*found);
     }
@@ -228,14 +232,14 @@ fn lost(channel: &Channel, why: &str) -> Error {
 
 /// `once`: an earlier attempt has failed, and at most one daemon is started.
 fn reconnect(channel: &Channel, known: StoreId, patience: Duration, once: bool) -> Result<Attachment> {
-    let way = Way::of(channel);
+    let attempt = Attempt::of(channel);
     let begin = Instant::now();
     let mut pause = PAUSE;
     loop {
         if let Some(error) = gone(channel, known) {
             return Err(error);
         }
-        let error = match way.daemon(Duration::ZERO) {
+        let error = match attempt.daemon(Duration::ZERO) {
             Ok(attachment) if attachment.store == known => return Ok(attachment),
             Ok(attachment) => {
                 let found = attachment.store;
@@ -262,9 +266,9 @@ fn reconnect(channel: &Channel, known: StoreId, patience: Duration, once: bool) 
 }
 
 /// Opens an engine in this process again after a failed handover.
-pub(super) fn back_home(channel: &Channel) -> Result<(Attachment, Option<Waiting>)> {
+pub(super) fn back_home(channel: &Channel) -> Result<(Attachment, Option<HandoverSocket>)> {
     let options = OpenOptions { create: false, create_new: false, ..channel.address.options.clone() };
-    Way { options: &options, ..Way::of(channel) }.auto()
+    Attempt { options: &options, ..Attempt::of(channel) }.auto()
 }
 
 /// Returns when the recovery of dead clients is done.

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use cenote_model::{Check, Update};
 
-use super::kept::{Encoded, Kept, MESSAGE_BYTES_MAX};
-use super::premise::{Grounds, Head};
+use super::precondition::{Head, PreconditionCheck};
 use super::queue::{Batch, Ticket, Together};
+use super::redo_log::{Encoded, MESSAGE_BYTES_MAX, RedoLog};
 use super::subject::Subject;
 use crate::sync::lock;
 
@@ -21,12 +21,12 @@ pub(super) struct Building {
     pub batch: Arc<Batch>,
     pub updates: Vec<Update>,
     pub atomic: bool,
-    pub premise: Option<Arc<Grounds>>,
+    pub precondition: Option<Arc<PreconditionCheck>>,
     pub checks: Vec<Check>,
     pub is_in_series: bool,
     pub bytes: u64,
     /// Encoded bytes of updates in the redo log; such updates never share a batch with others.
-    pub kept_bytes: Option<usize>,
+    pub logged_bytes: Option<usize>,
 }
 
 impl Building {
@@ -36,41 +36,41 @@ impl Building {
             batch,
             updates: Vec::with_capacity(BATCH_UPDATES_MAX),
             atomic: false,
-            premise: None,
+            precondition: None,
             checks: Vec::new(),
             is_in_series: false,
             bytes: 0,
-            kept_bytes: None,
+            logged_bytes: None,
         }
     }
     /// Returns true if such updates may join the batch.
     pub fn may_take(&self, together: &Together, encoded: Option<&Encoded>) -> bool {
-        is_same(self.premise.as_ref(), together.premise())
-            && self.kept_bytes.is_some() == together.is_kept()
-            && self.kept_bytes.unwrap_or(0) + encoded.map_or(0, Encoded::bytes) <= MESSAGE_BYTES_MAX
+        is_same(self.precondition.as_ref(), together.precondition())
+            && self.logged_bytes.is_some() == together.is_logged()
+            && self.logged_bytes.unwrap_or(0) + encoded.map_or(0, Encoded::bytes) <= MESSAGE_BYTES_MAX
     }
     /// Returns the additions of these updates to the head of the message.
     pub fn head(&mut self, together: &Together, updates: &[Update]) -> Head {
         let mut head = Head::default();
-        if let Some(premise) = together.premise() {
-            if self.premise.is_none() {
-                self.premise = Some(premise.clone());
-                premise.begin(&mut head);
+        if let Some(precondition) = together.precondition() {
+            if self.precondition.is_none() {
+                self.precondition = Some(precondition.clone());
+                precondition.begin(&mut head);
             }
-            self.is_in_series = self.is_in_series || premise.is_next_in_series(updates, &mut head);
+            self.is_in_series = self.is_in_series || precondition.is_next_in_series(updates, &mut head);
             self.atomic = true;
         }
         head
     }
     /// Puts the updates into the redo log. Returns false if that is impossible.
-    pub fn keep(&mut self, kept: &Kept, head: &Head, encoded: Option<&Encoded>) -> bool {
-        let bytes = self.kept_bytes.get_or_insert(0);
+    pub fn log(&mut self, redo_log: &RedoLog, head: &Head, encoded: Option<&Encoded>) -> bool {
+        let bytes = self.logged_bytes.get_or_insert(0);
         let Some(encoded) = encoded else {
             *bytes = MESSAGE_BYTES_MAX; // nothing else joins this batch
             return false;
         };
         *bytes += encoded.bytes();
-        kept.put(self.batch.number, head, encoded, self.atomic).unwrap_or(false)
+        redo_log.put(self.batch.number, head, encoded, self.atomic).unwrap_or(false)
     }
     pub fn append(&mut self, head: Head, mut updates: Vec<Update>, mut subjects: Vec<Subject>, io: usize) -> Ticket {
         let number = self.batch.number;
@@ -101,10 +101,10 @@ impl Building {
     pub fn is_full(&self) -> bool {
         self.updates.len() >= BATCH_UPDATES_MAX
             || self.bytes >= BATCH_BYTES_MAX
-            || self.kept_bytes.is_some_and(|bytes| bytes >= MESSAGE_BYTES_MAX)
+            || self.logged_bytes.is_some_and(|bytes| bytes >= MESSAGE_BYTES_MAX)
     }
 }
 
-fn is_same(a: Option<&Arc<Grounds>>, b: Option<&Arc<Grounds>>) -> bool {
+fn is_same(a: Option<&Arc<PreconditionCheck>>, b: Option<&Arc<PreconditionCheck>>) -> bool {
     a.map(Arc::as_ptr) == b.map(Arc::as_ptr)
 }

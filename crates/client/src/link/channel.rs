@@ -15,8 +15,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::attach;
 use super::attachment::Attachment;
-use super::handover::{Passing, Waiting};
-use super::kept::Kept;
+use super::handover::{HandoverSocket, HandoverState};
+use super::redo_log::RedoLog;
 use super::shared::Shared;
 use super::transport::{Done, Pending, RequestOutcome, Slot, Traffic, Unsent};
 use crate::OpenOptions;
@@ -51,9 +51,9 @@ pub(crate) struct Channel {
     attachment: ArcSwap<Attachment>,
     /// Held during a replacement of the attachment; contains time and error of the last failure.
     pub(super) attaching: Mutex<Option<(Instant, Error)>>,
-    pub(super) kept: Kept,
+    pub(super) redo_log: RedoLog,
     life: Life,
-    pub(super) passing: Passing,
+    pub(super) handover: HandoverState,
     pub shared: Arc<Shared>,
     /// Space that a thread which may send gives back later.
     to_unlease: Mutex<Vec<Run>>,
@@ -70,20 +70,20 @@ impl Channel {
             traffic,
             attachment: ArcSwap::from_pointee(attachment),
             attaching: Mutex::default(),
-            kept: Kept::default(),
+            redo_log: RedoLog::default(),
             life: Life { closed: AtomicBool::new(false), seen_there_ms: AtomicU64::new(coarse_ms()) },
-            passing: Passing::default(),
+            handover: HandoverState::default(),
             shared: shared.clone(),
             to_unlease: Mutex::default(),
         });
-        channel.kept.move_to(&channel.attachment().readers)?;
+        channel.redo_log.move_to(&channel.attachment().readers)?;
         channel.listen(waiting);
         Ok(channel)
     }
     /// Starts to listen for other processes.
-    pub(super) fn listen(&self, waiting: Option<Waiting>) {
+    pub(super) fn listen(&self, waiting: Option<HandoverSocket>) {
         if let Some(waiting) = waiting {
-            self.passing.listen(self, waiting);
+            self.handover.listen(self, waiting);
         }
     }
     /// Returns the current attachment.
@@ -94,7 +94,7 @@ impl Channel {
     /// Returns true if the engine is in this process, so that no other process uses the store; `tell` is called before
     /// that changes.
     pub fn is_alone_until(&self, tell: Box<dyn Fn() + Send + Sync>) -> bool {
-        self.attachment.load().is_local() && self.passing.company.listen(tell)
+        self.attachment.load().is_local() && self.handover.newcomers.listen(tell)
     }
     /// Returns when the recovery of dead clients is done.
     pub fn settle_dead(&self) -> Result<()> {
@@ -143,8 +143,8 @@ impl Channel {
             self.shared.objects.forget_all();
         }
         // The pending requests were sent to the new engine already: nothing in the old file is needed any more.
-        if let Err(error) = self.kept.move_to(&new.readers) {
-            tracing::warn!(%error, "what is launched is not safe before it is sent");
+        if let Err(error) = self.redo_log.move_to(&new.readers) {
+            tracing::warn!(%error, "pipelined changes are not safe before they are sent");
         }
         old.transport.take_back();
         self.attachment.store(Arc::new(new));
@@ -312,7 +312,7 @@ impl Channel {
         if self.life.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
-        self.passing.stop_listening();
+        self.handover.stop_listening();
         let mut runs = runs();
         runs.append(&mut lock(&self.to_unlease));
         let attachment = self.attachment.load_full();

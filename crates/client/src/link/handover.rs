@@ -21,13 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const ACCEPT_EVERY: Duration = Duration::from_millis(100);
 
 /// A bound socket that other processes find, without a thread that answers yet.
-pub(crate) struct Waiting {
+pub(crate) struct HandoverSocket {
     // Fields drop in order: the registration goes before the descriptor.
     _close_in_child: Option<CloseInChild>,
     listener: Listener,
 }
 
-impl Waiting {
+impl HandoverSocket {
     /// Binds the socket. The caller has the store's lock.
     pub fn new(dir: &Path) -> Result<Self> {
         let listener = Listener::bind(dir, SOCKET)?;
@@ -36,12 +36,12 @@ impl Waiting {
 }
 
 /// A thread that answers on the socket until its drop.
-pub(crate) struct Answering {
-    waiting: Arc<Waiting>,
+pub(crate) struct HandoverThread {
+    waiting: Arc<HandoverSocket>,
     stop: Arc<AtomicBool>,
 }
 
-impl Drop for Answering {
+impl Drop for HandoverThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         self.waiting.listener.unlink(); // no process finds it any more; the thread closes it soon
@@ -49,9 +49,9 @@ impl Drop for Answering {
 }
 
 /// Starts the thread that answers on the socket.
-fn listen(channel: &Channel, waiting: Waiting) -> Answering {
+fn listen(channel: &Channel, waiting: HandoverSocket) -> HandoverThread {
     let (waiting, stop) = (Arc::new(waiting), Arc::new(AtomicBool::new(false)));
-    let answering = Answering { waiting: waiting.clone(), stop: stop.clone() };
+    let thread = HandoverThread { waiting: waiting.clone(), stop: stop.clone() };
     let weak = channel.myself.clone();
     let answer = move || {
         let mut waiting = waiting;
@@ -76,7 +76,7 @@ fn listen(channel: &Channel, waiting: Waiting) -> Answering {
     if let Err(error) = std::thread::Builder::new().name("cenote-listen".into()).spawn(answer) {
         tracing::warn!(%error, "no thread to wait for other processes: they will find the store busy");
     }
-    answering
+    thread
 }
 
 fn say(connection: &Connection, greeting: &Greeting) -> Result<()> {
@@ -113,14 +113,14 @@ fn take_in(channel: &Channel, connection: &Connection) -> Result<Option<Arc<Atta
 
 /// The state of handovers: an engine in this process that may be handed over has a listener.
 #[derive(Default)]
-pub(super) struct Passing {
-    listener: Mutex<Option<Answering>>,
-    pub company: Company,
+pub(super) struct HandoverState {
+    listener: Mutex<Option<HandoverThread>>,
+    pub newcomers: NewcomerListeners,
 }
 
-impl Passing {
+impl HandoverState {
     /// Starts to listen for other processes.
-    pub fn listen(&self, channel: &Channel, waiting: Waiting) {
+    pub fn listen(&self, channel: &Channel, waiting: HandoverSocket) {
         // Locked before the thread starts: it may have to remove the value stored here.
         let mut listener = lock(&self.listener);
         *listener = Some(listen(channel, waiting));
@@ -133,18 +133,18 @@ impl Passing {
 
 /// Listeners for the arrival of other processes in the store.
 #[derive(Default)]
-pub(crate) struct Company {
-    inner: Mutex<Told>,
+pub(crate) struct NewcomerListeners {
+    inner: Mutex<NewcomersSeen>,
 }
 
 #[derive(Default)]
-struct Told {
+struct NewcomersSeen {
     /// Other processes have come, or may have.
     has_come: bool,
     listeners: Vec<Box<dyn Fn() + Send + Sync>>,
 }
 
-impl Company {
+impl NewcomerListeners {
     /// Returns false if other processes have come already. Otherwise calls `tell` when one comes, before it sees or
     /// changes anything.
     pub fn listen(&self, tell: Box<dyn Fn() + Send + Sync>) -> bool {
@@ -169,9 +169,9 @@ impl Company {
 
 /// Closes the engine here and attaches to a daemon. Returns the socket for further use if there was nothing to hand
 /// over.
-fn hand_over(channel: &Channel, from: &Arc<Attachment>, waiting: Arc<Waiting>) -> Option<Arc<Waiting>> {
+fn hand_over(channel: &Channel, from: &Arc<Attachment>, waiting: Arc<HandoverSocket>) -> Option<Arc<HandoverSocket>> {
     // While requests are still carried out: a listener may wait for some.
-    channel.passing.company.announce();
+    channel.handover.newcomers.announce();
     let _one = lock(&channel.attaching);
     if channel.check_open().is_err() || !Arc::ptr_eq(&channel.attachment(), from) {
         return Some(waiting);
@@ -180,7 +180,7 @@ fn hand_over(channel: &Channel, from: &Arc<Attachment>, waiting: Arc<Waiting>) -
     from.transport.retire();
     // The daemon binds a socket of its own, so this one must be gone before, both file and descriptor: a process that
     // has connected in the meantime would wait for an answer, perhaps with the lock for starting daemons.
-    channel.passing.stop_listening();
+    channel.handover.stop_listening();
     drop(waiting);
     if let Some(host) = from.transport.host()
         && let Err(error) = host.close()
@@ -190,7 +190,7 @@ fn hand_over(channel: &Channel, from: &Arc<Attachment>, waiting: Arc<Waiting>) -
     match attach::again(channel, Vec::new(), false) {
         Ok(attachment) => channel.replace_attachment(from, attachment),
         Err(error) => {
-            tracing::error!(%error, "passing the store on failed; it stays in this process");
+            tracing::error!(%error, "handing the store over failed; it stays in this process");
             match attach::back_home(channel) {
                 Ok((attachment, waiting)) => {
                     channel.replace_attachment(from, attachment);

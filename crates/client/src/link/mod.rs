@@ -2,9 +2,9 @@
 //! and the history of reads.
 //!
 //! A file imports only files before it in this order; those in one group import each other: `transport`; `readers`,
-//! `attachment`; `local`, `remote`, `start`; `callbacks`, `workers`, `shared`; `premise`, `kept`; (`channel`, `attach`,
-//! `handover`); the crate's `records`; `subject`, (`queue`, `building`); `keeper`, `segments`; (`space`, `arena`,
-//! `leaving`); `history`; this file. This room must not know the meaning of objects and indices, nor how bytes are
+//! `attachment`; `local`, `remote`, `start`; `callbacks`, `workers`, `shared`; `precondition`, `redo_log`; (`channel`,
+//! `attach`, `handover`); the crate's `records`; `subject`, (`queue`, `building`); `keeper`, `segments`; (`space`,
+//! `arena`, `leaving`); `history`; this file. This room must not know the meaning of objects and indices, nor how bytes are
 //! copied.
 
 pub(crate) mod arena;
@@ -16,12 +16,12 @@ pub(crate) mod channel;
 mod handover;
 pub(crate) mod history;
 mod keeper;
-mod kept;
 pub(crate) mod leaving;
 mod local;
-pub(crate) mod premise;
+pub(crate) mod precondition;
 pub(crate) mod queue;
 pub(crate) mod readers;
+mod redo_log;
 mod remote;
 pub(crate) mod segments;
 pub(crate) mod shared;

@@ -13,8 +13,8 @@ use cenote_model::{Error, KeyCode, Request, Response, Result, Update};
 use super::building::Building;
 use super::callbacks::Callbacks;
 use super::channel::Channel;
-use super::kept::Encoded;
-use super::premise::Grounds;
+use super::precondition::PreconditionCheck;
+use super::redo_log::Encoded;
 use super::subject::{Subject, apply_to_caches};
 use crate::records::RecordCache;
 use crate::sync::lock;
@@ -31,18 +31,18 @@ pub(crate) enum Together {
     /// All of the call or none.
     Whole,
     /// Each by itself; safe from the death of this process when the call returns.
-    Kept,
+    Logged,
     /// All of the call or none, together with other updates on the same precondition in the same message; as safe as
-    /// `Kept`.
-    Premise(Arc<Grounds>),
+    /// `Logged`.
+    Precondition(Arc<PreconditionCheck>),
 }
 
 impl Together {
-    pub fn premise(&self) -> Option<&Arc<Grounds>> {
-        if let Self::Premise(premise) = self { Some(premise) } else { None }
+    pub fn precondition(&self) -> Option<&Arc<PreconditionCheck>> {
+        if let Self::Precondition(precondition) = self { Some(precondition) } else { None }
     }
-    pub fn is_kept(&self) -> bool {
-        matches!(self, Self::Kept | Self::Premise(_))
+    pub fn is_logged(&self) -> bool {
+        matches!(self, Self::Logged | Self::Precondition(_))
     }
 }
 
@@ -197,7 +197,7 @@ impl Queue {
     pub fn push(&self, updates: Vec<Update>, subjects: Vec<Subject>, io: usize, together: &Together) -> Ticket {
         self.make_room();
         let is_whole = matches!(together, Together::Whole);
-        let (updates, encoded) = if together.is_kept() { encoded(updates, together) } else { (updates, None) };
+        let (updates, encoded) = if together.is_logged() { encoded(updates, together) } else { (updates, None) };
         let (ticket, is_full, is_safe) = {
             let mut state = self.state_with_room(encoded.as_ref());
             if is_whole || state.open.as_ref().is_some_and(|open| !open.may_take(together, encoded.as_ref())) {
@@ -205,7 +205,7 @@ impl Queue {
             }
             let open = state.open_batch(self);
             let head = open.head(together, &updates);
-            let is_safe = !together.is_kept() || open.keep(&self.channel.kept, &head, encoded.as_ref());
+            let is_safe = !together.is_logged() || open.log(&self.channel.redo_log, &head, encoded.as_ref());
             let ticket = open.append(head, updates, subjects, io);
             open.atomic |= is_whole;
             let is_full = is_whole || open.is_full();
@@ -226,7 +226,7 @@ impl Queue {
     fn state_with_room(&self, encoded: Option<&Encoded>) -> MutexGuard<'_, QueueState> {
         loop {
             let state = lock(&self.state);
-            if encoded.is_none_or(|encoded| self.channel.kept.has_room(encoded)) {
+            if encoded.is_none_or(|encoded| self.channel.redo_log.has_room(encoded)) {
                 return state;
             }
             drop(state);
@@ -317,7 +317,7 @@ impl Queue {
             let Some(building) = ready else { return };
             let number = building.batch.number;
             self.send(building);
-            self.channel.kept.sent(number);
+            self.channel.redo_log.sent(number);
             // After the sending: a thread that waits for this number must not overtake a batch that another thread is
             // just sending.
             self.sent.store(number, Ordering::Release);
@@ -334,7 +334,7 @@ impl Queue {
                 let error = lock(&batch.state).errors[0].1.clone();
                 return self.complete(&batch, None, Response::Failed(error));
             }
-            let kept: Vec<usize> = (0..updates.len()).filter(|index| !lost.contains(index)).collect();
+            let left: Vec<usize> = (0..updates.len()).filter(|index| !lost.contains(index)).collect();
             let mut index = 0;
             updates.retain(|_| {
                 index += 1;
@@ -343,7 +343,7 @@ impl Queue {
             if updates.is_empty() {
                 return self.complete(&batch, None, Response::Done);
             }
-            sent = Some(kept);
+            sent = Some(left);
         }
         let weak = self.myself.clone();
         self.channel.submit(
@@ -440,7 +440,7 @@ impl QueueState {
 }
 
 fn encoded(updates: Vec<Update>, together: &Together) -> (Vec<Update>, Option<Encoded>) {
-    let (encoded, updates) = Encoded::new(updates, together.premise().is_some());
+    let (encoded, updates) = Encoded::new(updates, together.precondition().is_some());
     (updates, encoded)
 }
 

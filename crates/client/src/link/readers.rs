@@ -35,30 +35,30 @@ struct Group {
 }
 
 /// The announcement of one read.
-pub(crate) struct Reading<'a> {
+pub(crate) struct ReadAnnouncement<'a> {
     file: &'a ClientFile,
     slot: usize,
     counting: bool,
 }
 
 /// The start of a read.
-pub(crate) struct Begin {
+pub(crate) struct ReadStart {
     /// It stands for [`cenote_device::control::READS_SAMPLED_IN`] reads of this thread.
     pub is_sampled: bool,
     /// Start time, if the read is timed.
     timed: Option<Instant>,
 }
 
-impl Reading<'_> {
+impl ReadAnnouncement<'_> {
     /// Starts a read. `sampling`: the caller needs to know whether the read is a sample, even if nothing is counted.
     #[inline]
-    pub fn begin(&self, sampling: bool) -> Begin {
+    pub fn begin(&self, sampling: bool) -> ReadStart {
         let is_sampled = (self.counting || sampling) && self.file.counters().is_sampled(self.slot);
-        Begin { is_sampled, timed: (self.counting && is_sampled).then(Instant::now) }
+        ReadStart { is_sampled, timed: (self.counting && is_sampled).then(Instant::now) }
     }
     /// Counts a finished read by tier.
     #[inline]
-    pub fn count(&self, parts: &[Part], begin: &Begin) {
+    pub fn count(&self, parts: &[Part], begin: &ReadStart) {
         if !self.counting {
             return;
         }
@@ -81,7 +81,7 @@ impl Reading<'_> {
     }
 }
 
-impl Drop for Reading<'_> {
+impl Drop for ReadAnnouncement<'_> {
     #[inline]
     fn drop(&mut self) {
         self.file.slots().clear(self.slot);
@@ -89,13 +89,13 @@ impl Drop for Reading<'_> {
 }
 
 /// The announcement of a view, for its whole life.
-pub(crate) struct Held {
+pub(crate) struct ViewAnnouncement {
     attachment: Arc<Attachment>,
     slot: usize,
     generation: u64,
 }
 
-impl Drop for Held {
+impl Drop for ViewAnnouncement {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
             return; // a forked child's copy of a view: the announcement is the parent's, which may still read
@@ -134,10 +134,10 @@ impl Readers {
     }
     /// Announces a read. Load version words only after this.
     #[inline]
-    pub fn enter(&self) -> Reading<'_> {
+    pub fn enter(&self) -> ReadAnnouncement<'_> {
         loop {
             if let Some(slot) = self.file.slots().announce(self.table.epoch()) {
-                return Reading { file: &self.file, slot, counting: self.counting };
+                return ReadAnnouncement { file: &self.file, slot, counting: self.counting };
             }
             std::thread::sleep(std::time::Duration::from_micros(50)); // more than 64 threads read at once
         }
@@ -153,7 +153,7 @@ impl Readers {
         }
     }
     /// Announces a view. Load version words only after this.
-    pub fn hold(attachment: &Arc<Attachment>) -> Held {
+    pub fn hold(attachment: &Arc<Attachment>) -> ViewAnnouncement {
         let readers = &attachment.readers;
         let mut groups = lock(&readers.groups);
         let epoch = readers.table.epoch();
@@ -172,7 +172,7 @@ impl Readers {
             }
         };
         drop(groups);
-        Held { attachment: attachment.clone(), slot, generation: fork::generation() }
+        ViewAnnouncement { attachment: attachment.clone(), slot, generation: fork::generation() }
     }
     /// Returns true if both use the same table, so that cached versions still hold.
     pub fn same_table(&self, other: &Self) -> bool {

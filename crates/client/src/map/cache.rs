@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use cenote_model::ObjectKey;
 
-use super::pieces::{Part, Pieces, Seek, Sought, Source};
+use super::pieces::{Part, Pieces, Seek, SeekResult, Source};
 use crate::sync::{lock, read, write};
 
 const SHARDS: usize = 64;
@@ -32,7 +32,7 @@ pub(crate) struct ObjectCache {
 #[derive(Default)]
 struct MapState {
     /// Version and size of `pieces`; `None` if nothing is known.
-    known: Option<KnownMap>,
+    known: Option<CachedMap>,
     pieces: Pieces,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Version {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct KnownMap {
+struct CachedMap {
     version: Version,
     size: u64,
 }
@@ -123,7 +123,7 @@ impl ObjectCache {
         state.pieces.taken(known.size)
     }
     /// Searches the cached map from `offset` on for data, or for a hole; `None` if it is not of `version`.
-    pub fn seek(&self, version: Version, offset: u64, what: Seek) -> Option<Sought> {
+    pub fn seek(&self, version: Version, offset: u64, what: Seek) -> Option<SeekResult> {
         let state = read(&self.state);
         let known = state.known.filter(|known| known.version == version)?;
         Some(state.pieces.seek(offset, known.size, what))
@@ -131,7 +131,7 @@ impl ObjectCache {
     /// Caches an answer of the engine for all of `[from, to)`; ranges outside of `pieces` are holes.
     pub fn learn(&self, version: Version, size: u64, from: u64, to: u64, pieces: Vec<(u64, u64, Source)>) {
         let mut state = write(&self.state);
-        let known = Some(KnownMap { version, size });
+        let known = Some(CachedMap { version, size });
         if state.known != known {
             // Versions only rise: an overtaken answer must not replace a younger one.
             if state.known.is_some_and(|old| old.version > version) {
@@ -172,7 +172,7 @@ impl ObjectCache {
         if state.pieces.len() > PIECES_MAX {
             state.pieces.clear();
         }
-        state.known = Some(KnownMap { version: Version { word: after, ..known.version }, size });
+        state.known = Some(CachedMap { version: Version { word: after, ..known.version }, size });
     }
     /// Drops the cached map.
     pub fn forget(&self) {

@@ -52,7 +52,7 @@ pub(crate) enum Seek {
 
 /// The result of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Sought {
+pub(crate) enum SeekResult {
     /// The first match.
     At(u64),
     /// There is none before the object's end.
@@ -127,7 +127,7 @@ impl Pieces {
         self.0.from_floor(offset).take_while(|(at, _)| *at < end).filter_map(inside).collect()
     }
     /// Searches an object of `size` bytes from `offset` on for data or a hole.
-    pub fn seek(&self, offset: u64, size: u64, what: Seek) -> Sought {
+    pub fn seek(&self, offset: u64, size: u64, what: Seek) -> SeekResult {
         let mut at = offset;
         for (begin, piece) in self.0.from_floor(offset) {
             let end = begin + piece.len;
@@ -138,14 +138,14 @@ impl Pieces {
                 break;
             }
             if matches!(piece.source, Source::Hole) == (what == Seek::Hole) {
-                return Sought::At(at);
+                return SeekResult::At(at);
             }
             at = end;
         }
         match what {
-            _ if at < size => Sought::Unknown(at),
-            Seek::Hole if offset < size => Sought::At(size),
-            _ => Sought::None,
+            _ if at < size => SeekResult::Unknown(at),
+            Seek::Hole if offset < size => SeekResult::At(size),
+            _ => SeekResult::None,
         }
     }
     /// Returns the bytes in use of an object of `size` bytes, in allocation units; `None` if a part is unknown, or if

@@ -14,13 +14,13 @@ const TWO: Stamp = Stamp { instance: 1, word: 8 };
 #[allow(clippy::option_option, reason = "whether it is known, and whether it is there, are two questions")]
 fn get(cache: &RecordCache, now: Stamp, key: &[u8]) -> Option<Option<Vec<u8>>> {
     match cache.get(now, &[key]) {
-        Answer::Known(mut values) => values.pop(),
+        CacheAnswer::Hit(mut values) => values.pop(),
         _ => None,
     }
 }
 fn loaded(more: bool) -> RecordCache {
     let cache = RecordCache::default();
-    assert!(matches!(cache.get(ONE, &[b"a"]), Answer::Load(NextFrom::Start)));
+    assert!(matches!(cache.get(ONE, &[b"a"]), CacheAnswer::Load(NextFrom::Start)));
     cache.learn_many(ONE, &NextFrom::Start, &[("a", "1"), ("c", "3")].into_iter().collect(), more);
     cache
 }
@@ -39,11 +39,11 @@ fn a_part_answers_for_that_part_only() {
     let cache = loaded(true);
     assert_eq!(get(&cache, ONE, b"b"), Some(None));
     assert_eq!(get(&cache, ONE, b"d"), None);
-    assert!(matches!(cache.next(ONE, b"c", &NextFrom::Start, 9), Answer::Load(NextFrom::After(_))));
-    assert!(matches!(cache.next(ONE, b"b", &NextFrom::Start, 9), Answer::Known((found, false)) if found.is_empty()));
+    assert!(matches!(cache.next(ONE, b"c", &NextFrom::Start, 9), CacheAnswer::Load(NextFrom::After(_))));
+    assert!(matches!(cache.next(ONE, b"b", &NextFrom::Start, 9), CacheAnswer::Hit((found, false)) if found.is_empty()));
     cache.learn_prefix(ONE, b"c", &[("c", "3"), ("cc", "4")].into_iter().collect());
     assert!(
-        matches!(cache.next(ONE, b"c", &NextFrom::After(b"c".to_vec()), 9), Answer::Known((found, false)) if found.len() == 1)
+        matches!(cache.next(ONE, b"c", &NextFrom::After(b"c".to_vec()), 9), CacheAnswer::Hit((found, false)) if found.len() == 1)
     );
 }
 
@@ -87,7 +87,7 @@ fn an_answer_from_before_a_change_is_not_learnt() {
 }
 
 /// An answer of the engine that arrives late, or never.
-enum Late {
+enum LateAnswer {
     Load { asked: Stamp, from: NextFrom, found: Records, more: bool },
     Prefix { asked: Stamp, prefix: Vec<u8>, found: Records },
     Value { asked: Stamp, key: Vec<u8>, value: Option<Vec<u8>> },
@@ -100,7 +100,7 @@ struct Pair {
     cache: Arc<RecordCache>,
     truth: BTreeMap<Vec<u8>, Vec<u8>>,
     word: u64,
-    late: Vec<Late>,
+    late: Vec<LateAnswer>,
     hits: u64,
 }
 
@@ -161,15 +161,15 @@ impl Pair {
     fn look_up(&mut self, key: &[u8]) -> Held {
         let now = self.now();
         match self.cache.get(now, &[key]) {
-            Answer::Known(values) => {
+            CacheAnswer::Hit(values) => {
                 self.hits += 1;
                 prop_assert_eq!(values, [self.truth.get(key).cloned()]);
             }
-            Answer::Ask => {
+            CacheAnswer::Ask => {
                 let value = self.truth.get(key).cloned();
-                self.late.push(Late::Value { asked: now, key: key.to_vec(), value });
+                self.late.push(LateAnswer::Value { asked: now, key: key.to_vec(), value });
             }
-            Answer::Load(from) => self.load(from),
+            CacheAnswer::Load(from) => self.load(from),
         }
         Ok(())
     }
@@ -183,22 +183,22 @@ impl Pair {
         };
         let limit = 1 + self.rng.index(20);
         match self.cache.next(now, prefix, &from, limit) {
-            Answer::Known(found) => {
+            CacheAnswer::Hit(found) => {
                 self.hits += 1;
                 prop_assert_eq!(found, self.records(prefix, &from, limit));
             }
-            Answer::Ask => {
+            CacheAnswer::Ask => {
                 let (found, _) = self.records(prefix, &NextFrom::Start, usize::MAX);
-                self.late.push(Late::Prefix { asked: now, prefix: prefix.to_vec(), found });
+                self.late.push(LateAnswer::Prefix { asked: now, prefix: prefix.to_vec(), found });
             }
-            Answer::Load(from) => self.load(from),
+            CacheAnswer::Load(from) => self.load(from),
         }
         Ok(())
     }
     fn load(&mut self, from: NextFrom) {
         let limit = 1 + self.rng.index(60);
         let (found, more) = self.records(b"", &from, limit);
-        self.late.push(Late::Load { asked: self.now(), from, found, more });
+        self.late.push(LateAnswer::Load { asked: self.now(), from, found, more });
     }
     fn records(&self, prefix: &[u8], from: &NextFrom, limit: usize) -> (Records, bool) {
         let is_behind = |key: &[u8]| match from {
@@ -209,11 +209,11 @@ impl Pair {
         let all = || self.truth.iter().filter(|(key, _)| key.starts_with(prefix) && is_behind(key));
         (all().take(limit).collect(), all().nth(limit).is_some())
     }
-    fn take_in(&self, late: &Late) {
+    fn take_in(&self, late: &LateAnswer) {
         match late {
-            Late::Load { asked, from, found, more } => self.cache.learn_many(*asked, from, found, *more),
-            Late::Prefix { asked, prefix, found } => self.cache.learn_prefix(*asked, prefix, found),
-            Late::Value { asked, key, value } => {
+            LateAnswer::Load { asked, from, found, more } => self.cache.learn_many(*asked, from, found, *more),
+            LateAnswer::Prefix { asked, prefix, found } => self.cache.learn_prefix(*asked, prefix, found),
+            LateAnswer::Value { asked, key, value } => {
                 self.cache.learn(*asked, [(key.as_slice(), value.as_deref())].into_iter());
             }
         }

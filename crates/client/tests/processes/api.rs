@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cenote::{ContainerSpec, Durability, ErrorKind, IndexId, KeyCode, Mode, NextFrom, ObjectId, Store};
 
-use crate::tools::{Place, Random, eventually};
+use crate::tools::{Random, TestDir, eventually};
 
 pub fn in_process() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::InProcess);
     assert_eq!(store.reached(), Mode::InProcess);
     everything(&store);
@@ -17,7 +17,7 @@ pub fn in_process() {
 }
 
 pub fn through_a_daemon() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::Daemon);
     assert_eq!(store.reached(), Mode::Daemon);
     everything(&store);
@@ -32,7 +32,7 @@ fn everything(store: &Store) {
     transactions(store);
     conflicts(store);
     references(store);
-    launched(store);
+    pipelined(store);
     snapshots(store);
     durabilities(store);
     let report = store.verify().unwrap();
@@ -295,8 +295,8 @@ fn references(store: &Store) {
     assert!(views.iter().all(|view| view[..] == [9; 100]));
 }
 
-fn launched(store: &Store) {
-    let container = store.create_container("launched", &ContainerSpec::default()).unwrap();
+fn pipelined(store: &Store) {
+    let container = store.create_container("pipelined", &ContainerSpec::default()).unwrap();
     let object = container.create_object(None, None).unwrap();
     let mut random = Random::new(4);
     let blocks: Vec<Vec<u8>> = (0..1000).map(|_| random.bytes(4096)).collect();
@@ -304,7 +304,7 @@ fn launched(store: &Store) {
         blocks.iter().enumerate().map(|(i, block)| object.launch_write(i as u64 * 4096, block).unwrap()).collect();
     let mut buf = vec![0; 4096];
     object.read_at(999 * 4096, &mut buf).unwrap();
-    assert!(buf == blocks[999], "own launched writes are seen");
+    assert!(buf == blocks[999], "own pipelined writes are seen");
     for op in ops {
         op.wait().unwrap();
     }
@@ -339,7 +339,7 @@ fn launched(store: &Store) {
     drop(missing.launch_write(0, b"x").unwrap());
     let error = store.wait_all().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    assert!(error.to_string().contains("1267 of container `launched`"), "{error}");
+    assert!(error.to_string().contains("1267 of container `pipelined`"), "{error}");
     store.wait_all().unwrap();
     assert_eq!(missing.launch_write(0, b"x").unwrap().wait().unwrap_err().kind(), ErrorKind::NotFound);
     store.wait_all().unwrap();
@@ -384,9 +384,9 @@ pub fn random_through_a_daemon() {
 }
 
 /// A request after a pipelined write sees the write, even while another thread is just sending it.
-pub fn launched_first() {
+pub fn pipelined_first() {
     for mode in [Mode::InProcess, Mode::Daemon] {
-        let place = Place::new();
+        let place = TestDir::new();
         let store = place.make(mode);
         let spec = ContainerSpec { durability: Durability::Bypass, ..ContainerSpec::default() };
         let object = store.create_container("o", &spec).unwrap().create_object(None, None).unwrap();
@@ -403,7 +403,7 @@ pub fn launched_first() {
 /// Random operations on a few objects, compared with plain arrays.
 fn random_writes(mode: Mode) {
     const SIZE: u64 = 300_000;
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(mode);
     let mut random = Random::new(6);
     let durability = [Durability::Async, Durability::Bypass][random.below(2) as usize];

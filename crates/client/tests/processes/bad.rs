@@ -2,10 +2,10 @@
 
 use cenote::{ContainerSpec, Durability, ErrorKind, KeyCode, Mode, ObjectId, OpenOptions, Store};
 
-use crate::tools::{Place, Random};
+use crate::tools::{Random, TestDir};
 
 pub fn bad_input() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::InProcess);
     let invalid = |error: cenote::Error| assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     invalid(store.create_container("", &ContainerSpec::default()).unwrap_err());
@@ -37,7 +37,7 @@ pub fn bad_input() {
 }
 
 pub fn opening_wrongly() {
-    let place = Place::new();
+    let place = TestDir::new();
     let open = |options: &OpenOptions| Store::open_with(place.dir(), options);
     for mode in [Mode::Auto, Mode::InProcess, Mode::Daemon] {
         let error = open(&OpenOptions { mode, ..OpenOptions::default() }).unwrap_err();
@@ -65,7 +65,7 @@ pub fn opening_wrongly() {
 }
 
 pub fn full_store() {
-    let place = Place::new();
+    let place = TestDir::new();
     let config = place.config(16 << 20, 32 << 20);
     let options = OpenOptions { mode: Mode::InProcess, create: true, config, ..OpenOptions::default() };
     let store = Store::open_with(place.dir(), &options).unwrap();
@@ -104,7 +104,7 @@ pub fn full_store() {
 }
 
 pub fn flipped_bits() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::InProcess);
     let spec = ContainerSpec { durability: Durability::Bypass, ..ContainerSpec::default() };
     let container = store.create_container("on disk", &spec).unwrap();

@@ -30,7 +30,7 @@ pub fn run(role: &str, args: &[String]) -> ExitCode {
         "endless" => endless(&open(dir, Mode::Daemon)),
         "cutter" => cutter(&open(dir, Mode::Daemon), args[1].parse().unwrap()),
         "appender" => appender(&open(dir, Mode::Daemon), args[1].parse().unwrap(), args[2].parse().unwrap()),
-        "launcher" => crate::kept::launcher(dir, &args[1], &args[2]),
+        "launcher" => crate::redo_log::launcher(dir, &args[1], &args[2]),
         "second" => crate::rights::second(dir),
         "sitter" => sitter(&open(dir, Mode::Daemon)),
         _ => panic!("no role {role}"),

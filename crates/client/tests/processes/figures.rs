@@ -3,7 +3,7 @@
 use cenote::{Container, ContainerSpec, ErrorKind, IndexId, Mode, Store};
 
 use crate::files::messages;
-use crate::tools::{Place, Random};
+use crate::tools::{Random, TestDir};
 
 pub fn in_process() {
     of_a_store(Mode::InProcess);
@@ -14,7 +14,7 @@ pub fn through_a_daemon() {
 }
 
 fn of_a_store(mode: Mode) {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(mode);
     let container = store.create_container("figures", &ContainerSpec::default()).unwrap();
     let opened = store.container("figures").unwrap();

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use cenote::{Container, ContainerSpec, ErrorKind, IndexId, Mode, Object, ObjectId, Store};
 
-use crate::tools::{Other, Place, Random, daemon_pid, signal};
+use crate::tools::{Other, Random, TestDir, daemon_pid, signal};
 
 pub fn in_both_modes(test: impl Fn(&Store, &Container)) {
     for mode in [Mode::InProcess, Mode::Daemon] {
-        let place = Place::new();
+        let place = TestDir::new();
         let store = place.make(mode);
         let container = store.create_container("files", &ContainerSpec::default()).unwrap();
         test(&store, &container);
@@ -100,7 +100,7 @@ pub fn appending() {
 /// Threads, and processes whose daemon dies in the meantime, append records to one object.
 pub fn appending_together() {
     const EACH: usize = 300;
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::Daemon);
     let container = store.create_container("shared", &ContainerSpec::default()).unwrap();
     let object = container.create_object(Some(ObjectId(1)), None).unwrap();

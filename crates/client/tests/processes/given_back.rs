@@ -3,7 +3,7 @@
 use cenote::{ContainerSpec, DeviceInfo, Durability, Mode, Store};
 use cenote_model::RUN_BYTES_MAX;
 
-use crate::tools::{Place, Random, eventually};
+use crate::tools::{Random, TestDir, eventually};
 
 const MIB: usize = 1 << 20;
 const MODES: [Mode; 2] = [Mode::InProcess, Mode::Daemon];
@@ -15,7 +15,7 @@ fn sum(store: &Store, of: impl Fn(&DeviceInfo) -> u64) -> u64 {
 /// An uncommitted transaction and staged bytes do not leak space.
 pub fn leased_space() {
     for mode in MODES {
-        let place = Place::new();
+        let place = TestDir::new();
         let store = place.make(mode);
         let object = store.create_container("c", &ContainerSpec::default()).unwrap().create_object(None, None).unwrap();
         let bytes = vec![7; MIB];
@@ -39,7 +39,7 @@ pub fn leased_space() {
 /// The bytes of a view are kept during its life; afterwards their overwritten space is free again.
 pub fn what_views_held() {
     for mode in MODES {
-        let place = Place::new();
+        let place = TestDir::new();
         let store = place.make(mode);
         let spec = ContainerSpec { durability: Durability::Scratch, ..ContainerSpec::default() };
         let object = store.create_container("c", &spec).unwrap().create_object(None, None).unwrap();
@@ -58,7 +58,7 @@ pub fn what_views_held() {
 /// A deleted snapshot is kept as long as a handle is open, and no longer.
 pub fn deleted_snapshots() {
     for mode in MODES {
-        let place = Place::new();
+        let place = TestDir::new();
         let store = place.make(mode);
         let container = store.create_container("c", &ContainerSpec::default()).unwrap();
         let object = container.create_object(None, None).unwrap();
@@ -81,7 +81,7 @@ pub fn deleted_snapshots() {
 
 /// Writes longer than a run are split, in a transaction as well as outside.
 pub fn written_in_pieces() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::InProcess);
     let object = store.create_container("c", &ContainerSpec::default()).unwrap().create_object(None, None).unwrap();
     let bytes = Random::new(91).bytes(RUN_BYTES_MAX as usize + 3 * MIB);

@@ -8,7 +8,7 @@ use cenote::{ContainerSpec, ErrorKind, Mode, OpenOptions, Store};
 use cenote_device::StoreLock;
 use cenote_host::process::started_of;
 
-use crate::tools::{Place, daemon_pid, daemon_pid_now, signal};
+use crate::tools::{TestDir, daemon_pid, daemon_pid_now, signal};
 
 /// Time limit for the report of a removed store to a session.
 const SOON: Duration = Duration::from_millis(1500);
@@ -27,7 +27,7 @@ fn first_error(what: &str, mut operation: impl FnMut() -> cenote::Result<()>) ->
 
 pub fn removed_in_process() {
     for only_files in [false, true] {
-        let place = Place::new();
+        let place = TestDir::new();
         let store = place.make(Mode::InProcess);
         let object = store.create_container("c", &ContainerSpec::default()).unwrap().create_object(None, None).unwrap();
         object.write_at(0, &[1; 100]).unwrap();
@@ -51,7 +51,7 @@ pub fn removed_in_process() {
 }
 
 pub fn stays_with_its_store() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::Daemon);
     let object = store.create_container("c", &ContainerSpec::default()).unwrap().create_object(None, None).unwrap();
     let index = object.container().create_index(None).unwrap();
@@ -122,7 +122,7 @@ impl Drop for Program {
 }
 
 pub fn attempts_back_off() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::Daemon);
     let container = store.create_container("c", &ContainerSpec::default()).unwrap();
     let program = Program::new(&place.dir(), "exit 7\n");
@@ -140,7 +140,7 @@ pub fn attempts_back_off() {
 }
 
 pub fn killed_starting() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::Daemon);
     let object = store.create_container("c", &ContainerSpec::default()).unwrap().create_object(None, None).unwrap();
     let script = "if [ $(wc -l < \"$CALLS\") -le 4 ]; then kill -9 $$; fi\nexec \"$CENOTE\" \"$@\"\n";
@@ -154,7 +154,7 @@ pub fn killed_starting() {
 /// while they serve. No call fails. `CENOTE_KILL_ROUNDS`: number of further kills (preset 8).
 pub fn killed_soon_after_starting() {
     let rounds: u64 = std::env::var("CENOTE_KILL_ROUNDS").map_or(8, |rounds| rounds.parse().unwrap());
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::Daemon);
     let object = store.create_container("c", &ContainerSpec::default()).unwrap().create_object(None, None).unwrap();
     let script = "n=$(wc -l < \"$CALLS\"); if [ $((n % 4)) -ne 0 ]; then me=$$\n\
@@ -178,7 +178,7 @@ pub fn killed_soon_after_starting() {
 }
 
 pub fn stopped_has_let_go() {
-    let place = Place::new();
+    let place = TestDir::new();
     drop(place.make(Mode::InProcess));
     for _ in 0..5 {
         let store = place.open(Mode::Daemon);
@@ -191,7 +191,7 @@ pub fn stopped_has_let_go() {
 }
 
 pub fn holder_is_named() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::InProcess);
     let options = OpenOptions { mode: Mode::InProcess, ..OpenOptions::default() };
     let error = Store::open_with(place.dir(), &options).map(drop).unwrap_err();

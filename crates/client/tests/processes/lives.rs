@@ -5,12 +5,12 @@ use std::time::Duration;
 use cenote::{ContainerSpec, ErrorKind, Mode, ObjectId, Store};
 
 use crate::others::check_blocks;
-use crate::tools::{Other, Place, Random, daemon_pid, eventually, signal};
+use crate::tools::{Other, Random, TestDir, daemon_pid, eventually, signal};
 
 /// SIGKILL in the middle of pipelined writes, several times: the application sees a pause; no write is lost or done
 /// twice.
 pub fn daemon_dies() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::Daemon);
     let container = store.create_container("c", &ContainerSpec::default()).unwrap();
     let object = container.create_object(None, None).unwrap();
@@ -63,7 +63,7 @@ pub fn daemon_dies() {
 }
 
 pub fn clients_die() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::Daemon);
     store.create_container("shared", &ContainerSpec::default()).unwrap();
     let dir = place.dir();
@@ -172,18 +172,18 @@ fn forks(store: &Store) {
 }
 
 pub fn fork_with_a_daemon() {
-    let place = Place::new();
+    let place = TestDir::new();
     forks(&place.make(Mode::Daemon));
 }
 
 pub fn fork_in_process() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::Auto);
     assert_eq!(store.reached(), Mode::InProcess);
     forks(&store);
     assert_eq!(store.reached(), Mode::Daemon);
     // If a handover of the engine is impossible, a child gets an error.
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::InProcess);
     let container = store.create_container("c", &ContainerSpec::default()).unwrap();
     in_child(|| {
@@ -194,7 +194,7 @@ pub fn fork_in_process() {
 }
 
 pub fn closing() {
-    let place = Place::new();
+    let place = TestDir::new();
     for mode in [Mode::InProcess, Mode::Auto, Mode::Daemon] {
         let store = place.make(mode);
         let container = store.open_container("c", &ContainerSpec::default()).unwrap();

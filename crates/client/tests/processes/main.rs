@@ -12,16 +12,16 @@ mod figures;
 mod files;
 mod given_back;
 mod gone;
-mod kept;
 mod lives;
 mod moving;
 mod others;
 mod packed;
+mod pipelined;
+mod redo_log;
 mod refused;
 mod remember;
 mod rights;
 mod tiers;
-mod together;
 mod tools;
 
 use std::process::{Command, ExitCode};
@@ -39,7 +39,7 @@ const TESTS: &[Test] = &[
     ("api_through_a_daemon", api::through_a_daemon),
     ("figures_in_process", figures::in_process),
     ("figures_through_a_daemon", figures::through_a_daemon),
-    ("what_was_launched_comes_first", api::launched_first),
+    ("pipelined_writes_come_first", api::pipelined_first),
     ("random_writes_in_process", api::random_in_process),
     ("random_writes_through_a_daemon", api::random_through_a_daemon),
     ("bad_input_is_refused", bad::bad_input),
@@ -70,8 +70,8 @@ const TESTS: &[Test] = &[
     ("stop_and_idle_exit", others::stop_and_idle),
     ("a_daemon_dies_in_the_middle", lives::daemon_dies),
     ("clients_die", lives::clients_die),
-    ("what_is_launched_to_be_kept_survives_its_client", kept::by_a_daemon),
-    ("what_is_launched_to_be_kept_survives_the_engine", kept::in_process),
+    ("safe_pipelined_changes_survive_their_client", redo_log::by_a_daemon),
+    ("safe_pipelined_changes_survive_the_engine", redo_log::in_process),
     ("fork_with_a_daemon", lives::fork_with_a_daemon),
     ("fork_in_process", lives::fork_in_process),
     ("closing", lives::closing),
@@ -89,8 +89,8 @@ const TESTS: &[Test] = &[
     ("persistent_memory_cut_short", tiers::persistent_memory_cut_short),
     ("tiers_are_measured_when_asked", tiers::measured_when_asked),
     ("tiers_are_measured_when_idle", tiers::measured_when_idle),
-    ("writes_and_transactions_launched_together_are_read_as_launched", together::read_as_launched),
-    ("what_is_launched_after_a_pin_broke_is_read_as_launched", together::read_as_launched_without_a_pin),
+    ("pipelined_writes_and_transactions_are_read_in_order", pipelined::read_in_order),
+    ("changes_pipelined_after_a_broken_pin_are_read", pipelined::read_in_order_without_a_pin),
     ("sizes_and_holes_are_known", files::sizes_and_holes),
     ("appending", files::appending),
     ("appending_together_while_the_daemon_dies", files::appending_together),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cenote::{Arrange, ArrangeTarget, ContainerSpec, Durability, Mode, Store};
 
-use crate::tools::{Place, Random};
+use crate::tools::{Random, TestDir};
 
 const MIB: u64 = 1 << 20;
 
@@ -23,7 +23,7 @@ fn spec(policy: &str) -> ContainerSpec {
 /// Reads from a slow tier bring bytes to memory in a container with such a policy, and leave them in place elsewhere.
 pub fn reads_bring() {
     for mode in [Mode::InProcess, Mode::Daemon] {
-        let place = Place::new();
+        let place = TestDir::new();
         let store = place.make(mode);
         for (policy, wanted) in [("foresight", "memory"), ("", "disk")] {
             let container = store.create_container(&format!("c-{policy}"), &spec(policy)).unwrap();
@@ -48,7 +48,7 @@ pub fn reads_bring() {
 /// A reader and a writer see the right bytes while everything moves up and down.
 pub fn moved_while_used() {
     for mode in [Mode::InProcess, Mode::Daemon] {
-        let place = Place::new();
+        let place = TestDir::new();
         let store = place.make(mode);
         let container = store.create_container("moving", &spec("foresight")).unwrap();
         let objects: Vec<_> = (0..4).map(|_| container.create_object(None, None).unwrap()).collect();
@@ -106,7 +106,7 @@ pub fn moved_while_used() {
 /// Single calls choose their buffering; a promise below the container's is refused.
 pub fn modes_per_call() {
     for mode in [Mode::InProcess, Mode::Daemon] {
-        let place = Place::new();
+        let place = TestDir::new();
         let store = place.make(mode);
         for policy in ["", "foresight"] {
             let make = |durability| {
@@ -130,14 +130,14 @@ pub fn modes_per_call() {
             placed(&written(&|object| object.write_at(0, &content).unwrap()), "memory");
             placed(&written(&|object| object.buffered(sync).unwrap().write_at(0, &content).unwrap()), "disk");
             placed(&written(&|object| object.buffered(bypass).unwrap().write_at(0, &content).unwrap()), "disk");
-            let launched = |object: &cenote::Object| {
+            let pipelined = |object: &cenote::Object| {
                 let through = object.buffered(sync).unwrap();
                 let (first, second) = content.split_at(1000);
                 let op = through.launch_write(0, first).unwrap();
                 through.launch_write(1000, second).unwrap().wait().unwrap();
                 op.wait().unwrap();
             };
-            placed(&written(&launched), "disk");
+            placed(&written(&pipelined), "disk");
             let called_back = |object: &cenote::Object| {
                 let (tell, told) = std::sync::mpsc::channel();
                 let op = object.buffered(sync).unwrap().launch_write(0, &content).unwrap();
@@ -175,7 +175,7 @@ pub fn modes_per_call() {
 pub fn learned_by_the_next_run() {
     const PIECE: usize = 4 << 20; // slow even on a quick disk; all of them exceed the memory
     for mode in [Mode::InProcess, Mode::Daemon] {
-        let place = Place::new();
+        let place = TestDir::new();
         let mut order: Vec<u64> = (0..24).collect();
         let mut random = Random::new(11);
         for i in (1..order.len()).rev() {

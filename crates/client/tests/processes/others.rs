@@ -6,10 +6,10 @@ use cenote::{ContainerSpec, ErrorKind, Mode, ObjectId, OpenOptions, Store};
 use cenote_rpc::Connection;
 use cenote_server::daemon::{SOCKET, ring_memories};
 
-use crate::tools::{Other, Place, Random, daemon_pid, eventually, signal};
+use crate::tools::{Other, Random, TestDir, daemon_pid, eventually, signal};
 
 /// Parent and child change the same objects and see each other's changes.
-fn converse(place: &Place, store: &Store) {
+fn converse(place: &TestDir, store: &Store) {
     let container = store.open_container("shared", &ContainerSpec::default()).unwrap();
     let object = container.create_object(Some(ObjectId(1)), None).unwrap();
     object.write_at(0, b"question").unwrap();
@@ -26,12 +26,12 @@ fn converse(place: &Place, store: &Store) {
 }
 
 pub fn visibility() {
-    let place = Place::new();
+    let place = TestDir::new();
     converse(&place, &place.make(Mode::Daemon));
 }
 
 pub fn handover() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::Auto);
     assert_eq!(store.reached(), Mode::InProcess);
     let container = store.create_container("mine", &ContainerSpec::default()).unwrap();
@@ -75,7 +75,7 @@ pub fn handover() {
 }
 
 pub fn twice_in_one_process() {
-    let place = Place::new();
+    let place = TestDir::new();
     let one = place.make(Mode::Auto);
     let container = one.create_container("c", &ContainerSpec::default()).unwrap();
     let object = container.create_object(Some(ObjectId(1)), None).unwrap();
@@ -91,7 +91,7 @@ pub fn twice_in_one_process() {
 }
 
 pub fn starters_race() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::InProcess);
     store.create_container("shared", &ContainerSpec::default()).unwrap();
     store.close().unwrap();
@@ -114,7 +114,7 @@ pub fn readers() {
         return;
     }
     for may_read in [true, false] {
-        let place = Place::new();
+        let place = TestDir::new();
         let mut config = place.config(64 << 20, 256 << 20);
         config.readers = if may_read { vec![65_534] } else { vec![1] };
         let options = OpenOptions { mode: Mode::Daemon, create: true, config, ..OpenOptions::default() };
@@ -129,7 +129,7 @@ pub fn readers() {
 
 /// The daemon survives any message, and still serves others.
 pub fn hostile() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::Daemon);
     let container = store.create_container("c", &ContainerSpec::default()).unwrap();
     let object = container.create_object(None, None).unwrap();
@@ -204,7 +204,7 @@ pub fn hostile() {
 }
 
 pub fn stopped_client() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::Daemon);
     let container = store.create_container("shared", &ContainerSpec::default()).unwrap();
     let object = container.create_object(None, None).unwrap();
@@ -227,7 +227,7 @@ pub fn stopped_client() {
 /// Clients truncate the files that they share with the daemon: it survives, and forgets them at the end of their
 /// processes.
 pub fn cut_files() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::Daemon);
     let pid = daemon_pid(&place.dir());
     let container = store.create_container("shared", &ContainerSpec::default()).unwrap();
@@ -265,7 +265,7 @@ pub fn check_blocks(store: &Store, id: ObjectId, count: u64) {
 }
 
 pub fn stop_and_idle() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::Daemon);
     store.create_container("c", &ContainerSpec::default()).unwrap();
     let first = daemon_pid(&place.dir());

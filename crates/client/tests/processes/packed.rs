@@ -2,7 +2,7 @@
 
 use cenote::{Arrange, ArrangeTarget, DeviceKind, Mode, OpenOptions, Store};
 
-use crate::tools::{Place, Random};
+use crate::tools::{Random, TestDir};
 
 const MIB: usize = 1 << 20;
 
@@ -21,7 +21,7 @@ pub fn read_in_parts() {
         (Mode::Daemon, DeviceKind::File, "lz4"),
         (Mode::Daemon, DeviceKind::Directory, "zstd"),
     ] {
-        let place = Place::new();
+        let place = TestDir::new();
         let mut config = place.config(64 << 20, 256 << 20);
         config.devices[1].kind = kind;
         config.devices[1].options.set("compress", compress);

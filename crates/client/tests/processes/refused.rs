@@ -3,11 +3,11 @@
 use cenote::model::{KEY_BYTES_MAX, TRANSACTION_UPDATES_MAX, VALUE_BYTES_MAX};
 use cenote::{
     Arrange, ArrangeTarget, Container, ContainerId, ContainerSpec, Durability, Error, ErrorKind, IndexId, KeyCode,
-    Mode, NextFrom, ObjectId, OpenOptions, Premise, Store,
+    Mode, NextFrom, ObjectId, OpenOptions, Precondition, Store,
 };
 
 use crate::files::in_both_modes;
-use crate::tools::{Place, eventually};
+use crate::tools::{TestDir, eventually};
 
 /// Checks that all of these failed, with this kind of error.
 fn all_fail<T: std::fmt::Debug>(kind: ErrorKind, outcomes: impl IntoIterator<Item = Result<T, Error>>) {
@@ -89,7 +89,7 @@ pub fn by_transactions() {
 }
 
 fn another_store() {
-    let (place, other_place) = (Place::new(), Place::new());
+    let (place, other_place) = (TestDir::new(), TestDir::new());
     let (store, other) = (place.make(Mode::InProcess), other_place.make(Mode::InProcess));
     let container = store.create_container("c", &ContainerSpec::default()).unwrap();
     let (object, index) = one_of_each(&container);
@@ -156,12 +156,12 @@ pub fn on_conditions() {
         assert_eq!(index.get_one(b"n").unwrap().as_deref(), Some(&b"1"[..]));
 
         // With a broken precondition nothing is applied, and the operation reports it.
-        let premise = Premise::new(&index, b"n", b"another");
-        store.begin().launch(&premise).unwrap().wait().unwrap();
+        let precondition = Precondition::new(&index, b"n", b"another");
+        store.begin().launch(&precondition).unwrap().wait().unwrap();
         let mut tx = store.begin();
         tx.write(&object, 0, b"never").unwrap();
         tx.put(&index, b"n", b"never").unwrap();
-        assert_eq!(tx.launch(&premise).unwrap().wait().unwrap_err().kind(), ErrorKind::Conflict);
+        assert_eq!(tx.launch(&precondition).unwrap().wait().unwrap_err().kind(), ErrorKind::Conflict);
         let _ = store.wait_all();
         assert_eq!((object.size().unwrap(), index.get_one(b"n").unwrap().as_deref()), (0, Some(&b"1"[..])));
     });
@@ -409,7 +409,7 @@ pub fn of_objects() {
 
 pub fn to_readers() {
     for mode in [Mode::InProcess, Mode::Daemon] {
-        let place = Place::new();
+        let place = TestDir::new();
         let store = place.make(mode);
         let container = store.create_container("c", &ContainerSpec::default()).unwrap();
         let (object, index) = one_of_each(&container);
@@ -422,7 +422,7 @@ pub fn to_readers() {
         let container = reader.container("c").unwrap();
         let (object, index) = (container.object(object.key().object), container.index(index.key().index));
         let all = ArrangeTarget::Container(container.id());
-        let premise = Premise::new(&index, b"k", b"v");
+        let precondition = Precondition::new(&index, b"k", b"v");
         all_fail(
             ErrorKind::PermissionDenied,
             [
@@ -430,7 +430,7 @@ pub fn to_readers() {
                 object.writev(&[(0, b"x")]),
                 object.append(b"x").map(drop),
                 object.launch_write(0, b"x").map(drop),
-                object.launch_write_on(&premise, 0, b"x").map(drop),
+                object.launch_write_on(&precondition, 0, b"x").map(drop),
                 object.truncate(0),
                 object.punch(0, 1),
                 object.stage(10).map(drop),
@@ -479,7 +479,7 @@ pub fn to_readers() {
 
 pub fn after_the_end() {
     for mode in [Mode::InProcess, Mode::Auto, Mode::Daemon] {
-        let place = Place::new();
+        let place = TestDir::new();
         let store = place.make(mode);
         let container = store.create_container("c", &ContainerSpec::default()).unwrap();
         let (object, index) = one_of_each(&container);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cenote::{ContainerSpec, ErrorKind, Index, IndexId, Mode, Store};
 
-use crate::tools::{Place, Random, daemon_pid, signal};
+use crate::tools::{Random, TestDir, daemon_pid, signal};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -54,7 +54,7 @@ fn pair((key, value): (&Vec<u8>, &Vec<u8>)) -> (Vec<u8>, Vec<u8>) {
 }
 
 pub fn never_old() {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut random = Random::new(41);
     let stores = [place.make(Mode::Daemon), place.open(Mode::Daemon)];
     stores[0].create_container("c", &ContainerSpec::default()).unwrap();
@@ -73,7 +73,7 @@ pub fn never_old() {
 }
 
 pub fn conflicts() {
-    let place = Place::new();
+    let place = TestDir::new();
     let stores = [place.make(Mode::Daemon), place.open(Mode::Daemon)];
     stores[0].create_container("c", &ContainerSpec::default()).unwrap();
     let open = |store: &Store| store.container("c").unwrap().open_index(IndexId(5)).unwrap().remembering();
@@ -111,7 +111,7 @@ pub fn conflicts() {
 
 /// A pin holds until it is ended, or its guard changes.
 pub fn pins_end() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::InProcess);
     let container = store.create_container("c", &ContainerSpec::default()).unwrap();
     let guard = container.create_index(Some(IndexId(1))).unwrap();

@@ -9,7 +9,7 @@ use cenote_server::daemon::SOCKET;
 use cenote_wire::{Greeting, decode_greeting, encode_greeting};
 
 use crate::child::say;
-use crate::tools::{Other, Place, Random};
+use crate::tools::{Other, Random, TestDir};
 
 /// A user among the store's writers.
 const WRITER: u32 = 65_533;
@@ -19,7 +19,7 @@ pub fn second_user() {
         println!("(not root: cannot become another user)");
         return;
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let mut config = place.config(32 << 20, 256 << 20);
     config.writers = vec![WRITER];
     let options = OpenOptions { mode: Mode::Daemon, create: true, config, ..OpenOptions::default() };

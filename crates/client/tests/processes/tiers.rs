@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use cenote::{ContainerSpec, DeviceKind, Durability, Mode, ObjectId, OpenOptions, Store, StoreConfig};
 
-use crate::tools::{Place, Random, daemon_pid, eventually, signal};
+use crate::tools::{Random, TestDir, daemon_pid, eventually, signal};
 
 /// A small memory tier in front of persistent memory, or the latter alone.
-fn config(place: &Place, with_memory: bool) -> StoreConfig {
+fn config(place: &TestDir, with_memory: bool) -> StoreConfig {
     let mut config = place.config(8 << 20, 96 << 20);
     config.devices[1].kind = DeviceKind::PersistentMemory;
     if !with_memory {
@@ -16,7 +16,7 @@ fn config(place: &Place, with_memory: bool) -> StoreConfig {
     config
 }
 
-fn open(place: &Place, mode: Mode, with_memory: bool) -> Store {
+fn open(place: &TestDir, mode: Mode, with_memory: bool) -> Store {
     let config = config(place, with_memory);
     Store::open_with(place.dir(), &OpenOptions { mode, create: true, config, ..OpenOptions::default() }).unwrap()
 }
@@ -28,7 +28,7 @@ pub fn persistent_memory() {
             .into_iter()
             .enumerate()
     {
-        let place = Place::new();
+        let place = TestDir::new();
         let mut random = Random::new(number as u64);
         let mut store = open(&place, mode, with_memory);
         let mut expected = Vec::new();
@@ -78,7 +78,7 @@ pub fn persistent_memory() {
 
 /// The pmem file shrinks under an open store: calls of the engine fail, and no process dies.
 pub fn persistent_memory_cut_short() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = open(&place, Mode::Daemon, true);
     let spec = ContainerSpec { durability: Durability::Bypass, ..ContainerSpec::default() };
     let container = store.create_container("c", &spec).unwrap();
@@ -102,7 +102,7 @@ pub fn persistent_memory_cut_short() {
 /// Measurements on request, in both modes; they survive a restart.
 pub fn measured_when_asked() {
     for mode in [Mode::InProcess, Mode::Daemon] {
-        let place = Place::new();
+        let place = TestDir::new();
         let store = place.make(mode);
         for name in ["memory", "disk"] {
             let begin = Instant::now();
@@ -126,7 +126,7 @@ pub fn measured_when_asked() {
 
 /// An idle store measures its tiers by itself; a busy one does its work first.
 pub fn measured_when_idle() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::InProcess);
     let container = store.create_container("c", &ContainerSpec::default()).unwrap();
     let object = container.create_object(None, None).unwrap();

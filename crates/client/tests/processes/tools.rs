@@ -47,9 +47,9 @@ pub fn seed() -> u64 {
 }
 
 /// A directory that is deleted at the end.
-pub struct Place(PathBuf);
+pub struct TestDir(PathBuf);
 
-impl Place {
+impl TestDir {
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let base = PathBuf::from(std::env::var_os(super::BASE_VARIABLE).expect("run through main"));
@@ -87,7 +87,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = Store::stop_daemon(self.dir());
         let _ = std::fs::remove_dir_all(&self.0);

@@ -89,7 +89,7 @@ impl ControlView {
     }
 }
 
-/// A client's own file: its reader slots, its counters, and space for two rings and a redo log of launched changes.
+/// A client's own file: its reader slots, its counters, and space for two rings and a redo log of pipelined changes.
 /// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ClientFile {
@@ -173,7 +173,7 @@ impl ClientFile {
         let responses = self.map.at(RINGS_AT + len as u64, len)?;
         (len > 0).then_some([(requests, len), (responses, len)])
     }
-    /// Start and length of the memory of the redo log of launched changes; `None` if there is none.
+    /// Start and length of the memory of the redo log of pipelined changes; `None` if there is none.
     pub fn log(&self) -> Option<(*mut u8, usize)> {
         let len = self.header.log_bytes as usize;
         let memory = self.map.at(self.header.log_at(), len)?;

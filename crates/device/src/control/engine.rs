@@ -61,7 +61,7 @@ pub struct ClientRoom {
     pub session: u64,
     /// Bytes of each of two rings; 0 for none.
     pub ring_bytes: u64,
-    /// Bytes of the log of launched changes; 0 for none.
+    /// Bytes of the log of pipelined changes; 0 for none.
     pub log_bytes: u64,
 }
 

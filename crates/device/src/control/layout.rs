@@ -116,7 +116,7 @@ pub(crate) struct ClientHeader {
     pub(crate) started: u64,
     /// Bytes of each ring; 0 if there are none.
     pub(crate) ring_bytes: u64,
-    /// Bytes of the redo log of launched changes; 0 if there is none, as in files of earlier versions.
+    /// Bytes of the redo log of pipelined changes; 0 if there is none, as in files of earlier versions.
     pub(crate) log_bytes: u64,
     /// The client holds a lock on the file while it maps it. Files of earlier versions have no lock: `pid` decides
     /// there.

@@ -1,7 +1,7 @@
 //! The table in shared memory through which readers and the engine agree without messages.
 //!
 //! `control` holds the instance, the reader epoch and the version words; clients map it read-only. `client-<n>` belongs
-//! to one client: its reader slots and, behind them, space for its two rings and for the redo log of what it launched.
+//! to one client: its reader slots and, behind them, space for its two rings and for its redo log of pipelined changes.
 //! Both files survive the engine, and the files of a dead client stay until somebody has taken over what it left there.
 //!
 //! # Why a reader never copies bytes that were released

@@ -43,7 +43,7 @@ pub(super) fn say(connection: &Connection, greeting: &Greeting, fds: &[std::os::
 fn converse(daemon: &Arc<Daemon>, connection: &Connection) -> Result<()> {
     let peer = connection.peer()?;
     let Some(frame) = connection.receive(PATIENCE)? else { return Ok(()) };
-    // A new client sees the changes that dead clients had launched.
+    // A new client sees the pipelined changes of dead clients.
     daemon.host.reap();
     let (nonce, read_only) = match decode_greeting(&frame.bytes) {
         Ok(Greeting::Hello { nonce, read_only }) => (nonce, read_only),

@@ -15,7 +15,7 @@ use cenote_wire::{Assembly, MESSAGE_BYTES_MAX, decode_request, encode_response, 
 
 use super::Daemon;
 use crate::Client;
-use crate::legacy::Gate;
+use crate::client_recovery::Gate;
 use crate::service::{Handling, lock};
 
 /// Upper bound of the requests taken from one client before the next one's turn.

@@ -20,7 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use cenote::{Container, Error, ErrorKind, Index, IndexVersion, Object, Op, Premise, Settling, Store, Transaction};
+use cenote::{
+    Container, Error, ErrorKind, Index, IndexVersion, Object, Op, Precondition, Settling, Store, Transaction,
+};
 use cenote_host::fork::generation as fork_generation;
 use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard, RwLock};
 
@@ -84,7 +86,7 @@ struct Registered {
     /// Version of the record's index when `premise` was established.
     seen: IndexVersion,
     /// Set while no other writer is registered.
-    premise: Option<Premise>,
+    premise: Option<Precondition>,
 }
 
 impl Ahead {
@@ -154,7 +156,7 @@ impl Ahead {
         self.tables().iter().try_for_each(|table| table.wait_for_all())
     }
     /// Runs `work` with the premise on which its changes can be launched, or with none if they must be awaited.
-    pub fn with<T>(&self, work: impl FnOnce(Option<&Premise>) -> Result<T>) -> Result<T> {
+    pub fn with<T>(&self, work: impl FnOnce(Option<&Precondition>) -> Result<T>) -> Result<T> {
         let turn: ReentrantMutexGuard<'_, ()> = self.turn.lock();
         let premise = self.premise()?;
         if premise.is_none() {
@@ -163,7 +165,7 @@ impl Ahead {
         work(premise.as_ref())
     }
     /// The premise on which changes can be launched. Reports launched changes that have failed.
-    pub fn premise(&self) -> Result<Option<Premise>> {
+    pub fn premise(&self) -> Result<Option<Precondition>> {
         let mut state = self.state.lock();
         state.take_in(false)?;
         if let Some(registered) = state.registered.as_ref().filter(|registered| registered.is_own())
@@ -182,11 +184,11 @@ impl Ahead {
         self.register(&mut state)
     }
     /// Puts changes of metadata in a series, since they build on each other: if one fails, no later one may be carried out.
-    fn in_series(&self, premise: &Premise) -> Result<Premise> {
+    fn in_series(&self, premise: &Precondition) -> Result<Precondition> {
         Ok(premise.in_series(&self.meta, &keys::of(keys::TAG_SERIES, keys::ROOT), random_u64()?))
     }
     /// Launches a transaction; awaits it if it is large.
-    pub fn send(&self, tx: Transaction, premise: &Premise) -> Result<()> {
+    pub fn send(&self, tx: Transaction, premise: &Precondition) -> Result<()> {
         if tx.bytes() > LAUNCHED_BYTES_MAX {
             self.settle()?;
             return tx.commit().map(|_| ());
@@ -274,7 +276,7 @@ impl Ahead {
         }
     }
     /// Puts this process's name into the record, or finds out who else is registered.
-    fn register(&self, state: &mut State) -> Result<Option<Premise>> {
+    fn register(&self, state: &mut State) -> Result<Option<Precondition>> {
         let known = state.registered.take().filter(Registered::is_own).map(|registered| registered.name);
         state.take_in(true)?;
         let name = known.map_or_else(Process::this, Ok)?;
@@ -346,8 +348,8 @@ impl Ahead {
         name: Process,
         seen: IndexVersion,
         writers: &Writers,
-    ) -> Result<Option<Premise>> {
-        let premise = writers.is_sole.then(|| Premise::new(&self.supers, WRITERS_KEY, &writers.encode()));
+    ) -> Result<Option<Precondition>> {
+        let premise = writers.is_sole.then(|| Precondition::new(&self.supers, WRITERS_KEY, &writers.encode()));
         let premise = premise.map(|premise| self.in_series(&premise)).transpose()?;
         match premise {
             Some(_) => self.meta.pin(&self.supers, seen)?,

@@ -10,7 +10,7 @@ mod windowed;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use cenote::View;
+use cenote::BorrowedBytes;
 use cenote_host::meeting::MeetingFile;
 
 use crate::rights::Keeps;
@@ -155,7 +155,7 @@ impl File {
         Ok(at)
     }
     /// Returns a view of the bytes without a copy, if they are contiguous in mapped memory.
-    pub fn view(&self, offset: u64, len: usize) -> FsResult<Option<View>> {
+    pub fn view(&self, offset: u64, len: usize) -> FsResult<Option<BorrowedBytes>> {
         let _in = gate::enter();
         self.need_read()?;
         let live = self.live();
@@ -204,7 +204,7 @@ impl File {
     ///
     /// The view shows the bytes as they are now: right for private mappings, and for shared ones in `laminated` directories. While it lives, overwritten bytes
     /// keep their space in the store: not for mappings that stay for long beside heavy writing.
-    pub fn map_read(&self, offset: u64, len: usize) -> FsResult<Option<View>> {
+    pub fn map_read(&self, offset: u64, len: usize) -> FsResult<Option<BorrowedBytes>> {
         let _in = gate::enter();
         self.need_read()?;
         let live = self.live();

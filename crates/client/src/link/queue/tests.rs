@@ -26,7 +26,7 @@ fn updates_whose_bytes_came_to_nothing_are_not_sent() {
     let session = store.session().unwrap().clone();
     let queue = &session.root().queue;
     let keys: [&[u8]; 3] = [b"a", b"b", b"c"];
-    let launch = |together: &Together, only_new: bool| {
+    let push = |together: &Together, only_new: bool| {
         let put =
             |key: &&[u8]| Update::Put { index: index.key(), key: key.to_vec(), value: b"value".to_vec(), only_new };
         let subject = |_| Subject::Put { index: index.key(), bytes: 6 };
@@ -42,13 +42,13 @@ fn updates_whose_bytes_came_to_nothing_are_not_sent() {
     };
     let there = || index.get(&keys).unwrap().iter().map(Option::is_some).collect::<Vec<_>>();
     let io = Err(ErrorKind::Io);
-    assert_eq!(launch(&Together::Whole, false), [io; 3]);
+    assert_eq!(push(&Together::Whole, false), [io; 3]);
     assert_eq!(there(), [false; 3]);
-    assert_eq!(launch(&Together::Not, false), [Ok(()), io, Ok(())]);
+    assert_eq!(push(&Together::Not, false), [Ok(()), io, Ok(())]);
     assert_eq!(there(), [true, false, true]);
     // The engine's codes belong to the updates that were sent.
     let exists = Err(ErrorKind::Exists);
-    assert_eq!(launch(&Together::Not, true), [exists, io, exists]);
+    assert_eq!(push(&Together::Not, true), [exists, io, exists]);
     store.close().unwrap();
     Store::destroy(&dir, true).unwrap();
     let _ = std::fs::remove_dir_all(&dir);

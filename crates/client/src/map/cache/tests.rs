@@ -12,7 +12,7 @@ const DEVICE: DeviceId = DeviceId(1);
 const CELL: u64 = 8;
 
 /// An answer of the engine that arrives late, or never.
-struct Late {
+struct LateAnswer {
     asked: Version,
     size: u64,
     from: u64,
@@ -28,7 +28,7 @@ struct Pair {
     truth: Vec<usize>,
     version: Version,
     written: usize,
-    late: Vec<Late>,
+    late: Vec<LateAnswer>,
     hits: u64,
 }
 
@@ -131,9 +131,9 @@ impl Pair {
             let first = self.truth[from..].iter().position(|cell| (*cell == 0) == (what == Seek::Hole));
             let first = first.map(|at| (from + at) as u64);
             match sought {
-                Sought::At(at) => prop_assert_eq!(at, first.unwrap_or(self.truth.len() as u64)),
-                Sought::None => prop_assert!(first.is_none()),
-                Sought::Unknown(at) => prop_assert!(first.is_none_or(|first| first >= at)),
+                SeekResult::At(at) => prop_assert_eq!(at, first.unwrap_or(self.truth.len() as u64)),
+                SeekResult::None => prop_assert!(first.is_none()),
+                SeekResult::Unknown(at) => prop_assert!(first.is_none_or(|first| first >= at)),
             }
         }
         Ok(())
@@ -156,7 +156,7 @@ impl Pair {
                 _ => pieces.push((at, 1, Source::Mapped(address, DEVICE))),
             }
         }
-        self.late.push(Late { asked: self.version, size, from, to, pieces });
+        self.late.push(LateAnswer { asked: self.version, size, from, to, pieces });
     }
 }
 

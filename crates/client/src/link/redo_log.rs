@@ -10,7 +10,7 @@ use cenote_rpc::FrameLog;
 use cenote_server::log_memory;
 use cenote_wire::encode_request;
 
-use super::premise::Head;
+use super::precondition::Head;
 use super::readers::Readers;
 use crate::sync::lock;
 
@@ -46,7 +46,7 @@ fn encode(checks: Vec<Check>, updates: Vec<Update>, atomic: bool) -> (Vec<u8>, V
 
 /// The redo log in the current client file.
 #[derive(Default)]
-pub(crate) struct Kept(Mutex<LogState>);
+pub(crate) struct RedoLog(Mutex<LogState>);
 
 #[derive(Default)]
 struct LogState {
@@ -55,7 +55,7 @@ struct LogState {
     messages: VecDeque<(u64, u64)>,
 }
 
-impl Kept {
+impl RedoLog {
     /// Moves the unsent messages to the file of a new engine; for a moment they are in both files.
     pub fn move_to(&self, readers: &Readers) -> Result<()> {
         let mut state = lock(&self.0);
@@ -137,7 +137,7 @@ mod tests {
 
     /// The preconditions of a message (checks, a record of a series, or both) precede its first part in the log.
     #[test]
-    fn the_premise_of_a_message_is_kept_before_it() {
+    fn preconditions_of_a_message_precede_it() {
         let index = IndexKey { container: ContainerId(1), index: IndexId(1) };
         let put = Update::Put { index, key: b"key".to_vec(), value: b"value".to_vec(), only_new: false };
         let check = Check::Value { index, key: b"key".to_vec(), value: None };
@@ -150,9 +150,9 @@ mod tests {
             (vec![check], vec![put], 2),
         ] {
             let log = FrameLog::new(memory()).unwrap();
-            let kept = Kept(Mutex::new(LogState { log: Some(log), messages: VecDeque::new() }));
-            assert!(kept.put(7, &Head { checks, updates }, &part, true).unwrap());
-            let mut found = lock(&kept.0).log.as_ref().unwrap().frames().unwrap();
+            let redo_log = RedoLog(Mutex::new(LogState { log: Some(log), messages: VecDeque::new() }));
+            assert!(redo_log.put(7, &Head { checks, updates }, &part, true).unwrap());
+            let mut found = lock(&redo_log.0).log.as_ref().unwrap().frames().unwrap();
             let mut count = 0;
             while found.is_ready() {
                 let frame = found.take().unwrap().unwrap();

@@ -3,12 +3,12 @@
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use cenote::{Container, ContainerSpec, Mode, ObjectId, Op, OpenOptions, Premise, Store};
+use cenote::{Container, ContainerSpec, Mode, ObjectId, Op, OpenOptions, Precondition, Store};
 
 use crate::child::say;
-use crate::tools::{Other, Place, Random, daemon_pid, signal};
+use crate::tools::{Other, Random, TestDir, daemon_pid, signal};
 
-const PREMISE: (&[u8], &[u8]) = (b"launching", b"one");
+const PRECONDITION: (&[u8], &[u8]) = (b"launching", b"one");
 
 /// Kills of each kind; `CENOTE_KILL_ROUNDS` sets more.
 fn rounds() -> u64 {
@@ -21,22 +21,26 @@ pub fn launcher(dir: &str, mode: &str, noted: &str) {
     let store = Store::open_with(dir, &OpenOptions { mode, ..OpenOptions::default() }).unwrap();
     let container = store.container("shared").unwrap();
     let (supers, records) = (container.index(cenote::IndexId(0)), container.index(cenote::IndexId(1)));
-    let premise = Premise::new(&supers, PREMISE.0, PREMISE.1).in_series(&records, b"series", std::process::id().into());
+    let precondition = Precondition::new(&supers, PRECONDITION.0, PRECONDITION.1).in_series(
+        &records,
+        b"series",
+        std::process::id().into(),
+    );
     let noted = std::fs::File::options().write(true).open(noted).unwrap();
     let mut ops = Vec::<Op>::new();
     say("ready");
     for i in 0u64.. {
         let number = (i + 1).to_le_bytes();
         ops.push(match i % 4 {
-            0 => container.object(ObjectId(1)).launch_write_on(&premise, i * 8, &number).unwrap(),
+            0 => container.object(ObjectId(1)).launch_write_on(&precondition, i * 8, &number).unwrap(),
             1 => container.object(ObjectId(2)).launch_write_kept(i * 8, &number).unwrap(),
-            2 => container.object(ObjectId(1)).launch_write_on(&premise, i * 8, &number.repeat(64)).unwrap(),
+            2 => container.object(ObjectId(1)).launch_write_on(&precondition, i * 8, &number.repeat(64)).unwrap(),
             // Now and then a call is too large for the redo log, and waits.
             _ => {
                 let value = number.repeat(if i % 400 == 3 { 4000 } else { 1 });
                 let mut tx = store.begin();
                 tx.put(&records, &i.to_be_bytes(), &value).unwrap();
-                tx.launch(&premise).unwrap()
+                tx.launch(&precondition).unwrap()
             }
         });
         noted.write_all_at(&(i + 1).to_le_bytes(), 0).unwrap();
@@ -72,7 +76,7 @@ fn check(container: &Container, count: u64, round: u64) {
     }
 }
 
-fn killed(place: &Place, mode: &str, random: &mut Random, kill_daemon: bool) -> u64 {
+fn killed(place: &TestDir, mode: &str, random: &mut Random, kill_daemon: bool) -> u64 {
     let noted = place.dir().join("../noted");
     std::fs::write(&noted, 0u64.to_le_bytes()).unwrap();
     let mut other = Other::start("launcher", &[place.dir().to_str().unwrap(), mode, noted.to_str().unwrap()]);
@@ -99,14 +103,14 @@ fn fresh(store: &Store) -> Container {
     container.create_object(Some(ObjectId(1)), None).unwrap();
     container.create_object(Some(ObjectId(2)), None).unwrap();
     let supers = container.create_index(Some(cenote::IndexId(0))).unwrap();
-    supers.put(&[PREMISE]).unwrap();
+    supers.put(&[PRECONDITION]).unwrap();
     container.create_index(Some(cenote::IndexId(1))).unwrap();
     container
 }
 
 /// The client dies, or client and daemon; a process that lived all the time checks.
 pub fn by_a_daemon() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::Daemon);
     let (mut random, mut calls) = (Random::new(81), 0);
     for round in 0..rounds() {
@@ -123,7 +127,7 @@ pub fn by_a_daemon() {
 
 /// The process of the engine itself dies; the next one checks.
 pub fn in_process() {
-    let place = Place::new();
+    let place = TestDir::new();
     drop(place.make(Mode::InProcess));
     let (mut random, mut calls) = (Random::new(82), 0);
     for round in 0..rounds() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cenote_model::Result;
 
 use crate::data::read;
-use crate::link::readers::{Held, Readers};
+use crate::link::readers::{Readers, ViewAnnouncement};
 use crate::map::cache::ObjectCache;
 use crate::session::Session;
 use crate::stitched::Stitched;
@@ -16,23 +16,23 @@ const STITCHED_BYTES_MIN: usize = 1 << 20;
 
 /// Borrowed bytes of an object, by reference. They stay unchanged whatever is written later: the space is not reused
 /// while the view lives.
-pub struct View {
+pub struct BorrowedBytes {
     address: usize,
     len: usize,
     /// A contiguous mapping of the range's pieces, if they are not contiguous by themselves.
     _stitched: Option<Stitched>,
     /// Ends the announcement; dropped before the session, which keeps the mapping.
-    _held: Option<Held>,
+    _held: Option<ViewAnnouncement>,
     _session: Arc<Session>,
 }
 
-impl std::fmt::Debug for View {
+impl std::fmt::Debug for BorrowedBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("View").field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("BorrowedBytes").field("len", &self.len).finish_non_exhaustive()
     }
 }
 
-impl View {
+impl BorrowedBytes {
     pub(crate) fn make(
         session: &Arc<Session>,
         object: &Arc<ObjectCache>,
@@ -74,7 +74,7 @@ impl View {
     }
 }
 
-impl std::ops::Deref for View {
+impl std::ops::Deref for BorrowedBytes {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {

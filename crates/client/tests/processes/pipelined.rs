@@ -1,20 +1,20 @@
 //! Writes and transactions that are pipelined on one precondition and travel in one message.
 
-use cenote::{ContainerSpec, IndexId, Mode, Premise};
+use cenote::{ContainerSpec, IndexId, Mode, Precondition};
 
-use crate::tools::{Place, Random};
+use crate::tools::{Random, TestDir};
 
 /// A process that has read an object sees its own later pipelined changes, in order, both writes and transactions.
-pub fn read_as_launched() {
+pub fn read_in_order() {
     for mode in [Mode::InProcess, Mode::Daemon] {
-        let place = Place::new();
+        let place = TestDir::new();
         let store = place.make(mode);
         let container = store.create_container("together", &ContainerSpec::default()).unwrap();
         let [guard, records] = [1, 2].map(|number| container.create_index(Some(IndexId(number))).unwrap());
         let records = records.remembering();
         guard.put(&[(b"writer", b"me")]).unwrap();
         records.pin(&guard, guard.version().unwrap()).unwrap();
-        let premise = Premise::new(&guard, b"writer", b"me");
+        let precondition = Precondition::new(&guard, b"writer", b"me");
         let objects = [(); 3].map(|()| container.create_object(None, None).unwrap());
         let mut images = [[0u8; 64]; 3];
         let mut random = Random::new(23);
@@ -27,12 +27,12 @@ pub fn read_as_launched() {
                 let bytes = random.bytes(4);
                 image[from..from + 4].copy_from_slice(&bytes);
                 if random.below(2) == 0 {
-                    ops.push(object.launch_write_on(&premise, from as u64, &bytes).unwrap());
+                    ops.push(object.launch_write_on(&precondition, from as u64, &bytes).unwrap());
                 } else {
                     let mut tx = store.begin();
                     tx.write(object, from as u64, &bytes).unwrap();
                     tx.put(&records, b"round", &[round as u8]).unwrap();
-                    ops.push(tx.launch(&premise).unwrap());
+                    ops.push(tx.launch(&precondition).unwrap());
                 }
             }
             if random.below(2) == 0 {
@@ -50,15 +50,15 @@ pub fn read_as_launched() {
 }
 
 /// The guard of a pin changes in the middle of a pipelined change: the process still sees its own change.
-pub fn read_as_launched_without_a_pin() {
+pub fn read_in_order_without_a_pin() {
     for mode in [Mode::InProcess, Mode::Daemon] {
-        let place = Place::new();
+        let place = TestDir::new();
         let store = place.make(mode);
         let container = store.create_container("together", &ContainerSpec::default()).unwrap();
         let [guard, records] = [1, 2].map(|number| container.create_index(Some(IndexId(number))).unwrap());
         let records = records.remembering();
         guard.put(&[(b"writer", b"me")]).unwrap();
-        let premise = Premise::new(&guard, b"writer", b"me");
+        let precondition = Precondition::new(&guard, b"writer", b"me");
         for round in 0..100u8 {
             records.pin(&guard, guard.version().unwrap()).unwrap();
             let mut tx = store.begin();
@@ -68,7 +68,7 @@ pub fn read_as_launched_without_a_pin() {
             assert_eq!(records.get_one(&[round]).unwrap(), None);
             tx.put(&records, b"k", &[round]).unwrap();
             tx.put(&records, &[round], b"new").unwrap();
-            let op = tx.launch(&premise).unwrap();
+            let op = tx.launch(&precondition).unwrap();
             assert_eq!(records.get_one(b"k").unwrap(), Some(vec![round]), "{mode:?}, round {round}");
             assert_eq!(records.get_one(&[round]).unwrap().as_deref(), Some(&b"new"[..]), "{mode:?}, round {round}");
             op.wait().unwrap();

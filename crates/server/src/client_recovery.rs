@@ -1,6 +1,6 @@
-//! What a dead client leaves (its legacy): untaken requests in its ring, and launched changes that it had not sent yet.
+//! The recovery of a dead client: untaken requests in its ring, and pipelined changes that it had not sent yet.
 //!
-//! A client reports some launched changes as safe once they are in the log of its file ([`cenote_rpc::FrameLog`], a
+//! A client reports some pipelined changes as safe once they are in the log of its file ([`cenote_rpc::FrameLog`], a
 //! redo log); this module carries them out after its death, in its session, before its leases are returned. Requests in
 //! the ring have numbers, so that none is carried out twice. Some entries of the log have none: changes that the client
 //! had just sent when it died may still be there. They are refused, since their space is no longer leased and their
@@ -19,7 +19,7 @@ use cenote_wire::{Assembly, decode_request};
 use crate::Service;
 use crate::service::lock;
 
-/// Size of a client's redo log of launched changes, in bytes.
+/// Size of a client's redo log of pipelined changes, in bytes.
 pub const LOG_BYTES: usize = 256 << 10;
 
 /// Bytes of memory for the redo log.
@@ -64,12 +64,12 @@ pub(crate) fn is_spent(file: &ClientFile) -> bool {
     rings && log_memory(file).is_ok_and(|log| log.is_none_or(is_empty)) && file.slots().min() == u64::MAX
 }
 
-/// Carries out what a dead client left in its file.
-pub(crate) fn carry_out(service: &Service, session: SessionId, file: &ClientFile) {
+/// Carries out the requests and changes that a dead client left in its file.
+pub(crate) fn recover(service: &Service, session: SessionId, file: &ClientFile) {
     if file.mapping().is_torn() {
         return;
     }
-    let results = [requests(service, session, file), launched(service, session, file)];
+    let results = [requests(service, session, file), redo(service, session, file)];
     for error in results.into_iter().filter_map(Result::err) {
         tracing::warn!(%error, session = session.0, "what a dead client left cannot be read to its end");
     }
@@ -90,7 +90,7 @@ fn requests(service: &Service, session: SessionId, file: &ClientFile) -> Result<
     Ok(())
 }
 
-fn launched(service: &Service, session: SessionId, file: &ClientFile) -> Result<()> {
+fn redo(service: &Service, session: SessionId, file: &ClientFile) -> Result<()> {
     let Some(memory) = log_memory(file)? else { return Ok(()) };
     let mut log = Consumer::new(memory)?;
     let mut message: Option<Message> = None;

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cenote_model::{Check, IndexKey, Update};
 
-/// See [`Premise`](crate::Premise).
+/// See [`Precondition`](crate::Precondition).
 #[derive(Debug)]
-pub(crate) struct Grounds {
+pub(crate) struct PreconditionCheck {
     check: Check,
     series: Option<Series>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Head {
     pub updates: Vec<Update>,
 }
 
-impl Grounds {
+impl PreconditionCheck {
     /// The precondition that an index has a record with this value.
     pub fn of(check: Check) -> Self {
         Self { check, series: None }
