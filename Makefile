@@ -37,7 +37,7 @@ differential: build ## random HDF5 calls on Cenote and natively must do the same
 hdf5-files: build ## random handling of HDF5 files (rename, swap, copy, restore, remove, two writers) as natively (ARGS="--operations N --seed N")
 	@cd views/hdf5/tests && ../../../.venv/bin/python files_random.py $(ARGS)
 
-views: build ## random operations by all views on one store: what one writes, all others read (ARGS="--operations N --seed N --stages N")
+views: build ## random operations by all views on one store: what one writes, all others read (ARGS="--operations N --seed N --stores N")
 	@cd views/tests && ../../.venv/bin/python -m crossview $(ARGS)
 
 programs: build ## git, tar, SQLite, a C++ build, rsync, MPI-IO, OpenFOAM on a mount, by preload and on ext4: the same (ARGS="--only NAME")

@@ -29,13 +29,13 @@ def test_views_show_the_same() -> None:
     assert re.search(r"^\d+ operations, 0 differences", done.stdout, re.MULTILINE)
 
 
-def test_stages_side_by_side() -> None:
-    """Each stage does its part, and a difference that one finds ends all."""
+def test_stores_side_by_side() -> None:
+    """Each store does its part, and a difference that one finds ends all."""
     pytest.importorskip("cenote", reason="the Python module is not built")
-    words = ("--operations", "200", "--episode", "50", "--views", "fsspec,s3", "--kind", "files", "--stages", "2")
+    words = ("--operations", "200", "--episode", "50", "--views", "fsspec,s3", "--kind", "files", "--stores", "2")
     done = crossview(*words)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^200 operations on 2 stages, 0 differences", done.stdout, re.MULTILINE)
+    assert re.search(r"^200 operations on 2 stores, 0 differences", done.stdout, re.MULTILINE)
     done = crossview(*words, "--harm", "30")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "DIFFERENCE" in done.stdout and "others were stopped" in done.stdout

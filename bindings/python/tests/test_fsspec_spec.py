@@ -204,7 +204,7 @@ def test_a_whole_store_is_not_removed(fs: Any) -> None:
 def test_hdf5_files_are_directories(fs: Any, folder: Path) -> None:
     run(Path(fs.store_dir), folder, 'h5py.File("a.h5", "w")["g/x"] = np.arange(5, dtype="i4")')
     top = f"hdf5:{folder.resolve()}/a.h5"
-    assert fs.ls("", detail=False) == ["hdf5", "hdf5:"], "as byte streams, and as directories"
+    assert fs.ls("", detail=False) == ["hdf5", "hdf5:"], "as byte images, and as directories"
     assert fs.ls(f"hdf5:{folder.resolve()}", detail=False) == [top]
     assert fs.find(top) == [f"{top}/g/x/c/0", f"{top}/g/x/zarr.json", f"{top}/g/zarr.json", f"{top}/zarr.json"]
     assert fs.cat_file(f"{top}/g/x/c/0") == bytes([0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0])

@@ -38,7 +38,7 @@ fn side_ns(side: &Side, tier: &DeviceView, latency_ns: f64, bandwidth: f64) -> f
     let waits = if is_memory(tier) {
         accesses
     } else {
-        // One latency for each piece of a stream, and one for each unpredictable access.
+        // One latency for each piece of a predictable sequence, and one for each unpredictable access.
         let pieces = (side.bytes as f64 * foreseen / accesses / PIECE_BYTES).max(1.0);
         accesses - foreseen + foreseen.min(pieces)
     };

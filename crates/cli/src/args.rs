@@ -11,11 +11,11 @@ use crate::cmd::advise::AdviseArgs;
 use crate::cmd::arrange::{MoveArgs, MoveToArgs, PinArgs, QUERY_HELP};
 use crate::cmd::consistency::ConsistencyArgs;
 use crate::cmd::files::{CP_HELP, CpArgs};
+use crate::cmd::images::ImagesArgs;
 use crate::cmd::mount::{MOUNT_HELP, MountArgs, UnmountArgs};
 use crate::cmd::policy::PolicyCommand;
 use crate::cmd::run::{RUN_HELP, RunArgs};
 use crate::cmd::s3::S3Args;
-use crate::cmd::streams::StreamsArgs;
 use crate::config;
 use crate::mode::{self, ModeChange};
 use cenote::model::size;
@@ -301,9 +301,9 @@ pub enum Command {
     /// Serve a store to S3 clients, and manage their access keys
     #[command(after_help = crate::cmd::s3::HELP)]
     S3(S3Args),
-    /// Make HDF5 files of the store available as ordinary .h5 byte streams in the container `hdf5`, and list them
-    #[command(after_help = crate::cmd::streams::HELP)]
-    Streams(StreamsArgs),
+    /// Make HDF5 files of the store available as ordinary .h5 files (byte images) in the container `hdf5`, and list them
+    #[command(alias = "streams", after_help = crate::cmd::images::HELP)]
+    Images(ImagesArgs),
     /// Run a program that sees a store as files, without a mount
     #[command(after_help = RUN_HELP)]
     Run(RunArgs),

@@ -178,13 +178,13 @@ pub struct RangeView<'a> {
     pub age_ms: u64,
     /// Its dispersion unit.
     pub unit: Option<u64>,
-    /// The prediction of a stream's prefetcher: time and certainty of the next read.
+    /// The prediction of a prefetcher: time and certainty of the next read.
     pub coming: Option<Coming>,
     /// Rhythm of the writes and reads of its object (if that [`Rhythm::is_telling`], else of its container).
     pub rhythm: Option<&'a Rhythm>,
 }
 
-/// A read that a stream predicts.
+/// A read that a prefetcher predicts.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Coming {
     /// Milliseconds until the read; `u32::MAX`: never.

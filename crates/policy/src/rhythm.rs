@@ -82,12 +82,12 @@ impl Rhythm {
     fn rereads_at(&self, now_ms: u64) -> f32 {
         self.rereads * decay(now_ms.saturating_sub(self.reread_ms) as f32)
     }
-    /// Mean rate at which ranges that were read once are read again, per range and millisecond; and the time window of
+    /// Mean rate at which ranges that were read once are read again, per range and millisecond; and the time span of
     /// the decaying counts, in milliseconds.
     pub fn reread_rate(&self, now_ms: u64) -> Option<(f32, f32)> {
         let seen_ms = now_ms.saturating_sub(self.first_read_ms) as f32;
-        let window_ms = ((1.0 - decay(seen_ms)) * HALF_LIFE_MS / std::f32::consts::LN_2).max(1.0);
-        self.is_telling().then(|| (self.rereads_at(now_ms) / self.read_first / window_ms, window_ms))
+        let span_ms = ((1.0 - decay(seen_ms)) * HALF_LIFE_MS / std::f32::consts::LN_2).max(1.0);
+        self.is_telling().then(|| (self.rereads_at(now_ms) / self.read_first / span_ms, span_ms))
     }
     /// Returns true if enough of its ranges were read to predict the others: then an object's own rhythm is preferred
     /// to its container's.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::compiler_fence;
 
 use crate::layout::{Keyed, SIZES, SLOT_WORDS, Word, size_class};
-use crate::{Stream, Tally, file_flag, text};
+use crate::{Descriptor, Tally, file_flag, text};
 
 /// The words of a file's slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,7 +168,7 @@ impl FileSlot {
     /// Counts an access through a descriptor. Returns false if only number, bytes and time were counted, not the
     /// offset. `is_alone`: the process has one thread, so that only its own signal handlers can intervene.
     #[inline]
-    pub fn access(&self, stream: &Stream, access: &Access, is_alone: bool) -> bool {
+    pub fn access(&self, descriptor: &Descriptor, access: &Access, is_alone: bool) -> bool {
         let lock = self.word(Field::Lock);
         if is_alone {
             if lock.load(Relaxed) != 0 {
@@ -188,7 +188,7 @@ impl FileSlot {
                 std::hint::spin_loop();
             }
         }
-        self.count(stream, access);
+        self.count(descriptor, access);
         lock.store(0, Release);
         true
     }
@@ -208,7 +208,7 @@ impl FileSlot {
         self.reaches(access.offset.saturating_add(access.bytes));
     }
 
-    fn count(&self, stream: &Stream, access: &Access) {
+    fn count(&self, descriptor: &Descriptor, access: &Access) {
         let Access { is_write, offset, bytes, ns, now_ns, count } = *access;
         let end = offset.saturating_add(bytes);
         let fields = if is_write {
@@ -224,16 +224,16 @@ impl FileSlot {
         let size = &self.words[if is_write { WRITE_SIZES } else { READ_SIZES } + size_class(bytes / count.max(1))];
         size.store(size.load(Relaxed).wrapping_add(count), Relaxed);
 
-        let stride = offset.wrapping_sub(stream.last_offset.load(Relaxed)) as i64;
+        let stride = offset.wrapping_sub(descriptor.last_offset.load(Relaxed)) as i64;
         // A reader that starts over continues from there.
-        if offset == stream.expected.load(Relaxed) || offset == 0 {
+        if offset == descriptor.expected.load(Relaxed) || offset == 0 {
             self.bump(fields[3], count);
-        } else if stride != 0 && stride == stream.stride.load(Relaxed) {
+        } else if stride != 0 && stride == descriptor.stride.load(Relaxed) {
             self.bump(fields[4], count);
         }
-        stream.stride.store(stride, Relaxed);
-        stream.last_offset.store(offset, Relaxed);
-        stream.expected.store(end, Relaxed);
+        descriptor.stride.store(stride, Relaxed);
+        descriptor.last_offset.store(offset, Relaxed);
+        descriptor.expected.store(end, Relaxed);
 
         if now_ns != 0 {
             self.at(now_ns);
@@ -321,9 +321,9 @@ fn every_second(bits: u64) -> u64 {
 impl Tally {
     /// Counts an access through a descriptor, if its file is counted at all. `is_alone`: by the only thread.
     #[inline]
-    pub fn access(&self, stream: &Stream, access: &Access, is_alone: bool) {
-        if let Some(slot) = stream.slot().and_then(|slot| self.files.get(slot))
-            && !slot.access(stream, access, is_alone)
+    pub fn access(&self, descriptor: &Descriptor, access: &Access, is_alone: bool) {
+        if let Some(slot) = descriptor.slot().and_then(|slot| self.files.get(slot))
+            && !slot.access(descriptor, access, is_alone)
         {
             self.add_header(crate::HeaderField::Missed, 1);
         }

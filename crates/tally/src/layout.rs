@@ -22,7 +22,7 @@ pub const SIZES: usize = 8;
 /// Words of a slot of any kind except a memory object's.
 pub(crate) const SLOT_WORDS: usize = 128;
 /// A memory object is in one of this many slots, from the slot of its address's hash on.
-const WINDOW: usize = 32;
+const PROBES: usize = 32;
 
 /// One number.
 pub(crate) type Word = AtomicU64;
@@ -232,7 +232,7 @@ impl Tally {
     }
     /// Records a memory object until it is freed.
     pub fn object_made(&self, address: u64, bytes: u64, site: usize, now_ns: u64) {
-        for slot in self.window(address) {
+        for slot in self.probed(address) {
             if slot.words[0].load(Relaxed) == 0 && slot.words[0].compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
                 for (word, value) in slot.words[1..].iter().zip([bytes, site as u64, now_ns]) {
                     word.store(value, Relaxed);
@@ -246,7 +246,7 @@ impl Tally {
     }
     /// Removes a memory object; returns its bytes, site and time of allocation.
     pub fn object_gone(&self, address: u64) -> Option<(u64, usize, u64)> {
-        for slot in self.window(address) {
+        for slot in self.probed(address) {
             if slot.words[0].load(Acquire) == address
                 && slot.words[0].compare_exchange(address, 1, Acquire, Relaxed).is_ok()
             {
@@ -258,8 +258,8 @@ impl Tally {
         }
         None
     }
-    fn window(&self, address: u64) -> impl Iterator<Item = &ObjectSlot> {
+    fn probed(&self, address: u64) -> impl Iterator<Item = &ObjectSlot> {
         let begin = mixed(address >> 4) as usize % OBJECTS;
-        (0..WINDOW).map(move |step| &self.objects[(begin + step) % OBJECTS])
+        (0..PROBES).map(move |step| &self.objects[(begin + step) % OBJECTS])
     }
 }

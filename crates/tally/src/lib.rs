@@ -8,14 +8,15 @@
 //! (`advise`), or that there are stores and tiers. Counting neither allocates nor makes system calls, so it is safe in
 //! signal handlers.
 
+mod descriptor;
 mod file;
 mod layout;
 mod memory;
 pub mod read;
 mod run;
-mod stream;
 mod text;
 
+pub use descriptor::Descriptor;
 pub use file::{Access, FileSlot};
 pub use layout::{
     FILES, HeaderField, MAGIC, OBJECTS, ObjectSlot, SITES, SIZES, Tally, VERSION, file_flag, memory_kind, size_class,
@@ -23,4 +24,3 @@ pub use layout::{
 pub use memory::SiteSlot;
 pub use read::{Damage, LiveObject, ProcessTally};
 pub use run::{FileUse, MemoryUse, Run};
-pub use stream::Stream;

@@ -127,7 +127,7 @@ impl Fixture {
         Ok(made.expect("a container has an id"))
     }
     /// The update of a write whose bytes are on the device already.
-    fn staged(&mut self, key: ObjectKey, offset: u64, write: u64, len: usize) -> ModelResult<Update> {
+    fn write_leased(&mut self, key: ObjectKey, offset: u64, write: u64, len: usize) -> ModelResult<Update> {
         let lease = Request::Lease {
             container: key.container,
             bytes: len as u64,
@@ -144,7 +144,7 @@ impl Fixture {
     /// Makes an object, and moves it to the compressing tier.
     fn pack(&mut self, key: ObjectKey, number: u64) -> ModelResult<()> {
         self.apply(vec![Update::ObjectCreate { key, block_shift: 12 }])?;
-        let write = self.staged(key, 0, WriteId::COMPRESSIBLE | number, PACKED_BYTES)?;
+        let write = self.write_leased(key, 0, WriteId::COMPRESSIBLE | number, PACKED_BYTES)?;
         self.apply(vec![write])?;
         let what = Arrange::Demote { to: Some("folder".into()) };
         self.ask(Request::Arrange { target: Box::new(ArrangeTarget::Object(key)), what, dry_run: false }).map(drop)
@@ -201,10 +201,10 @@ pub fn make(dir: &Path) -> ModelResult<()> {
         Update::ObjectCreate { key: holes, block_shift: 6 },
         Update::IndexCreate { key: index },
     ])?;
-    let write = store.staged(whole, 0, 1, 100_000)?;
+    let write = store.write_leased(whole, 0, 1, 100_000)?;
     store.apply(vec![write])?;
     for (number, offset) in [(2, 5_000), (3, 70_000)] {
-        let write = store.staged(holes, offset, number, 3_000)?;
+        let write = store.write_leased(holes, offset, number, 3_000)?;
         store.apply(vec![write])?;
     }
     store.apply(vec![Update::Punch { key: holes, offset: 6_000, len: 1_000 }])?;
@@ -221,17 +221,17 @@ pub fn make(dir: &Path) -> ModelResult<()> {
     store.pack(object(packed, 2), 8)?;
     // From here on the content is in the journal. An overwrite beside the old bytes, and a transaction over both
     // containers.
-    let over = store.staged(whole, 40_000, 4, 10_000)?;
+    let over = store.write_leased(whole, 40_000, 4, 10_000)?;
     let other = object(second, u128::MAX - 5);
     let created = Update::ObjectCreate { key: other, block_shift: 24 };
     store.apply(vec![created])?;
-    let beside = store.staged(other, 1 << 40, 5, 4_096)?;
+    let beside = store.write_leased(other, 1 << 40, 5, 4_096)?;
     store.apply(vec![over, beside, put(RECORDS)])?;
     store.apply(vec![Update::ContainerRename { id: second, label: "second".into() }])?;
     store.apply(vec![Update::ContainerDelete { id: gone }])?;
     store.ask(Request::Flush { target: FlushTarget::Store })?;
     // After the last cut: power loss takes it back, and unpacking elsewhere counts as one.
-    let late = store.staged(whole, 0, 6, 2_000)?;
+    let late = store.write_leased(whole, 0, 6, 2_000)?;
     store.apply(vec![late, Update::ObjectDelete { key: holes }])?;
     store.ask(Request::Lease { container: first, bytes: 8_192, run_min: 4_096, avoid: vec![], durability: None })?;
     // Simulates the death of the process: nothing is closed cleanly, but its locks go.
@@ -261,7 +261,7 @@ pub fn check(dir: &Path) -> Result<(), String> {
             let (first, _) = store.by_label("first").map_err(text)?;
             let key = object(first, 9);
             store.apply(vec![Update::ObjectCreate { key, block_shift: 12 }]).map_err(text)?;
-            let write = store.staged(key, 0, 9, 5_000).map_err(text)?;
+            let write = store.write_leased(key, 0, 9, 5_000).map_err(text)?;
             store.apply(vec![write]).map_err(text)?;
         } else {
             let (first, _) = store.by_label("first").map_err(text)?;

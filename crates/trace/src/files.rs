@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use cenote_tally::{Access, Stream, Tally, file_flag};
+use cenote_tally::{Access, Descriptor, Tally, file_flag};
 
 use crate::{kernel, tracer};
 
@@ -30,7 +30,7 @@ pub fn opened(fd: c_int, flags: c_int, ns: u64) {
         let stat = kernel::stat_of(fd).filter(is_regular)?;
         Some((tally, slot_of(tally, fd, &stat)?, stat))
     });
-    let Some((tally, slot, stat)) = found else { return tracer::set_stream(fd, None) };
+    let Some((tally, slot, stat)) = found else { return tracer::set_descriptor(fd, None) };
     let size_bytes = stat.st_size as u64;
     let marks = [
         (flags & libc::O_CREAT != 0 && size_bytes == 0, file_flag::CREATED),
@@ -42,11 +42,11 @@ pub fn opened(fd: c_int, flags: c_int, ns: u64) {
     ];
     let marks = marks.iter().filter(|(is, _)| *is).fold(0, |all, (_, mark)| all | mark);
     tally.files[slot].opened(marks, size_bytes, ns);
-    tracer::set_stream(fd, Some(slot));
+    tracer::set_descriptor(fd, Some(slot));
     if flags & libc::O_APPEND != 0
-        && let Some(stream) = tracer::any_stream(fd)
+        && let Some(descriptor) = tracer::any_descriptor(fd)
     {
-        stream.begin_at(size_bytes);
+        descriptor.begin_at(size_bytes);
     }
 }
 
@@ -58,11 +58,11 @@ pub fn inherited(fd: c_int) {
         return;
     }
     opened(fd, flags as c_int & libc::O_APPEND, 0);
-    let (Some((tally, stream)), Some(position)) = (tracer::stream(fd), kernel::position_of(fd)) else { return };
-    stream.begin_at(stream.position().max(position));
+    let (Some((tally, descriptor)), Some(position)) = (tracer::descriptor(fd), kernel::position_of(fd)) else { return };
+    descriptor.begin_at(descriptor.position().max(position));
     let may_write = flags as c_int & libc::O_ACCMODE != libc::O_RDONLY;
     if may_write
-        && let Some(slot) = stream.slot()
+        && let Some(slot) = descriptor.slot()
         && kernel::stat_of(fd).is_some_and(|stat| stat.st_size == 0)
     {
         // A shell has created it, or it is empty, so that nobody could miss its content.
@@ -124,15 +124,15 @@ fn group_slot(tally: &Tally, path: &[u8]) -> Option<usize> {
 
 /// Handles a descriptor that is about to be closed; returns where to count the duration.
 pub fn closing(fd: c_int) -> Option<(&'static Tally, usize)> {
-    let stream = tracer::any_stream(fd)?;
-    let slot = stream.slot()?;
+    let descriptor = tracer::any_descriptor(fd)?;
+    let slot = descriptor.slot()?;
     if tracer::is_borrowed() {
         return None;
     }
-    if stream.is_streamed() {
-        stream_ends(fd, stream);
+    if descriptor.is_streamed() {
+        stream_ends(fd, descriptor);
     }
-    stream.set(None);
+    descriptor.set(None);
     // A child that only closes what it inherited needs no tally of its own.
     Some((tracer::own_tally()?, slot))
 }
@@ -140,44 +140,44 @@ pub fn closing(fd: c_int) -> Option<(&'static Tally, usize)> {
 /// Handles the duplication of a descriptor.
 pub fn duplicated(from: c_int, to: c_int) {
     if to >= 0 && from != to && !tracer::is_borrowed() {
-        tracer::copy_stream(from, to);
+        tracer::copy_descriptor(from, to);
     }
 }
 
-/// Counts bytes that went through the buffer of a C stream.
-pub fn buffered(tally: &Tally, stream: &Stream, is_write: bool, bytes: u64, ns: u64) {
-    stream.set_streamed();
-    if let Some(slot) = stream.slot() {
+/// Counts bytes that went through the buffer of a Cdescriptor.
+pub fn buffered(tally: &Tally, descriptor: &Descriptor, is_write: bool, bytes: u64, ns: u64) {
+    descriptor.set_streamed();
+    if let Some(slot) = descriptor.slot() {
         tally.files[slot].flag(file_flag::STREAMED);
         if ns > 0 {
             // It does not matter which of many small calls was timed: only the sum counts.
             tally.files[slot].access_time(is_write, ns);
         }
     }
-    let due = stream.buffered(bytes, BUFFER_BYTES);
+    let due = descriptor.buffered(bytes, BUFFER_BYTES);
     if due > 0 {
-        count(tally, stream, is_write, due, 1);
+        count(tally, descriptor, is_write, due, 1);
     }
 }
 
-fn count(tally: &Tally, stream: &Stream, is_write: bool, bytes: u64, accesses: u64) {
-    let offset = stream.position();
-    stream.seek(offset + bytes);
+fn count(tally: &Tally, descriptor: &Descriptor, is_write: bool, bytes: u64, accesses: u64) {
+    let offset = descriptor.position();
+    descriptor.seek(offset + bytes);
     let now_ns = kernel::coarse_ns();
-    tally.access(stream, &Access { is_write, offset, bytes, ns: 0, now_ns, count: accesses }, tracer::is_alone());
+    tally.access(descriptor, &Access { is_write, offset, bytes, ns: 0, now_ns, count: accesses }, tracer::is_alone());
 }
 
 /// Counts accesses of C streams that no hook saw (`fprintf`, `getc`, ...), from the descriptor's position.
-pub fn stream_ends(fd: c_int, stream: &Stream) {
+pub fn stream_ends(fd: c_int, descriptor: &Descriptor) {
     let _errno = kernel::Errno::keep();
     let Some(tally) = tracer::tally() else { return };
     let Some(position) = kernel::position_of(fd) else { return };
-    let unseen = position.saturating_sub(stream.position());
+    let unseen = position.saturating_sub(descriptor.position());
     if unseen > 0 {
         // SAFETY: a query only.
         let flags = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GETFL) } as c_int;
         let is_write = flags & libc::O_ACCMODE == libc::O_WRONLY;
-        count(tally, stream, is_write, unseen, unseen.div_ceil(BUFFER_BYTES));
+        count(tally, descriptor, is_write, unseen, unseen.div_ceil(BUFFER_BYTES));
     }
 }
 
@@ -186,9 +186,9 @@ pub fn all_streams_end() {
     if tracer::is_borrowed() || tracer::own_tally().is_none() {
         return;
     }
-    for (fd, stream) in tracer::streams().iter().enumerate() {
-        if stream.slot().is_some() && stream.is_streamed() {
-            stream_ends(fd as c_int, stream);
+    for (fd, descriptor) in tracer::descriptors().iter().enumerate() {
+        if descriptor.slot().is_some() && descriptor.is_streamed() {
+            stream_ends(fd as c_int, descriptor);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
-use cenote_tally::{HeaderField, MAGIC, Stream, Tally, VERSION};
+use cenote_tally::{Descriptor, HeaderField, MAGIC, Tally, VERSION};
 
 use crate::kernel;
 
@@ -27,9 +27,9 @@ static TALLY: AtomicPtr<Tally> = AtomicPtr::new(std::ptr::null_mut());
 static PID: AtomicI32 = AtomicI32::new(0);
 /// Number of calls of `vfork`: only after one does a check by pid tell its children from this process.
 pub static VFORKS: AtomicU64 = AtomicU64::new(0);
-static STREAMS: [Stream; DESCRIPTORS] = [const { Stream::new() }; DESCRIPTORS];
+static OPEN: [Descriptor; DESCRIPTORS] = [const { Descriptor::new() }; DESCRIPTORS];
 /// One more than the highest descriptor that was ever counted.
-static STREAMS_END: AtomicUsize = AtomicUsize::new(0);
+static OPEN_END: AtomicUsize = AtomicUsize::new(0);
 /// The directory, in words so that no lock is needed; written once, before there is a second thread.
 static DIR: [AtomicU64; DIR_BYTES / 8] = [const { AtomicU64::new(0) }; DIR_BYTES / 8];
 
@@ -163,13 +163,13 @@ fn own() -> Option<&'static Tally> {
     }
     // SAFETY: the parent's tally is mapped until it is unmapped below, the new one was just created.
     let (parent, new) = unsafe { (&*old, &*TALLY.load(Relaxed)) };
-    for stream in &STREAMS[..STREAMS_END.load(Relaxed)] {
-        let Some(slot) = stream.slot().and_then(|slot| parent.files.get(slot)) else { continue };
+    for descriptor in &OPEN[..OPEN_END.load(Relaxed)] {
+        let Some(slot) = descriptor.slot().and_then(|slot| parent.files.get(slot)) else { continue };
         let moved = new.file(slot.key_value().max(1));
         if let Some((at, true)) = moved {
             new.files[at].name_like(slot);
         }
-        stream.move_to(moved.map(|(at, _)| at));
+        descriptor.move_to(moved.map(|(at, _)| at));
     }
     kernel::unmap(old.cast::<c_void>(), Tally::BYTES);
     STATE.store(ON, Release);
@@ -195,37 +195,37 @@ pub fn is_borrowed() -> bool {
 
 /// A descriptor, whether it is counted or not.
 #[inline]
-pub fn any_stream(fd: c_int) -> Option<&'static Stream> {
-    STREAMS.get(usize::try_from(fd).ok()?)
+pub fn any_descriptor(fd: c_int) -> Option<&'static Descriptor> {
+    OPEN.get(usize::try_from(fd).ok()?)
 }
 
 /// A descriptor that is counted, with the tally.
 #[inline]
-pub fn stream(fd: c_int) -> Option<(&'static Tally, &'static Stream)> {
-    let stream = any_stream(fd)?;
-    stream.slot()?;
+pub fn descriptor(fd: c_int) -> Option<(&'static Tally, &'static Descriptor)> {
+    let descriptor = any_descriptor(fd)?;
+    descriptor.slot()?;
     let tally = tally()?;
-    Some((tally, stream))
+    Some((tally, descriptor))
 }
 
 /// All descriptors that may be counted.
-pub fn streams() -> &'static [Stream] {
-    &STREAMS[..STREAMS_END.load(Relaxed)]
+pub fn descriptors() -> &'static [Descriptor] {
+    &OPEN[..OPEN_END.load(Relaxed)]
 }
 
 /// Counts a descriptor from now on.
-pub fn set_stream(fd: c_int, slot: Option<usize>) {
-    if let Some(stream) = any_stream(fd) {
-        stream.set(slot);
-        STREAMS_END.fetch_max(fd as usize + 1, Relaxed);
+pub fn set_descriptor(fd: c_int, slot: Option<usize>) {
+    if let Some(descriptor) = any_descriptor(fd) {
+        descriptor.set(slot);
+        OPEN_END.fetch_max(fd as usize + 1, Relaxed);
     }
 }
 
 /// Copies a descriptor's state to its duplicate.
-pub fn copy_stream(from: c_int, to: c_int) {
-    if let (Some(from), Some(stream)) = (any_stream(from), any_stream(to)) {
-        stream.copy_from(from);
-        STREAMS_END.fetch_max(to as usize + 1, Relaxed);
+pub fn copy_descriptor(from: c_int, to: c_int) {
+    if let (Some(from), Some(descriptor)) = (any_descriptor(from), any_descriptor(to)) {
+        descriptor.copy_from(from);
+        OPEN_END.fetch_max(to as usize + 1, Relaxed);
     }
 }
 

@@ -1,8 +1,8 @@
-//! Passthrough: files whose bytes the kernel reads and writes directly in their windows
-//! (`cenote_posix::File::window_for_kernel`).
+//! Passthrough: files whose bytes the kernel reads and writes directly in their shared page caches
+//! (`cenote_posix::File::page_cache_for_kernel`).
 //!
 //! The kernel wants all who have a file open to be served in the same way, so the first decides for those that come while it is open. A
-//! window is made and put back at a price, so it is kept for a while after the last `close`, with what was written.
+//! page cache is made and put back at a price, so it is kept for a while after the last `close`, with what was written.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::kernel::Device;
 use crate::kernel::abi::opened;
 
-/// How long a file that nobody has open keeps its window.
+/// How long a file that nobody has open keeps its page cache.
 const KEPT: Duration = Duration::from_secs(5);
 /// Upper bounds of kept files, and of their part of shared memory's space: beyond, files that nobody has open are
 /// stored back at once.
@@ -48,7 +48,7 @@ struct Kept {
 }
 
 struct Served {
-    /// The kernel's id of the window. `None`: it sends each read and write as a request.
+    /// The kernel's id of the page cache. `None`: it sends each read and write as a request.
     backing: Option<u32>,
     handles: usize,
     /// The file, while nobody has it open.
@@ -62,11 +62,11 @@ struct Idle {
 }
 
 impl Backings {
-    /// Gives windows to files that are opened from now on.
+    /// Gives page caches to files that are opened from now on.
     pub fn begin(&self, device: Device) {
         let _ = self.by.set(device);
     }
-    /// Returns true if any file may have a window.
+    /// Returns true if any file may have a page cache.
     pub fn is_used(&self) -> bool {
         self.by.get().is_some()
     }
@@ -102,25 +102,25 @@ impl Backings {
         }
         if file.flags().write {
             // Marks that somebody writes there unseen.
-            let _ = file.window_for_kernel();
+            let _ = file.page_cache_for_kernel();
         }
         (opened::PASSTHROUGH, backing)
     }
-    /// Gives the kernel a window, if that pays.
+    /// Gives the kernel a page cache, if that pays.
     fn give(&self, device: &Device, file: &File, attr: &Attr) -> Option<u32> {
-        let is_there = file.has_window().unwrap_or(false);
+        let is_there = file.has_page_cache().unwrap_or(false);
         if !is_there && (!file.flags().write || attr.size_bytes > LOADED_BYTES_MAX) {
             return None;
         }
-        let given = file.window_for_kernel().map_err(|error| error.to_string()).and_then(|window| {
-            self.measure(&window);
-            device.open_backing(window.as_fd()).map_err(|error| error.to_string())
+        let given = file.page_cache_for_kernel().map_err(|error| error.to_string()).and_then(|page_cache| {
+            self.measure(&page_cache);
+            device.open_backing(page_cache.as_fd()).map_err(|error| error.to_string())
         });
         given.inspect_err(|error| tracing::debug!(error, "the kernel asks for the bytes of a file each time")).ok()
     }
     /// Measures shared memory's space, a part of which may be kept.
-    fn measure(&self, window: &impl AsFd) {
-        if let Ok(space) = rustix::fs::fstatvfs(window) {
+    fn measure(&self, page_cache: &impl AsFd) {
+        if let Ok(space) = rustix::fs::fstatvfs(page_cache) {
             let free = space.f_bavail.saturating_mul(space.f_frsize);
             self.kept.lock().bytes_max = free / KEPT_PART;
         }

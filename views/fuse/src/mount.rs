@@ -36,7 +36,7 @@ pub struct Options {
     pub remembers_strict: Duration,
     /// The kernel holds back writes until `fsync`, `close` or half a minute, and trusts its own sizes and times.
     pub is_write_back: bool,
-    /// Passthrough: the kernel reads and writes files' bytes itself, in windows of shared memory. For root, and not
+    /// Passthrough: the kernel reads and writes files' bytes itself, in page caches in shared memory. For root, and not
     /// together with `is_write_back`.
     pub is_passed_through: bool,
     /// Programs on it cannot be executed.
@@ -81,7 +81,7 @@ impl Filesystem for Hello {
             config
                 .add_capabilities(InitFlags::FUSE_PASSTHROUGH)
                 .map_err(|_| unsupported("this kernel (before 6.9)"))?;
-            // Windows are in shared memory, which is not stacked on anything.
+            // Page caches are in shared memory, which is not stacked on anything.
             let _ = config.set_max_stack_depth(1);
         }
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
@@ -161,7 +161,7 @@ impl Mount {
     pub fn serve(self) -> io::Result<()> {
         let device = Device::of_mount(self.session.as_fd())?;
         let serving = self.serving.clone();
-        let putting_back = std::thread::Builder::new().name("cenote-windows".into());
+        let putting_back = std::thread::Builder::new().name("cenote-put-back".into());
         let putting_back = putting_back.spawn(move || serving.backings.put_back())?;
         let result = crew::run(self.serving.clone(), device, self.numbers);
         self.serving.end();

@@ -6,7 +6,7 @@ use cenote::Index;
 
 use crate::FsResult;
 use crate::Kind;
-use crate::records::{BACKSTAGE, Entry, Node, ROOT, keys};
+use crate::records::{Entry, Node, PRIVATE, ROOT, keys};
 use crate::tree::Tree;
 
 /// What the walk collects.
@@ -58,7 +58,7 @@ impl Walk {
                 self.nodes.insert(ino, Node::decode(&value)?);
             } else if key == keys::old_orphan(ino) {
                 self.orphans.insert(ino, Node::decode(&value)?);
-            } else if key != keys::stream(ino) {
+            } else if key != keys::image(ino) {
                 self.xattrs.insert(ino);
             }
         }
@@ -96,7 +96,7 @@ impl Walk {
         for (ino, node) in &self.nodes {
             let names = self.names.get(ino).map_or(&[][..], Vec::as_slice);
             let is_right = match node.kind {
-                Kind::Directory if matches!(*ino, ROOT | BACKSTAGE) => names.is_empty() && node.parent == *ino,
+                Kind::Directory if matches!(*ino, ROOT | PRIVATE) => names.is_empty() && node.parent == *ino,
                 Kind::Directory => names == [node.parent],
                 _ => names.len() as u32 == node.links,
             };
@@ -107,7 +107,7 @@ impl Walk {
             }
             if node.kind == Kind::Directory {
                 let is_below = |other: &&Node| other.kind == Kind::Directory && other.parent == *ino;
-                let own = u32::from(matches!(*ino, ROOT | BACKSTAGE)); // each is its own parent
+                let own = u32::from(matches!(*ino, ROOT | PRIVATE)); // each is its own parent
                 let below = self.nodes.values().filter(is_below).count() as u32 - own;
                 if node.links != below + 2 {
                     self.wrong.push(format!("directory {ino} has {} links and {below} directories", node.links));
@@ -137,7 +137,7 @@ impl Walk {
         }
         let all = self.nodes.iter().chain(&self.inside).chain(&self.orphans);
         let said: BTreeSet<u64> =
-            all.filter(|(_, node)| node.has_object && node.stream.is_none()).map(|(ino, _)| *ino).collect();
+            all.filter(|(_, node)| node.has_object && node.image.is_none()).map(|(ino, _)| *ino).collect();
         for ino in there.symmetric_difference(&said) {
             let word = if said.contains(ino) { "should be there, and is not" } else { "is there, and of no file" };
             self.wrong.push(format!("the object of {ino} {word}"));

@@ -8,7 +8,7 @@ use cenote::{ErrorKind, NextFrom};
 use crate::inner::Inner;
 use crate::records::{Entry, keys};
 use crate::tree::{Fate, Slot, Tree};
-use crate::{Attr, DirEntry, FsResult, Ino, Kind, gate, stat, streams, top};
+use crate::{Attr, DirEntry, FsResult, Ino, Kind, gate, images, stat, top};
 
 /// Entries per request.
 const PAGE: u32 = 512;
@@ -105,7 +105,7 @@ impl DirCursor {
             self.is_read = true;
             return Ok(());
         };
-        streams::sync(&self.fs, &tree)?;
+        images::sync(&self.fs, &tree)?;
         let (read, is_end) = page(&tree, ino, last, PAGE)?;
         self.is_read = is_end;
         for (name, slot) in read {
@@ -166,7 +166,7 @@ pub fn list(fs: &Inner, ino: Ino, after: Option<&[u8]>, limit: usize) -> FsResul
         return Ok(all);
     };
     tree.directory(dir)?;
-    streams::sync(fs, &tree)?;
+    images::sync(fs, &tree)?;
     let mut last = after.map(<[u8]>::to_vec);
     while all.len() < limit {
         let want = (limit - all.len()).min(PAGE as usize);
@@ -177,7 +177,7 @@ pub fn list(fs: &Inner, ino: Ino, after: Option<&[u8]>, limit: usize) -> FsResul
                 break;
             }
             if let Some(found) = tree.found_at(dir, &name, slot)?
-                && let Some(found) = streams::of_list(fs, &tree, dir, &name, found)?
+                && let Some(found) = images::of_list(fs, &tree, dir, &name, found)?
             {
                 all.push((name, stat::attr(&tree, &found)?));
             }

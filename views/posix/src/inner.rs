@@ -9,11 +9,11 @@ use crate::sync::Mutex;
 use cenote::{Container, Store};
 
 use crate::clock::Clock;
+use crate::images::{self, Images};
 use crate::keeper::{Bell, Keeper};
 use crate::names::{self};
 use crate::records::{INO_BITS, ROOT};
 use crate::rights::{self, SEARCH};
-use crate::streams::{self, Streams};
 use crate::tree::{Common, Found, NumberMap, Tree, Who};
 use crate::ways::Ways;
 use crate::{Attr, Caller, FsError, FsResult, Ino, Kind, Options, Time, fail, stat, top};
@@ -33,8 +33,8 @@ pub struct Inner {
     /// The only tree, if the top is its root.
     single: Option<Arc<Tree>>,
     pub keeper: Keeper,
-    /// HDF5 files as byte streams.
-    pub streams: Streams,
+    /// HDF5 files as byte images.
+    pub images: Images,
     /// Number of containers that it began to create, and whether those that dead processes left half
     /// made were swept.
     pub halves: AtomicU64,
@@ -87,7 +87,7 @@ impl Inner {
             trees: Mutex::default(),
             single: None,
             keeper: Keeper::default(),
-            streams: Streams::default(),
+            images: Images::default(),
             halves: AtomicU64::new(0),
             halves_swept: AtomicBool::new(false),
         };
@@ -102,7 +102,7 @@ impl Inner {
                 store.open_container(label, &options.new_containers)?
             };
             inner.single = Some(inner.tree_in(container)?);
-            inner.streams.found(label, inner.single.as_ref());
+            inner.images.found(label, inner.single.as_ref());
         }
         Ok(inner)
     }
@@ -191,7 +191,7 @@ impl Inner {
             b"." => Ok(Where::In(tree, Found::clone(&parent))),
             b".." => self.find(self.parent_of(&tree, &parent)),
             _ => {
-                let found = streams::find_in(self, &tree, number, name)?;
+                let found = images::find_in(self, &tree, number, name)?;
                 Ok(Where::In(tree, found))
             }
         }

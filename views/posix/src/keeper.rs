@@ -77,7 +77,7 @@ fn run(fs: &Weak<Inner>) {
             let is_thorough = round.is_multiple_of(ROUNDS_PER_DEATH);
             let _ = tree.sweep(is_thorough);
             if is_thorough {
-                let _ = tree.sweep_windows();
+                let _ = tree.sweep_page_caches();
                 tree.reserved.sweep(&tree);
             }
         }

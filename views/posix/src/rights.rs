@@ -61,8 +61,8 @@ pub fn check(caller: &Caller, node: &Node, mask: u32) -> FsResult<()> {
 
 /// Returns `EPERM` if the sticky bit of `dir` keeps `caller` from removing the name of `node`.
 pub fn need_unstuck(caller: &Caller, dir: &Node, node: &Node) -> FsResult<()> {
-    if node.stream.is_some() {
-        return fail(libc::EROFS); // a stream is removed with its HDF5 file
+    if node.image.is_some() {
+        return fail(libc::EROFS); // an image is removed with its HDF5 file
     }
     let may = dir.mode & STICKY == 0 || caller.owns(dir) || caller.owns(node);
     if may { Ok(()) } else { fail(libc::EPERM) }

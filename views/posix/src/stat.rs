@@ -20,17 +20,17 @@ const BLOCK: u64 = 512;
 pub fn attr(tree: &Tree, found: &Found) -> FsResult<Attr> {
     let live = if found.node.kind == Kind::File { tree.live(found.ino) } else { None };
     let mut node = live.as_ref().map_or_else(|| found.node.clone(), |live| settled(&found.node, live.dirty()));
-    let window = match (node.kind, live.as_deref()) {
-        (Kind::File, Some(live)) => live.window()?.map(|window| window.attr()).transpose()?,
-        (Kind::File, None) => tree.window_usage(found.ino)?,
+    let page_cache = match (node.kind, live.as_deref()) {
+        (Kind::File, Some(live)) => live.page_cache()?.map(|page_cache| page_cache.attr()).transpose()?,
+        (Kind::File, None) => tree.page_cache_usage(found.ino)?,
         _ => None,
     };
-    if let Some((_, _, modified)) = window {
+    if let Some((_, _, modified)) = page_cache {
         node.modified = node.modified.max(modified);
         node.changed = node.changed.max(modified);
     }
     let (size_bytes, used) = match node.kind {
-        Kind::File if window.is_some() => window.map_or((0, 0), |(size, used, _)| (size, used)),
+        Kind::File if page_cache.is_some() => page_cache.map_or((0, 0), |(size, used, _)| (size, used)),
         Kind::File if node.has_object => match usage(tree, found.ino, &node, live.as_deref()) {
             Ok(usage) => usage,
             Err(error) if error.kind() == ErrorKind::NotFound => (0, 0), // being deleted now
@@ -80,32 +80,32 @@ pub fn set_attr(tree: &Arc<Tree>, caller: &Caller, ino: u64, set: &SetAttr, by_d
         return fail(libc::EFBIG);
     }
     tree.make(None, 0o755)?;
-    if (set.size_bytes.is_none() && set.modified.is_none()) || !tree.has_window(ino)? {
+    if (set.size_bytes.is_none() && set.modified.is_none()) || !tree.has_page_cache(ino)? {
         set_records(tree, caller, ino, set, by_descriptor)?;
-        return set_window(tree, ino, set); // which the file may have got meanwhile
+        return set_page_cache(tree, ino, set); // which the file may have got meanwhile
     }
     let live = Live::of(tree, &tree.find(ino)?);
-    match live.window()? {
+    match live.page_cache()? {
         None => set_records(tree, caller, ino, set, by_descriptor),
-        Some(window) => window.undisturbed(|| {
+        Some(page_cache) => page_cache.undisturbed(|| {
             set_records(tree, caller, ino, set, by_descriptor)?;
-            set_window(tree, ino, set)
+            set_page_cache(tree, ino, set)
         }),
     }
 }
 
-/// Applies the part that concerns the window.
-fn set_window(tree: &Arc<Tree>, ino: u64, set: &SetAttr) -> FsResult<()> {
-    if (set.size_bytes.is_none() && set.modified.is_none()) || !tree.has_window(ino)? {
+/// Applies the part that concerns the page cache.
+fn set_page_cache(tree: &Arc<Tree>, ino: u64, set: &SetAttr) -> FsResult<()> {
+    if (set.size_bytes.is_none() && set.modified.is_none()) || !tree.has_page_cache(ino)? {
         return Ok(());
     }
     let live = Live::of(tree, &tree.find(ino)?);
-    let Some(window) = live.window()? else { return Ok(()) };
+    let Some(page_cache) = live.page_cache()? else { return Ok(()) };
     if let Some(size) = set.size_bytes {
-        window.set_size(size)?;
+        page_cache.set_size(size)?;
     }
     if set.modified.is_some() {
-        window.set_modified(live.find()?.node.modified)?;
+        page_cache.set_modified(live.find()?.node.modified)?;
     }
     Ok(())
 }

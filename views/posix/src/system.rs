@@ -9,7 +9,7 @@ use crate::inner::Inner;
 use crate::rights::{self, READ, WRITE};
 use crate::{
     Attr, Caller, Consistency, DirCursor, File, Forking, FsResult, Ino, Kind, New, OpenFlags, SetAttr, check, dir,
-    fail, gate, names, pipe, resolve, space, stat, streams, top, unnamed, walk, xattr,
+    fail, gate, images, names, pipe, resolve, space, stat, top, unnamed, walk, xattr,
 };
 
 /// Options of a file system.
@@ -29,8 +29,8 @@ pub struct Options {
     /// Inode numbers stay valid until [`FileSystem::forget`] names them, as a kernel needs; otherwise those of the last half million files, and of all open
     /// files, stay valid.
     pub keeps_numbers: bool,
-    /// HDF5 streams are served as last made: for the maker of streams, and where no program may be started.
-    pub keeps_streams: bool,
+    /// HDF5 images are served as last made: for the maker of images, and where no program may be started.
+    pub keeps_images: bool,
     /// Lowest descriptor for locks, where possible, so that a program under preload does not stumble over them.
     pub descriptors_from: i32,
 }
@@ -45,7 +45,7 @@ impl Default for Options {
             consistency: Consistency::default(),
             keeps_access_times: false,
             keeps_numbers: false,
-            keeps_streams: false,
+            keeps_images: false,
             descriptors_from: 0,
         }
     }
@@ -273,7 +273,7 @@ impl FileSystem {
         }
         let (tree, number) = self.0.in_tree(ino, libc::EISDIR)?;
         self.0.keeper.start(&self.0);
-        streams::check_open(&self.0, &tree, number)?;
+        images::check_open(&self.0, &tree, number)?;
         names::open(&tree, caller, number, flags)
     }
     /// Opens the file `name` in `parent`, and creates it first, with `mode`, if `flags` say so and it does not exist. Returns true if it was created.
@@ -300,7 +300,7 @@ impl FileSystem {
             };
         };
         self.0.keeper.start(&self.0);
-        streams::look_at(&self.0, &tree, dir, name)?;
+        images::look_at(&self.0, &tree, dir, name)?;
         let flags = OpenFlags { create: flags.create && !self.0.common.options.is_read_only, ..flags };
         let (file, found, is_made) = names::open_at(&tree, caller, dir, name, flags, mode)?;
         // Truncation changed the attributes that were found.
@@ -354,10 +354,10 @@ impl FileSystem {
         stat::attr(&tree, &found)
     }
     /// Returns the directory beside the root of the tree of `ino`: for the views' own data (uploads, old versions). No path leads to it.
-    pub fn backstage(&self, ino: Ino) -> FsResult<Ino> {
+    pub fn private_dir(&self, ino: Ino) -> FsResult<Ino> {
         let _in = gate::enter();
         let (tree, _) = self.0.in_tree(ino, libc::EINVAL)?;
-        Ok(tree.whole(unnamed::backstage(&tree)?))
+        Ok(tree.whole(unnamed::private_dir(&tree)?))
     }
     /// Creates a hard link.
     pub fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Attr> {
@@ -486,27 +486,27 @@ impl FileSystem {
         let (tree, _) = self.0.in_tree(ino, libc::EINVAL)?;
         tree.orphans()
     }
-    /// Lists the HDF5 files shown as byte streams in the tree of [`STREAMS_CONTAINER`](crate::STREAMS_CONTAINER): paths without a leading slash, and the
+    /// Lists the HDF5 files shown as byte images in the tree of [`IMAGES_CONTAINER`](crate::IMAGES_CONTAINER): paths without a leading slash, and the
     /// objects with the bytes.
-    pub fn streams(&self) -> FsResult<Vec<(Vec<u8>, Option<cenote::ObjectKey>)>> {
+    pub fn images(&self) -> FsResult<Vec<(Vec<u8>, Option<cenote::ObjectKey>)>> {
         let _in = gate::enter();
-        streams::all(&self.0)
+        images::all(&self.0)
     }
-    /// Shows an HDF5 file at a path of that tree, in place of what it showed before: a process that has the old stream open goes on reading it. Creates
+    /// Shows an HDF5 file at a path of that tree, in place of what it showed before: a process that has the old image open goes on reading it. Creates
     /// directories. `EEXIST` if something else is there.
-    pub fn put_stream(&self, path: &[u8], file: &crate::StreamFile) -> FsResult<()> {
+    pub fn put_image(&self, path: &[u8], file: &crate::ImageFile) -> FsResult<()> {
         let _in = gate::enter();
-        streams::put(&self.0, path, file)
+        images::put(&self.0, path, file)
     }
     /// Returns an ordinary file that somebody has put at a path of that tree, and its bytes.
     pub fn put_file(&self, path: &[u8]) -> FsResult<Option<(Ino, cenote::Object)>> {
         let _in = gate::enter();
-        streams::put_file(&self.0, path)
+        images::put_file(&self.0, path)
     }
     /// Stops showing an HDF5 file; also removes directories that become empty.
-    pub fn drop_stream(&self, path: &[u8]) -> FsResult<()> {
+    pub fn drop_image(&self, path: &[u8]) -> FsResult<()> {
         let _in = gate::enter();
-        streams::drop_at(&self.0, path)
+        images::drop_at(&self.0, path)
     }
     /// Returns the space (`statfs`).
     pub fn space(&self, ino: Ino) -> FsResult<Space> {

@@ -8,7 +8,7 @@ use cenote::{ContainerInfo, ErrorKind};
 
 use crate::inner::Inner;
 use crate::names::NAME_BYTES_MAX;
-use crate::records::{BACKSTAGE, Claimant, Node, ROOT};
+use crate::records::{Claimant, Node, PRIVATE, ROOT};
 use crate::tree::{Change, Found, Tree};
 use crate::{Attr, Caller, Consistency, FsError, FsResult, Ino, Kind, Make, Rename, fail};
 
@@ -56,7 +56,7 @@ pub fn attr(fs: &Inner) -> FsResult<Attr> {
 /// Returns containers that are directories here, in the order of names.
 pub fn containers(fs: &Inner) -> FsResult<Vec<ContainerInfo>> {
     let mut all = fs.store.containers("")?;
-    if crate::streams::begin_where(fs, &all)? {
+    if crate::images::begin_where(fs, &all)? {
         all = fs.store.containers("")?;
     }
     all.retain(|info| is_plain(&info.label));
@@ -78,7 +78,7 @@ pub fn tree(fs: &Inner, name: &[u8]) -> FsResult<Arc<Tree>> {
         Ok(container) => container,
         Err(error) if error.kind() == ErrorKind::NotFound => {
             fs.labels.lock().remove(label);
-            match crate::streams::begun(fs, label)? {
+            match crate::images::begun(fs, label)? {
                 Some(container) => container,
                 None => return fail(libc::ENOENT),
             }
@@ -87,7 +87,7 @@ pub fn tree(fs: &Inner, name: &[u8]) -> FsResult<Arc<Tree>> {
     };
     fs.labels.lock().insert(label.to_owned(), (container.id().0, Instant::now()));
     let tree = fs.tree_in(container)?;
-    fs.streams.found(label, Some(&tree));
+    fs.images.found(label, Some(&tree));
     Ok(tree)
 }
 
@@ -195,7 +195,7 @@ pub fn remove(fs: &Inner, caller: &Caller, name: &[u8]) -> FsResult<()> {
             Err(error) => return Err(error),
         }
         check_unused(&tree, &info, orphans)?;
-        for dir in [ROOT, BACKSTAGE] {
+        for dir in [ROOT, PRIVATE] {
             change.stays_empty(dir)?;
         }
         Ok(change.txn.delete_container(&tree.container)?)
@@ -212,7 +212,7 @@ pub fn remove(fs: &Inner, caller: &Caller, name: &[u8]) -> FsResult<()> {
 /// Returns `ENOTEMPTY` if a container holds more than an empty tree and this many open files without a name.
 fn check_unused(tree: &Tree, info: &ContainerInfo, orphans: u64) -> FsResult<()> {
     let is_there = tree.is_there()?;
-    let most = INDICES_OF_EMPTY + u64::from(is_there && tree.has_windows()?);
+    let most = INDICES_OF_EMPTY + u64::from(is_there && tree.has_page_caches()?);
     if info.indices > most || (!is_there && info.indices + info.objects > 0) {
         return fail(libc::ENOTEMPTY);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::file::{File, Live};
 use crate::names::{self, lose};
-use crate::records::{BACKSTAGE, Entry, Node, keys};
+use crate::records::{Entry, Node, PRIVATE, keys};
 use crate::rights::{self, SEARCH, WRITE};
 use crate::tree::{Change, Found, Place, Tree};
 use crate::{Caller, FsResult, Kind, OpenFlags, Over, Time, fail};
@@ -182,7 +182,7 @@ fn make_room(
 }
 
 /// Returns the directory beside a tree's root.
-pub fn backstage(tree: &Tree) -> FsResult<u64> {
+pub fn private_dir(tree: &Tree) -> FsResult<u64> {
     tree.make(None, 0o755)?;
-    Ok(BACKSTAGE)
+    Ok(PRIVATE)
 }

@@ -4,7 +4,7 @@
 use crate::inner::{Inner, Where};
 use crate::names::PATH_BYTES_MAX;
 use crate::ways::Grounds;
-use crate::{Attr, Caller, Follow, FsResult, Ino, Kind, fail, streams, top};
+use crate::{Attr, Caller, Follow, FsResult, Ino, Kind, fail, images, top};
 
 /// Maximum number of symbolic links followed in one walk.
 const LINKS_MAX: u32 = 40;
@@ -75,7 +75,7 @@ impl Known<'_> {
     /// Records a lookup of a name in a directory. Returns false if a path through it cannot be cached.
     fn note(&mut self, fs: &Inner, dir: Ino, name: &[u8]) -> FsResult<bool> {
         match fs.split(dir)? {
-            Some((tree, _)) if streams::shows(fs, &tree) => return Ok(false),
+            Some((tree, _)) if images::shows(fs, &tree) => return Ok(false),
             Some((tree, number)) => self.grounds.rely_on(&tree, number)?,
             None => match top::label_holds_until(fs, name) {
                 Some(until) => self.grounds.hold_until(until),

@@ -82,12 +82,12 @@ pub fn is_id(text: &str) -> bool {
 impl Gateway {
     /// Returns a directory of the bucket that no path leads to.
     pub fn behind(&self, bucket: &Bucket, name: &str, makes: bool) -> S3Result<Option<Ino>> {
-        let back = self.fs.backstage(bucket.root).map_err(|error| failed(&error, &bucket.name))?;
+        let back = self.fs.private_dir(bucket.root).map_err(|error| failed(&error, &bucket.name))?;
         self.step(back, name, makes)
     }
     /// Removes a bucket's empty directories that no path leads to.
     pub fn drop_behind(&self, bucket: &Bucket) -> S3Result<()> {
-        let back = self.fs.backstage(bucket.root).map_err(|error| failed(&error, &bucket.name))?;
+        let back = self.fs.private_dir(bucket.root).map_err(|error| failed(&error, &bucket.name))?;
         for name in ["uploads", VERSIONS] {
             match self.fs.rmdir(&self.me, back, name.as_bytes()) {
                 Err(error) if !is_gone(&error) => return Err(failed(&error, &bucket.name)),

@@ -11,7 +11,7 @@ import time
 
 from .arrays import ArraysEpisode
 from .episode import Differs, Episode
-from .stage import Stage
+from .fixture import Fixture
 from .worker import Hangs
 
 
@@ -22,7 +22,11 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--seed", type=int, help="of the first episode; the next have the next numbers")
     parser.add_argument(
-        "--stages", type=int, default=1, help="stores with all views at the same time, each for its part of the seeds"
+        "--stores",
+        "--stages",
+        type=int,
+        default=1,
+        help="stores with all views at the same time, each for its part of the seeds",
     )
     parser.add_argument("--episode", type=int, default=250, help="operations per episode (%(default)s)")
     parser.add_argument("--differences", type=int, default=1, help="stop after so many (%(default)s)")
@@ -42,23 +46,23 @@ def main() -> int:
     # Whoever stops it has everything taken down.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     seed = args.seed if args.seed is not None else random.SystemRandom().randrange(10**9)
-    if args.stages > 1:
+    if args.stores > 1:
         return side_by_side(args, seed)
-    stage = Stage(args.views.split(",") if args.views else None)
+    fixture = Fixture(args.views.split(",") if args.views else None)
     try:
-        print(f"seed {seed}; views: {', '.join(stage.workers)}", flush=True)
-        for view, why in stage.missing.items():
+        print(f"seed {seed}; views: {', '.join(fixture.workers)}", flush=True)
+        for view, why in fixture.missing.items():
             print(f"without {view}: {why}", flush=True)
-        lacking = [view for view in args.need.split(",") if view and view not in stage.workers]
+        lacking = [view for view in args.need.split(",") if view and view not in fixture.workers]
         if lacking:
             print(f"needed, but not there: {', '.join(lacking)}")
             return 1
-        return run(args, stage, seed)
+        return run(args, fixture, seed)
     finally:
-        stage.end()
+        fixture.end()
 
 
-def run(args: argparse.Namespace, stage: Stage, first: int) -> int:
+def run(args: argparse.Namespace, fixture: Fixture, first: int) -> int:
     """Episodes until enough was done, or differed."""
     done = different = 0
     behind: dict[tuple[str, str], float] = collections.defaultdict(float)
@@ -66,7 +70,7 @@ def run(args: argparse.Namespace, stage: Stage, first: int) -> int:
     for seed in range(first, 2**62):
         if done >= args.operations or time.monotonic() - began > args.seconds or different >= args.differences:
             break
-        episode = made(args, stage, seed)
+        episode = made(args, fixture, seed)
         episode.harm = args.harm
         try:
             episode.run()
@@ -88,47 +92,47 @@ def run(args: argparse.Namespace, stage: Stage, first: int) -> int:
 
 
 def side_by_side(args: argparse.Namespace, first: int) -> int:
-    """A process for each stage. The first difference ends all; a process that ends otherwise than it should is one."""
-    episodes = -(-args.operations // (args.stages * args.episode))
+    """A process for each store. The first difference ends all; a process that ends otherwise than it should is one."""
+    episodes = -(-args.operations // (args.stores * args.episode))
     each = episodes * args.episode
-    shared = {**vars(args), "stages": 1, "operations": each}
+    shared = {**vars(args), "stores": 1, "operations": each}
     words = [f"--{name}={value}" for name, value in shared.items() if value not in (None, "") and name != "seed"]
     command = [sys.executable, "-m", __package__, *words]
     began = time.monotonic()
-    stages = [
+    parts = [
         subprocess.Popen([*command, f"--seed={first + number * episodes}"], stdout=subprocess.PIPE, text=True)
-        for number in range(args.stages)
+        for number in range(args.stores)
     ]
-    tellers = [threading.Thread(target=tell, args=(number, stage)) for number, stage in enumerate(stages)]
+    tellers = [threading.Thread(target=tell, args=(number, part)) for number, part in enumerate(parts)]
     for teller in tellers:
         teller.start()
     try:
-        while any(stage.poll() is None for stage in stages) and not any(stage.returncode for stage in stages):
+        while any(part.poll() is None for part in parts) and not any(part.returncode for part in parts):
             time.sleep(0.1)
-        failed = [number for number, stage in enumerate(stages) if stage.returncode]
+        failed = [number for number, part in enumerate(parts) if part.returncode]
     finally:
-        for stage in stages:
-            stage.terminate()
+        for part in parts:
+            part.terminate()
         for teller in tellers:
             teller.join()
     if failed:
-        print(f"stage {failed[0]} of {args.stages} failed; the others were stopped")
+        print(f"store {failed[0]} of {args.stores} failed; the others were stopped")
         return 1
-    rate = each * args.stages / (time.monotonic() - began)
-    print(f"{each * args.stages} operations on {args.stages} stages, 0 differences, {rate:.0f} operations/s")
+    rate = each * args.stores / (time.monotonic() - began)
+    print(f"{each * args.stores} operations on {args.stores} stores, 0 differences, {rate:.0f} operations/s")
     return 0
 
 
-def tell(number: int, stage: subprocess.Popen[str]) -> None:
-    """Passes on what a stage prints, until its end."""
-    for line in stage.stdout or ():
+def tell(number: int, part: subprocess.Popen[str]) -> None:
+    """Passes on what a part prints, until its end."""
+    for line in part.stdout or ():
         print(f"[{number}] {line}", end="", flush=True)
 
 
-def made(args: argparse.Namespace, stage: Stage, seed: int) -> Episode | ArraysEpisode:
+def made(args: argparse.Namespace, fixture: Fixture, seed: int) -> Episode | ArraysEpisode:
     """An episode; which kind, its seed says."""
-    kind = args.kind or ("arrays" if "hdf5" in stage.workers and seed % 4 == 3 else "files")
-    return (ArraysEpisode if kind == "arrays" else Episode)(stage, seed, args.episode)
+    kind = args.kind or ("arrays" if "hdf5" in fixture.workers and seed % 4 == 3 else "files")
+    return (ArraysEpisode if kind == "arrays" else Episode)(fixture, seed, args.episode)
 
 
 def report(args: argparse.Namespace, episode: Episode | ArraysEpisode, found: Exception) -> None:

@@ -6,7 +6,7 @@ import random
 import numpy as np
 
 from .episode import Differs, _short
-from .stage import Stage
+from .fixture import Fixture
 
 DTYPES = ("i1", "<i4", ">i4", "u2", "<i8", "<f4", ">f8", "f8", "?")
 WRITERS = ("hdf5", "zarr")
@@ -28,10 +28,10 @@ WEIGHTS = {
 class ArraysEpisode:
     """A file of its own. `run` raises `Differs`."""
 
-    def __init__(self, stage: Stage, seed: int, count: int) -> None:
-        self.stage, self.seed, self.count = stage, seed, count
+    def __init__(self, fixture: Fixture, seed: int, count: int) -> None:
+        self.fixture, self.seed, self.count = fixture, seed, count
         self.rng = random.Random(f"arrays {seed}")
-        self.path = str(stage.disk / f"episode-{seed}.h5")
+        self.path = str(fixture.disk / f"episode-{seed}.h5")
         self.arrays: dict[str, np.ndarray] = {}
         self.chunks: dict[str, tuple | None] = {}
         self.fill: dict[str, object] = {}
@@ -41,7 +41,7 @@ class ArraysEpisode:
         self.harm = -1
 
     def call(self, view: str, name: str, *arguments: object) -> object:
-        said = self.stage.workers[view].call(name, *arguments)
+        said = self.fixture.workers[view].call(name, *arguments)
         if said[0] != "ok":
             raise Differs(f"{view}.{name}{_short(arguments)} failed: {said[-1]}")
         return said[1]

@@ -5,10 +5,10 @@ import random
 import time
 from pathlib import Path
 
+from .fixture import Fixture
 from .operations import LONG, Operations
 from .oracle import Oracle, is_text
 from .seen import Seen
-from .stage import Stage
 
 FILE_VIEWS = ("files", "mount", "fsspec", "s3")
 # Whose errors are those of POSIX, number by number.
@@ -37,16 +37,16 @@ class Differs(Exception):
 class Episode:
     """A container of its own. `run` raises `Differs`."""
 
-    def __init__(self, stage: Stage, seed: int, count: int) -> None:
-        self.stage, self.seed, self.count = stage, seed, count
+    def __init__(self, fixture: Fixture, seed: int, count: int) -> None:
+        self.fixture, self.seed, self.count = fixture, seed, count
         self.rng = random.Random(f"crossview {seed}")
         self.container = f"episode-{seed}"
-        self.oracle = Oracle(str(stage.dir / self.container))
+        self.oracle = Oracle(str(fixture.dir / self.container))
         Path(self.oracle.tree.at(self.container)).mkdir(parents=True)
         self.consistency = self.rng.choices(("strict", "commit"), (4, 1))[0]
         self.ends_laminated = self.rng.random() < 0.15
         self.operations = Operations(self.rng, self.oracle, self.container, self.oracle_has_xattrs())
-        self.views = [view for view in FILE_VIEWS if view in stage.workers]
+        self.views = [view for view in FILE_VIEWS if view in fixture.workers]
         self.log: list[str] = []
         self.writer = self.views[0]
         self.left_in_burst = 0
@@ -71,7 +71,7 @@ class Episode:
     def call(self, view: str, name: str, *arguments: object) -> tuple:
         """A call of a view, which must not hang."""
         began = time.monotonic()
-        said = self.stage.workers[view].call(name, *arguments)
+        said = self.fixture.workers[view].call(name, *arguments)
         took = time.monotonic() - began
         if said[0] == "bug":
             raise Differs(f"{view}.{name} failed in a way that it must not:\n{said[2]}")
@@ -202,10 +202,10 @@ class Episode:
         """Asks views at the same time, and holds what they show against the oracle."""
         asked = {view: [path for path in paths if self.operations.suits(view, path)] for view in views}
         for view, which in asked.items():
-            self.stage.workers[view].send("see_all", (which,))
+            self.fixture.workers[view].send("see_all", (which,))
         seen: dict[str, dict[str, Seen]] = {}
         for view, which in asked.items():
-            said = self.stage.workers[view].receive()
+            said = self.fixture.workers[view].receive()
             if said[0] != "ok":
                 raise Differs(f"{view} cannot be read: {said[-1]}")
             seen[view] = dict(zip(which, said[1], strict=True))
@@ -287,8 +287,8 @@ class Episode:
         if self.consistency == "commit" and "mount" in self.views:
             time.sleep(AGE_OF_MOUNT_S)
         for view in self.views:
-            self.stage.workers[view].send("everything", (self.container,))
-        found = {view: self.stage.workers[view].receive() for view in self.views}
+            self.fixture.workers[view].send("everything", (self.container,))
+        found = {view: self.fixture.workers[view].receive() for view in self.views}
         self.unseen_by_mount.clear()
         for view in self.views:
             if found[view][0] != "ok":
@@ -385,7 +385,7 @@ class Episode:
 
     def release(self) -> None:
         for number, view in self.operations.held.items():
-            self.stage.workers[view].call("drop", number)
+            self.fixture.workers[view].call("drop", number)
         self.oracle.end()
 
 

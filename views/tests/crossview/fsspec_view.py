@@ -32,7 +32,7 @@ class FsspecView:
         with self.fs.open(path, "ab") as out:
             out.write(value)
 
-    def staged(self, path: str, value: bytes) -> None:
+    def in_transaction(self, path: str, value: bytes) -> None:
         """In a transaction of fsspec's: there when it ends."""
         with self.fs.transaction, self.fs.open(path, "wb") as out:
             out.write(value)

@@ -32,7 +32,7 @@ WEIGHTS: dict[str, dict[str, int]] = {
         "chmod": 3, "utime": 2, "setxattr": 3, "removexattr": 2, "hold": 2, "write_held": 4, "drop": 2,
     },
     "fsspec": {
-        "put": 10, "write": 8, "pwrite": 8, "append": 8, "staged": 4, "rename": 6, "copy_whole": 6, "unlink": 7,
+        "put": 10, "write": 8, "pwrite": 8, "append": 8, "in_transaction": 4, "rename": 6, "copy_whole": 6, "unlink": 7,
         "unlink_many": 2, "mkdir": 5, "rmdir": 4, "remove_all": 1,
     },
     "s3": {
@@ -160,7 +160,7 @@ class Operations:
     def draw_put_over(self, view: str) -> tuple:
         return self.file(view), self.bytes()
 
-    draw_staged = draw_put_new
+    draw_in_transaction = draw_put_new
 
     def draw_write(self, view: str) -> tuple:
         return self.place(view), self.bytes(), self.rng.choice(("truncate", "truncate", "exclusive"))

@@ -119,7 +119,7 @@ class Oracle:
         self.tree.make_parents(path)
         self.tree.append(path, value)
 
-    def fsspec_staged(self, path: str, value: bytes) -> None:
+    def fsspec_in_transaction(self, path: str, value: bytes) -> None:
         self.tree.put(path, value)
 
     def fsspec_rename(self, old: str, new: str) -> None:

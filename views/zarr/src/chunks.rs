@@ -64,14 +64,14 @@ impl Array {
         let sum: u64 = parts.iter().flatten().map(|part| part.1).sum();
         // Strings of a chunk are mostly adjacent.
         let is_dense = to - from <= STRINGS_BYTES_MAX && to - from <= sum.saturating_mul(4) + (1 << 20);
-        let mut window = vec![0; if is_dense { (to - from) as usize } else { 0 }];
-        read_heap(&self.core, self.oid, from, &mut window)?;
+        let mut dense = vec![0; if is_dense { (to - from) as usize } else { 0 }];
+        read_heap(&self.core, self.oid, from, &mut dense)?;
         let mut out = (parts.len() as u32).to_le_bytes().to_vec();
         for part in parts {
             let (at, len) = part.unwrap_or((from, 0));
             out.extend_from_slice(&(len as u32).to_le_bytes());
             if is_dense {
-                out.extend_from_slice(&window[(at - from) as usize..][..len as usize]);
+                out.extend_from_slice(&dense[(at - from) as usize..][..len as usize]);
                 continue;
             }
             if len > STRINGS_BYTES_MAX {

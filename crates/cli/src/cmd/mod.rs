@@ -9,6 +9,7 @@ mod destroy;
 mod doctor;
 mod explain;
 pub mod files;
+pub mod images;
 mod index;
 mod init;
 mod interchange;
@@ -22,7 +23,6 @@ mod s3_zarr;
 mod serve;
 mod snapshot;
 mod status;
-pub mod streams;
 mod tier;
 mod tiers;
 mod tiers_plot;
@@ -136,7 +136,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Mount(args) => mount::mount(context, args),
         Command::Unmount(args) => mount::unmount(context, args),
         Command::S3(args) => s3::s3(context, args),
-        Command::Streams(args) => streams::streams(context, args),
+        Command::Images(args) => images::images(context, args),
         Command::Run(args) => run::run(context, args),
         Command::Consistency(args) => consistency::consistency(context, args),
     }

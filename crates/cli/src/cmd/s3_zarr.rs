@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cenote::{Error, ErrorKind, Result, Store};
 use cenote_hdf5::file;
-use cenote_posix::STREAMS_CONTAINER;
+use cenote_posix::IMAGES_CONTAINER;
 use cenote_s3::Keyed;
 use cenote_zarr::{Entry, Format, Tree};
 
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Opened {
 }
 
 fn format(bucket: &str) -> Option<Format> {
-    match bucket.strip_prefix(STREAMS_CONTAINER)? {
+    match bucket.strip_prefix(IMAGES_CONTAINER)? {
         "-zarr" => Some(Format::V3),
         "-zarr2" => Some(Format::V2),
         _ => None,
@@ -83,7 +83,7 @@ impl ZarrBuckets {
 
 impl Keyed for ZarrBuckets {
     fn rights_of(&self, bucket: &str) -> Option<&str> {
-        format(bucket).map(|_| STREAMS_CONTAINER)
+        format(bucket).map(|_| IMAGES_CONTAINER)
     }
     fn get(&self, bucket: &str, key: &str) -> Result<Option<Vec<u8>>> {
         match Self::split(key) {

@@ -1,4 +1,4 @@
-//! `--passthrough`: the kernel reads and writes files' bytes itself, in windows that all others see.
+//! `--passthrough`: the kernel reads and writes files' bytes itself, in shared page caches that all others see.
 #![allow(unsafe_code, reason = "mappings have no way in std")]
 
 use std::fs::{self, File, OpenOptions};
@@ -126,7 +126,7 @@ fn others_see_at_once_what_the_kernel_writes() {
 }
 
 #[test]
-fn mappings_and_holes_are_those_of_the_window() {
+fn mappings_and_holes_are_those_of_the_page_cache() {
     let Some((mounted, there)) = and_beside() else { return };
     let file = open(&mounted.path("mapped"));
     file.set_len(1 << 20).unwrap();

@@ -18,7 +18,7 @@ struct Row {
     trace: &'static str,
     /// Seconds of I/O by policy, in the order of [`POLICIES`].
     io_s: Vec<f64>,
-    /// Foresight without the predictions of streams.
+    /// Foresight without prefetch.
     blind_s: f64,
     /// With knowledge of the future.
     oracle_s: f64,
@@ -34,8 +34,8 @@ version = 1
 fallback = "hot-data"
 
 [[rule]]
-name = "streams"
-label = "stream"
+name = "sequential"
+label = "sequential"
 tier = ["ram", "nvme", "ssd"]
 demote-after = "1s"
 demote-to = "ssd"

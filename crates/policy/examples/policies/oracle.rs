@@ -1,7 +1,7 @@
 //! A policy that knows the future: an earlier run of the same trace tells when each range will be read.
 //!
 //! It moves by Belady's order with the costs of movement, over all combinations of two settings: how far it looks ahead
-//! and how far it streams. The best of these and of all online policies counts, for each trace separately, so the
+//! and how far ahead it fetches. The best of these and of all online policies counts, for each trace separately, so the
 //! oracle knows the future twice: the reads to come, and the best settings for them. It is no proven bound (placement
 //! over tiers with costs and queues is NP-hard: it contains knapsack), but no online policy has come below it. The
 //! column `bound` is proven: every access from the fastest tier, without queues.
@@ -15,7 +15,7 @@ struct Oracle<'a> {
     future: &'a Future,
     firsts: Vec<usize>,
     horizon_ms: f32,
-    stream_ms: f32,
+    prefetch_ms: f32,
 }
 
 impl Policy for Oracle<'_> {
@@ -40,7 +40,7 @@ impl Policy for Oracle<'_> {
             let Some(first) = reads.get(from) else { return Next::NEVER };
             let until = reads.partition_point(|at| f64::from(*at) < f64::from(now) + f64::from(self.horizon_ms));
             let in_ms = (first - now) as f32;
-            Next { in_ms, p: 1.0, reads: (until - from) as f32, announced: in_ms <= self.stream_ms }
+            Next { in_ms, p: 1.0, reads: (until - from) as f32, announced: in_ms <= self.prefetch_ms }
         };
         Foresight::plan_knowing(devices, ranges, limits, Some(ranges.iter().map(next).collect()))
     }
@@ -56,10 +56,10 @@ pub fn best_s(trace: &Trace, start: Future) -> f64 {
     }
     let mut best = (f64::INFINITY, start);
     for horizon_ms in [1e3, 5e3, 2e4, 1e6] {
-        for stream_ms in [0.0, 100.0, 1e3, 1e4] {
+        for prefetch_ms in [0.0, 100.0, 1e3, 1e4] {
             for _ in 0..2 {
                 let firsts = firsts.clone();
-                let oracle = Oracle { future: &best.1, firsts, horizon_ms, stream_ms };
+                let oracle = Oracle { future: &best.1, firsts, horizon_ms, prefetch_ms };
                 let outcome = Sim::new(trace, &oracle, Some(&best.1), false).run();
                 if outcome.io_s < best.0 {
                     best = (outcome.io_s, outcome.reads);

@@ -31,7 +31,7 @@ pub fn print(title: &str, rows: &[Row]) {
     for name in names {
         print!("{name:>14}");
     }
-    println!("{:>10}{:>9}{:>9} | {:>9}{:>10}", "no stream", "oracle", "bound", "to best", "to oracle");
+    println!("{:>10}{:>9}{:>9} | {:>9}{:>10}", "no fetch", "oracle", "bound", "to best", "to oracle");
     let (mut to_best, mut to_oracle) = (0.0, 0.0);
     let mut logs = vec![0.0; count];
     for row in rows {

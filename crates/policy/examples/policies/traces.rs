@@ -222,7 +222,7 @@ fn checkpoint(
 /// A producer writes pieces, which consumers read once, `lag` pieces later.
 fn producer(name: &'static str, pieces: u32, lag: u32, consumers: usize, think_ms: f64) -> Trace {
     let mut trace = Trace::new(name, 1 + consumers);
-    let first: Vec<u32> = (0..pieces).map(|_| trace.object(4, MIB, true, false, "stream")).collect();
+    let first: Vec<u32> = (0..pieces).map(|_| trace.object(4, MIB, true, false, "sequential")).collect();
     for step in 0..pieces + lag {
         if step < pieces {
             (0..4).for_each(|i| trace.does(0, think_ms, Op::Write(first[step as usize] + i)));

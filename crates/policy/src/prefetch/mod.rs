@@ -1,4 +1,4 @@
-//! Predicts what a stream of reads will read next: sequences, strides (also backward and nested), passes over the same
+//! Predicts what a sequence of reads will read next: sequences, strides (also backward and nested), passes over the same
 //! ranges, and sequences learned in earlier runs. Pure: reads go in, ranges worth prefetching come out.
 //!
 //! Waste is bounded: each range named takes a credit, and only ranges that are then read bring more than one. Of n reads of
@@ -26,7 +26,7 @@ const CREDIT_FIRST: f32 = 8.0;
 const CREDIT_PER_USE: f32 = 1.6;
 /// Credit for each read, so that predictions are tried again now and then.
 const CREDIT_PER_READ: f32 = 1.0 / 64.0;
-/// Upper bound of the objects of one stream whose strides are followed at once.
+/// Upper bound of the objects of one access sequence whose strides are followed at once.
 const NESTS_MAX: usize = 16;
 /// Weight of the newest outcome in the accuracy.
 const WEIGHT: f32 = 0.08;
@@ -59,7 +59,7 @@ pub struct Accuracy {
     pub missed: u64,
 }
 
-/// One stream: the reads of one client (or thread) of one container.
+/// One access sequence: the reads of one client (or thread) of one container.
 #[derive(Clone, Debug)]
 pub struct Prefetcher {
     nests: VecDeque<(ObjectKey, Nest, u64)>,
@@ -79,7 +79,7 @@ pub struct Prefetcher {
 }
 
 impl Prefetcher {
-    /// A stream that looks at most `depth_max` ranges ahead, with the profile of earlier runs.
+    /// A prefetcher that looks at most `depth_max` ranges ahead, with the profile of earlier runs.
     pub fn new(depth_max: usize, learned: AccessProfile) -> Self {
         Self {
             nests: VecDeque::new(),
@@ -218,57 +218,61 @@ mod tests {
 
     #[test]
     fn a_scan_is_foreseen_ever_further_and_nothing_is_wasted() {
-        let mut stream = Prefetcher::new(16, AccessProfile::default());
+        let mut prefetcher = Prefetcher::new(16, AccessProfile::default());
         for i in 0..200_u64 {
-            stream.read(i * 10, object(1), i << 20, 1 << 20);
-            stream.ahead();
+            prefetcher.read(i * 10, object(1), i << 20, 1 << 20);
+            prefetcher.ahead();
         }
-        let accuracy = stream.accuracy();
+        let accuracy = prefetcher.accuracy();
         assert!(accuracy.used >= 190 && accuracy.wasted == 0, "{accuracy:?}");
-        assert_eq!(stream.depth(), 16);
-        stream.read(2000, object(1), 200 << 20, 1 << 20);
-        let ahead = stream.ahead();
+        assert_eq!(prefetcher.depth(), 16);
+        prefetcher.read(2000, object(1), 200 << 20, 1 << 20);
+        let ahead = prefetcher.ahead();
         assert_eq!(ahead.len(), 1, "only what is new");
         assert!((ahead[0].in_ms - 160.0).abs() < 5.0, "{ahead:?}");
     }
 
     #[test]
     fn noise_stops_it_and_order_starts_it_again() {
-        let mut stream = Prefetcher::new(16, AccessProfile::default());
+        let mut prefetcher = Prefetcher::new(16, AccessProfile::default());
         let mut state = 5_u64;
         // Some reads in a row, then a jump: each time a prediction is made, and each time it is wrong.
         for i in 0..2000_u64 {
             if i % 3 == 0 || state >> 61 == i % 8 {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             }
-            stream.read(i, object(1), ((state >> 20) & !0xfff) + i % 3 * 4096, 4096);
-            stream.ahead();
+            prefetcher.read(i, object(1), ((state >> 20) & !0xfff) + i % 3 * 4096, 4096);
+            prefetcher.ahead();
         }
-        let noise = stream.accuracy();
+        let noise = prefetcher.accuracy();
         let bound = |seen: Accuracy| 8 + (seen.used + seen.missed) / 64 + seen.used * 6 / 10;
         assert!(noise.wasted <= bound(noise), "{noise:?}");
         assert!(noise.wasted < 250, "{noise:?}");
         for i in 0..2000_u64 {
-            stream.read(2000 + i, object(2), i * 4096, 4096);
-            stream.ahead();
+            prefetcher.read(2000 + i, object(2), i * 4096, 4096);
+            prefetcher.ahead();
         }
-        assert!(!stream.is_stopped() && stream.accuracy().used > noise.used + 900, "{:?}", stream.accuracy());
+        assert!(
+            !prefetcher.is_stopped() && prefetcher.accuracy().used > noise.used + 900,
+            "{:?}",
+            prefetcher.accuracy()
+        );
     }
 
     #[test]
     fn several_objects_in_turn_and_a_second_pass() {
-        let mut stream = Prefetcher::new(8, AccessProfile::default());
-        let pass = |stream: &mut Prefetcher| {
-            let before = stream.accuracy().used;
+        let mut prefetcher = Prefetcher::new(8, AccessProfile::default());
+        let pass = |prefetcher: &mut Prefetcher| {
+            let before = prefetcher.accuracy().used;
             for i in 0..100_u64 {
-                stream.read(i, object(u128::from(i % 4)), i / 4 * 1000 + i * i % 7, 1000);
-                stream.ahead();
+                prefetcher.read(i, object(u128::from(i % 4)), i / 4 * 1000 + i * i % 7, 1000);
+                prefetcher.ahead();
             }
-            stream.accuracy().used - before
+            prefetcher.accuracy().used - before
         };
-        pass(&mut stream);
-        assert!(pass(&mut stream) > 80, "{:?}", stream.accuracy());
-        assert!(pass(&mut stream) > 95, "{:?}", stream.accuracy());
+        pass(&mut prefetcher);
+        assert!(pass(&mut prefetcher) > 80, "{:?}", prefetcher.accuracy());
+        assert!(pass(&mut prefetcher) > 95, "{:?}", prefetcher.accuracy());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
-use crate::{Access, HeaderField, MAGIC, Stream, Tally, VERSION, memory_kind, read};
+use crate::{Access, Descriptor, HeaderField, MAGIC, Tally, VERSION, memory_kind, read};
 
 /// A tally in memory, all zeros, as the kernel provides it.
 fn fresh() -> Box<Tally> {
@@ -44,13 +44,13 @@ fn begun() -> Box<Tally> {
     tally
 }
 
-fn open(tally: &Tally, key: u64, name: &str) -> (usize, Stream) {
+fn open(tally: &Tally, key: u64, name: &str) -> (usize, Descriptor) {
     let (slot, is_new) = tally.file(key).unwrap();
     assert!(is_new);
     tally.files[slot].set_name(name.as_bytes());
-    let stream = Stream::new();
-    stream.set(Some(slot));
-    (slot, stream)
+    let descriptor = Descriptor::new();
+    descriptor.set(Some(slot));
+    (slot, descriptor)
 }
 
 fn access(is_write: bool, offset: u64, bytes: u64, now_ms: u64) -> Access {
@@ -60,17 +60,17 @@ fn access(is_write: bool, offset: u64, bytes: u64, now_ms: u64) -> Access {
 #[test]
 fn what_is_counted_is_read() {
     let tally = begun();
-    let (slot, stream) = open(&tally, 5, "/data/a");
+    let (slot, descriptor) = open(&tally, 5, "/data/a");
     tally.files[slot].opened(file_flag::CREATED, 100, 3);
     for at in 0..4 {
-        tally.access(&stream, &access(true, at * 4096, 4096, 1000 + at), false);
+        tally.access(&descriptor, &access(true, at * 4096, 4096, 1000 + at), false);
     }
     // A pause, then every third block, then random offsets.
     for at in 0..4 {
-        tally.access(&stream, &access(false, at * 3 * 4096, 4096, 2000 + at), false);
+        tally.access(&descriptor, &access(false, at * 3 * 4096, 4096, 2000 + at), false);
     }
     for at in [900, 5, 333] {
-        tally.access(&stream, &access(false, at * 4096, 100, 2010), false);
+        tally.access(&descriptor, &access(false, at * 4096, 100, 2010), false);
     }
     let (site, _) = tally.site(77).unwrap();
     tally.sites[site].set_text(b"main\n_start");
@@ -105,11 +105,11 @@ fn what_is_counted_is_read() {
 fn blocks_that_were_seen_are_told_from_those_that_were_not() {
     for blocks in [1_u64, 100, 1024, 1025, 50_000, 3_000_000] {
         let tally = begun();
-        let (_, stream) = open(&tally, 9, "/x");
+        let (_, descriptor) = open(&tally, 9, "/x");
         for _ in 0..3 {
             for piece in 0..8 {
                 let (from, to) = (blocks * piece / 8, blocks * (piece + 1) / 8);
-                tally.access(&stream, &access(false, from * 4096, (to - from) * 4096, 5), false);
+                tally.access(&descriptor, &access(false, from * 4096, (to - from) * 4096, 5), false);
             }
         }
         let reads = &read::read(&bytes(&tally)).unwrap().files[0].reads;
@@ -153,13 +153,13 @@ fn many_files_and_objects_do_not_overflow() {
 #[test]
 fn threads_count_together() {
     let tally = begun();
-    let (_, stream) = open(&tally, 5, "/x");
+    let (_, descriptor) = open(&tally, 5, "/x");
     std::thread::scope(|scope| {
         for thread in 0..16_u64 {
-            let (tally, stream) = (&tally, &stream);
+            let (tally, descriptor) = (&tally, &descriptor);
             scope.spawn(move || {
                 for at in 0..2000 {
-                    tally.access(stream, &access(false, (thread * 2000 + at) * 512, 512, 1), false);
+                    tally.access(descriptor, &access(false, (thread * 2000 + at) * 512, 512, 1), false);
                 }
             });
         }

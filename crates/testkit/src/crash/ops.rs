@@ -81,7 +81,7 @@ fn draw_change(rng: &mut Rng, slot: u64, number: u64, container: ContainerId) ->
 /// Two of three slots slide over keys, one up and one down. Returns the key to put at this number and the key to
 /// delete, which was put some time before.
 fn slide(slot: u64, number: u64) -> Option<(Vec<u8>, Vec<u8>)> {
-    const WINDOW: u64 = 70;
+    const KEYS_LIVE: u64 = 70;
     let shape = KeyShape::all(300)[(slot / 3 % 7) as usize];
     let step = number / 64;
     let ordinal = |step: u64| match slot % 3 {
@@ -89,7 +89,7 @@ fn slide(slot: u64, number: u64) -> Option<(Vec<u8>, Vec<u8>)> {
         2 => Some((1 << 40) - step),
         _ => None,
     };
-    Some((shape.key(ordinal(step)?), shape.key(ordinal(step.saturating_sub(WINDOW))?)))
+    Some((shape.key(ordinal(step)?), shape.key(ordinal(step.saturating_sub(KEYS_LIVE))?)))
 }
 
 /// The initial content of a new slot: objects and an index in each container.

@@ -269,10 +269,10 @@ impl Sim {
         let Some(key) = self.any_object() else { return Ok(None) };
         let offset = self.draw_offset(key);
         let len = self.rng.size(self.profile.write_max);
-        self.stage_write(at, key, offset, len)
+        self.write_leased(at, key, offset, len)
     }
     /// A write of at most `len` bytes into leased space. `None` if there is no room.
-    pub(super) fn stage_write(
+    pub(super) fn write_leased(
         &mut self,
         at: usize,
         key: ObjectKey,

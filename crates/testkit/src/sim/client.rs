@@ -104,7 +104,7 @@ impl Sim {
     /// Returns true if a failure occurred that can make a request fail.
     fn is_hurt(&self) -> bool {
         let injected = self.world.faults.injected() + self.world.weather.hits();
-        self.hurt || self.window_open || injected > self.injected_seen
+        self.hurt || self.fails_at_random || injected > self.injected_seen
     }
     pub(super) fn note_death(&mut self) {
         self.died |= self.world.faults.is_dead();

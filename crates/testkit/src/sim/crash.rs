@@ -80,7 +80,7 @@ impl Sim {
         }
         self.died = false;
         self.hurt = false;
-        self.window_open = false;
+        self.fails_at_random = false;
         self.injected_seen = self.world.faults.injected() + self.world.weather.hits();
         if power { self.after_power_loss() } else { self.after_death() }
     }

@@ -18,7 +18,7 @@ impl Sim {
     pub(super) fn end(&mut self) -> Check {
         trace!(self.trace, "the end: everybody leaves");
         self.world.faults.heal();
-        self.window_open = false;
+        self.fails_at_random = false;
         if self.profile.weather > 0 {
             if self.rng.chance(600) {
                 self.recover_in_place()?;
@@ -237,7 +237,7 @@ impl Sim {
             let (create, created) =
                 (Update::ObjectCreate { key, block_shift }, Change::ObjectCreate { key, block_shift });
             self.send_updates(0, Vec::new(), vec![create], &[created], true)?;
-            let Some((write, written)) = self.stage_write(0, key, 0, 3000)? else {
+            let Some((write, written)) = self.write_leased(0, key, 0, 3000)? else {
                 return Err(format!("FULL: no room for container {id} after everything was deleted"));
             };
             self.send_updates(0, Vec::new(), vec![write], &[written], true)?;

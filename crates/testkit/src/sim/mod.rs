@@ -47,7 +47,7 @@ struct Profile {
     crash_permille: u64,
     /// Share of crashes that are power losses, in thousandths.
     power_permille: u64,
-    /// Probability of I/O errors while a fault window is open; 0: never.
+    /// Probability of I/O errors while faults are injected; 0: never.
     error_permille: u64,
     flips: bool,
     /// Weight of steps that do background work.
@@ -136,7 +136,7 @@ struct Orders {
 }
 
 impl Orders {
-    /// For every other seed. Uses its own stream, so that the seed's other choices stay the same.
+    /// For every other seed. Uses its own random numbers, so that the seed's other choices stay the same.
     fn draw(seed: u64) -> Option<Self> {
         let mut rng = Rng::new(seed ^ 0x000D_E205);
         let shape = *rng.pick(&KeyShape::all(300));
@@ -171,7 +171,7 @@ struct Sim {
     /// Errors were injected since the engine was opened: it may refuse work.
     hurt: bool,
     injected_seen: u64,
-    window_open: bool,
+    fails_at_random: bool,
     /// Containers whose pin or unpin was requested.
     pinned: BTreeMap<ContainerId, Pinned>,
     /// How often the store was opened, which the instance word shows to clients.
@@ -344,7 +344,7 @@ impl Sim {
             died: false,
             hurt: false,
             injected_seen: 0,
-            window_open: false,
+            fails_at_random: false,
             openings: 0,
             pinned: BTreeMap::new(),
             flips: 0,

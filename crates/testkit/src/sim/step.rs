@@ -228,15 +228,15 @@ impl Sim {
         Request::Arrange { target: Box::new(target), what, dry_run }
     }
     fn step_faults(&mut self) -> Check {
-        if self.window_open {
+        if self.fails_at_random {
             trace!(self.trace, "I/O works again");
             self.world.faults.heal();
-            self.window_open = false;
+            self.fails_at_random = false;
         } else if self.profile.error_permille > 0 && self.rng.chance(500) {
             trace!(self.trace, "I/O fails in {} of 1000 cases", self.profile.error_permille);
             let rng = self.rng.fork();
             self.world.faults.fail_at_random(self.profile.error_permille, rng);
-            self.window_open = true;
+            self.fails_at_random = true;
         } else if self.profile.flips {
             self.flip()?;
         }

@@ -199,7 +199,7 @@ impl Sim {
         self.world.weather.befall(victim.id, Ill::Away, rng);
         self.hurt = true;
         // Others may have faults as well, or the journal may not accept it: then nothing can be checked.
-        if self.window_open || !self.is_calm_but(victim.id) {
+        if self.fails_at_random || !self.is_calm_but(victim.id) {
             return Ok(());
         }
         self.rescue(&safe)
@@ -265,7 +265,7 @@ impl Sim {
     /// Ends all faults, except for destroyed devices: without being reopened, the store comes to rest, answers
     /// everybody, accepts a flush, and has all content.
     pub(super) fn recover_in_place(&mut self) -> Check {
-        if self.died || self.world.faults.injected() > 0 || self.window_open {
+        if self.died || self.world.faults.injected() > 0 || self.fails_at_random {
             return Ok(());
         }
         trace!(self.trace, "all is well again");

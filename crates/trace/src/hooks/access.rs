@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use cenote_tally::{Access, Stream, Tally};
+use cenote_tally::{Access, Descriptor, Tally};
 use libc::{iovec, off_t, size_t, ssize_t};
 
 use crate::{kernel, tracer};
@@ -10,37 +10,37 @@ use crate::{kernel, tracer};
 /// Makes an access and counts it.
 #[inline]
 fn seen(fd: c_int, is_write: bool, bytes: usize, at: Option<off_t>, call: impl FnOnce() -> ssize_t) -> ssize_t {
-    match tracer::stream(fd) {
+    match tracer::descriptor(fd) {
         None => call(),
-        Some((tally, stream)) => counted(tally, stream, is_write, bytes, at, call),
+        Some((tally, descriptor)) => counted(tally, descriptor, is_write, bytes, at, call),
     }
 }
 
 #[inline]
 fn counted(
     tally: &Tally,
-    stream: &Stream,
+    descriptor: &Descriptor,
     is_write: bool,
     bytes: usize,
     at: Option<off_t>,
     call: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    let weight = stream.weight(bytes);
+    let weight = descriptor.weight(bytes);
     let begin = if weight == 0 { 0 } else { kernel::now_ns() };
     let done = call();
     if done > 0 {
         let now_ns = if weight == 0 { 0 } else { kernel::now_ns() };
         let ns = if weight == 0 { 0 } else { now_ns.saturating_sub(begin) };
         if weight > 0 {
-            stream.timed(ns);
+            descriptor.timed(ns);
         }
         let ns = ns * weight;
         let bytes = done as u64;
-        let offset = at.map_or_else(|| stream.position(), |at| at as u64);
+        let offset = at.map_or_else(|| descriptor.position(), |at| at as u64);
         if at.is_none() {
-            stream.seek(offset.wrapping_add(bytes));
+            descriptor.seek(offset.wrapping_add(bytes));
         }
-        tally.access(stream, &Access { is_write, offset, bytes, ns, now_ns, count: 1 }, tracer::is_alone());
+        tally.access(descriptor, &Access { is_write, offset, bytes, ns, now_ns, count: 1 }, tracer::is_alone());
     }
     done
 }
@@ -214,7 +214,7 @@ fn both(
     to_at: Option<off_t>,
     call: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    let (reader, writer) = (tracer::stream(from), tracer::stream(to));
+    let (reader, writer) = (tracer::descriptor(from), tracer::descriptor(to));
     if reader.is_none() && writer.is_none() {
         return call();
     }
@@ -223,14 +223,14 @@ fn both(
     let now_ns = kernel::now_ns();
     if done > 0 {
         for (side, at, is_write) in [(reader, from_at, false), (writer, to_at, true)] {
-            let Some((tally, stream)) = side else { continue };
-            let offset = at.map_or_else(|| stream.position(), |at| at as u64);
+            let Some((tally, descriptor)) = side else { continue };
+            let offset = at.map_or_else(|| descriptor.position(), |at| at as u64);
             if at.is_none() {
-                stream.seek(offset.wrapping_add(done as u64));
+                descriptor.seek(offset.wrapping_add(done as u64));
             }
             let ns = now_ns.saturating_sub(begin) / 2;
             tally.access(
-                stream,
+                descriptor,
                 &Access { is_write, offset, bytes: done as u64, ns, now_ns, count: 1 },
                 tracer::is_alone(),
             );
@@ -241,28 +241,28 @@ fn both(
 
 fn sought(fd: c_int, at: off_t) -> off_t {
     if at >= 0
-        && let Some((_, stream)) = tracer::stream(fd)
+        && let Some((_, descriptor)) = tracer::descriptor(fd)
     {
-        stream.seek(at as u64);
+        descriptor.seek(at as u64);
     }
     at
 }
 
 fn synced(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    let Some((tally, stream)) = tracer::stream(fd) else { return call() };
+    let Some((tally, descriptor)) = tracer::descriptor(fd) else { return call() };
     let begin = kernel::now_ns();
     let done = call();
-    if let Some(slot) = stream.slot() {
+    if let Some(slot) = descriptor.slot() {
         tally.files[slot].synced(kernel::now_ns().saturating_sub(begin));
     }
     done
 }
 
 fn took(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    let Some((tally, stream)) = tracer::stream(fd) else { return call() };
+    let Some((tally, descriptor)) = tracer::descriptor(fd) else { return call() };
     let begin = kernel::now_ns();
     let done = call();
-    if let Some(slot) = stream.slot() {
+    if let Some(slot) = descriptor.slot() {
         tally.files[slot].took(kernel::now_ns().saturating_sub(begin));
     }
     done

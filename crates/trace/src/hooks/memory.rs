@@ -256,7 +256,7 @@ fn mapped(address: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_
         return if flags & libc::MAP_STACK == 0 { given(address, len, kind::MMAP) } else { address };
     }
     if access & libc::PROT_EXEC == 0
-        && let Some((tally, stream)) = tracer::stream(fd)
+        && let Some((tally, stream)) = tracer::descriptor(fd)
         && let Some(slot) = stream.slot()
     {
         tally.add_header(cenote_tally::HeaderField::FilesMapped, 1);

@@ -72,8 +72,8 @@ hooks! {
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         const CLOEXEC: c_int = 4;
         if flags & CLOEXEC == 0 && !tracer::is_borrowed() {
-            for fd in first as usize..tracer::streams().len().min((last as usize).saturating_add(1)) {
-                tracer::set_stream(fd as c_int, None);
+            for fd in first as usize..tracer::descriptors().len().min((last as usize).saturating_add(1)) {
+                tracer::set_descriptor(fd as c_int, None);
             }
         }
         real!(close_range: fn(first => c_uint, last => c_uint, flags => c_int) -> c_int)

@@ -31,7 +31,7 @@ unsafe fn opened(stream: *mut FILE, mode: *const c_char, begin: u64) -> *mut FIL
     };
     let fd = descriptor(stream);
     files::opened(fd, flags, kernel::now_ns().saturating_sub(begin));
-    if let Some((_, counted)) = tracer::stream(fd) {
+    if let Some((_, counted)) = tracer::descriptor(fd) {
         counted.set_streamed();
     }
     stream
@@ -40,11 +40,11 @@ unsafe fn opened(stream: *mut FILE, mode: *const c_char, begin: u64) -> *mut FIL
 /// Counts the bytes moved through a stream.
 #[inline]
 fn moved(stream: *mut FILE, is_write: bool, size: size_t, call: impl FnOnce() -> size_t) -> size_t {
-    if tracer::streams().is_empty() || stream.is_null() {
+    if tracer::descriptors().is_empty() || stream.is_null() {
         return call();
     }
     let fd = descriptor(stream);
-    let Some((tally, counted)) = tracer::stream(fd) else { return call() };
+    let Some((tally, counted)) = tracer::descriptor(fd) else { return call() };
     let weight = counted.weight(0);
     let begin = if weight == 0 { 0 } else { kernel::now_ns() };
     let done = call();
@@ -58,9 +58,9 @@ fn moved(stream: *mut FILE, is_write: bool, size: size_t, call: impl FnOnce() ->
 
 /// Records the new position of a stream.
 fn sought(stream: *mut FILE, done: c_int) -> c_int {
-    if done == 0 && !tracer::streams().is_empty() {
+    if done == 0 && !tracer::descriptors().is_empty() {
         let fd = descriptor(stream);
-        if let Some((_, counted)) = tracer::stream(fd) {
+        if let Some((_, counted)) = tracer::descriptor(fd) {
             let _errno = kernel::Errno::keep();
             // SAFETY: the caller's stream, which is open.
             if let Ok(at) = u64::try_from(unsafe { libc::ftello(stream) }) {
@@ -100,7 +100,7 @@ hooks! {
     }
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
         let stream = real!(fdopen: fn(fd => c_int, mode => *const c_char) -> *mut FILE);
-        if !stream.is_null() && let Some((_, counted)) = tracer::stream(fd) {
+        if !stream.is_null() && let Some((_, counted)) = tracer::descriptor(fd) {
             counted.set_streamed();
         }
         stream
@@ -172,11 +172,11 @@ hooks! {
 
 /// Handles a stream that is about to be closed: flushes it first, as closing would, to see how many bytes it held.
 fn leave(stream: *mut FILE) -> Option<(&'static cenote_tally::Tally, usize)> {
-    if stream.is_null() || tracer::streams().is_empty() {
+    if stream.is_null() || tracer::descriptors().is_empty() {
         return None;
     }
     let fd = descriptor(stream);
-    let counted = tracer::any_stream(fd)?;
+    let counted = tracer::any_descriptor(fd)?;
     counted.slot()?;
     if counted.is_streamed() {
         let _errno = kernel::Errno::keep();

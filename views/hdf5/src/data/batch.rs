@@ -54,7 +54,7 @@ impl Chunked {
                     (None, Some(slot)) => slot,
                     (None, None) => *slots[i].insert(self.new_slot(geometry, numbers[i])?),
                 };
-                records.push(self.stage_chunk(tx, old, &keys[i], slot, stored, *mask)?);
+                records.push(self.put_chunk(tx, old, &keys[i], slot, stored, *mask)?);
             }
             Ok(records)
         })?;

@@ -163,7 +163,7 @@ impl State {
     }
 
     /// Number of elements for one conversion: enough to visit each chunk once, within limits.
-    pub fn window_elements(&self, dims: &[u64]) -> u64 {
+    pub fn batch_elements(&self, dims: &[u64]) -> u64 {
         const SMALL: u64 = 1 << 20;
         const LARGE: u64 = 64 << 20;
         let size = self.element_bytes as u64;

@@ -88,7 +88,7 @@ impl Chunked {
                 (None, None) => *new_slot.insert(self.new_slot(geometry, number)?),
             };
             if let Some((stored, mask)) = &whole {
-                return self.stage_chunk(tx, old, &key, slot, stored, *mask);
+                return self.put_chunk(tx, old, &key, slot, stored, *mask);
             }
             let base = match &old {
                 Some(old) => self.load_for_edit(number, old, &key)?,
@@ -101,7 +101,7 @@ impl Chunked {
                 base[bytes.clone()].copy_from_slice(&image[bytes]);
             }
             let (stored, mask) = self.encode(base)?;
-            self.stage_chunk(tx, old, &key, slot, &stored, mask)
+            self.put_chunk(tx, old, &key, slot, &stored, mask)
         })?;
         self.state.lock().slots.insert(number, record.slot);
         self.keep_written(number, record, merged.unwrap_or(image));
@@ -125,7 +125,7 @@ impl Chunked {
     }
 
     /// Adds a chunk's bytes and record to a transaction.
-    pub(super) fn stage_chunk(
+    pub(super) fn put_chunk(
         &self,
         tx: &mut cenote::Transaction,
         old: Option<ChunkRecord>,
@@ -155,7 +155,7 @@ impl Chunked {
         mask: u32,
     ) -> Result<ChunkRecord> {
         let mut tx = self.place.store().begin();
-        let record = self.stage_chunk(&mut tx, old, key, slot, stored, mask)?;
+        let record = self.put_chunk(&mut tx, old, key, slot, stored, mask)?;
         tx.commit()?;
         Ok(record)
     }

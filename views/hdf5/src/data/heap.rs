@@ -24,8 +24,8 @@ const LEASE_MAX: u64 = 16 << 20;
 /// Bytes gathered before they are written.
 const PENDING_MAX: usize = 4 << 20;
 /// Bytes read around a blob: at first, and at most during sequential reads.
-const WINDOW_FIRST: usize = 4 << 10;
-const WINDOW_MAX: usize = 1 << 20;
+const READ_AHEAD_FIRST: usize = 4 << 10;
+const READ_AHEAD_MAX: usize = 1 << 20;
 
 /// Space leased by a handle and not yet used.
 #[derive(Default)]
@@ -41,9 +41,9 @@ pub struct Session {
     lease: Lease,
     pending: Vec<u8>,
     pending_at: u64,
-    window: Vec<u8>,
-    window_at: u64,
-    window_bytes: usize,
+    read_ahead: Vec<u8>,
+    read_ahead_at: u64,
+    read_ahead_bytes: usize,
     /// Why a part could not be kept: reported after the conversion.
     failed: Option<Error>,
 }
@@ -61,9 +61,9 @@ impl Session {
             lease,
             pending: Vec::new(),
             pending_at: 0,
-            window: Vec::new(),
-            window_at: 0,
-            window_bytes: WINDOW_FIRST,
+            read_ahead: Vec::new(),
+            read_ahead_at: 0,
+            read_ahead_bytes: READ_AHEAD_FIRST,
             failed: None,
         }
     }
@@ -153,32 +153,33 @@ impl Session {
             buf.copy_from_slice(bytes);
             return Ok(());
         }
-        if !self.in_window(at, buf) {
+        if !self.in_read_ahead(at, buf) {
             self.fetch(at, buf.len())?;
-            if !self.in_window(at, buf) {
+            if !self.in_read_ahead(at, buf) {
                 return Err(self.place.corrupt("an element names variable-length bytes that were never written"));
             }
         }
         Ok(())
     }
 
-    fn in_window(&self, at: u64, buf: &mut [u8]) -> bool {
+    fn in_read_ahead(&self, at: u64, buf: &mut [u8]) -> bool {
         let bytes = at
-            .checked_sub(self.window_at)
+            .checked_sub(self.read_ahead_at)
             .and_then(|from| usize::try_from(from).ok())
-            .and_then(|from| self.window.get(from..from.checked_add(buf.len())?));
+            .and_then(|from| self.read_ahead.get(from..from.checked_add(buf.len())?));
         bytes.map(|bytes| buf.copy_from_slice(bytes)).is_some()
     }
 
     fn fetch(&mut self, at: u64, len: usize) -> Result<()> {
-        let end = self.window_at + self.window.len() as u64;
-        let in_order = at >= self.window_at && at <= end + self.window_bytes as u64;
-        self.window_bytes = if in_order { (self.window_bytes * 4).min(WINDOW_MAX) } else { WINDOW_FIRST };
-        self.window.clear();
-        self.window.resize(len.max(self.window_bytes), 0);
-        self.window_at = at;
-        let got = self.heap.read_at(at, &mut self.window)?;
-        self.window.truncate(got);
+        let end = self.read_ahead_at + self.read_ahead.len() as u64;
+        let in_order = at >= self.read_ahead_at && at <= end + self.read_ahead_bytes as u64;
+        self.read_ahead_bytes =
+            if in_order { (self.read_ahead_bytes * 4).min(READ_AHEAD_MAX) } else { READ_AHEAD_FIRST };
+        self.read_ahead.clear();
+        self.read_ahead.resize(len.max(self.read_ahead_bytes), 0);
+        self.read_ahead_at = at;
+        let got = self.heap.read_at(at, &mut self.read_ahead)?;
+        self.read_ahead.truncate(got);
         Ok(())
     }
 }

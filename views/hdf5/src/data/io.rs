@@ -215,12 +215,12 @@ impl Transfer<'_> {
 
     fn write_converted(mut self, conversion: &Conversion, blobs: bool) -> Result<()> {
         let user = self.user(conversion.from_bytes);
-        let window = self.state.window_elements(&self.file.dims);
+        let batch = self.state.batch_elements(&self.file.dims);
         let mut zip = Zip::new(&mut *self.mem.runs, &mut *self.file.runs);
         let (mut pairs, mut scratch, mut background) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             pairs.clear();
-            let count = zip.fill(&mut pairs, window, PAIRS_MAX)? as usize;
+            let count = zip.fill(&mut pairs, batch, PAIRS_MAX)? as usize;
             if count == 0 {
                 return Ok(());
             }
@@ -241,12 +241,12 @@ impl Transfer<'_> {
     /// Reads old references, of `old_bytes` each, as new ones.
     fn read_references(mut self, file: &Arc<File>, old_bytes: usize) -> Result<()> {
         let user = self.user(references::NEW_BYTES);
-        let window = self.state.window_elements(&self.file.dims);
+        let batch = self.state.batch_elements(&self.file.dims);
         let mut zip = Zip::new(&mut *self.mem.runs, &mut *self.file.runs);
         let mut pairs = Vec::new();
         loop {
             pairs.clear();
-            let count = zip.fill(&mut pairs, window, PAIRS_MAX)? as usize;
+            let count = zip.fill(&mut pairs, batch, PAIRS_MAX)? as usize;
             if count == 0 {
                 return Ok(());
             }
@@ -274,12 +274,12 @@ impl Transfer<'_> {
     /// become zeros.
     fn read_converted(mut self, conversion: &Conversion, blobs: bool, kept: bool) -> Result<()> {
         let user = self.user(conversion.to_bytes);
-        let window = self.state.window_elements(&self.file.dims);
+        let batch = self.state.batch_elements(&self.file.dims);
         let mut zip = Zip::new(&mut *self.mem.runs, &mut *self.file.runs);
         let (mut pairs, mut scratch, mut background) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             pairs.clear();
-            let count = zip.fill(&mut pairs, window, PAIRS_MAX)? as usize;
+            let count = zip.fill(&mut pairs, batch, PAIRS_MAX)? as usize;
             if count == 0 {
                 return Ok(());
             }

@@ -163,10 +163,10 @@ impl PlainData {
                     .because(format!("a chunk of {} bytes does not fit", stored.len())));
             }
             let old = tx.get(&self.core.meta, &key)?.map(|bytes| self.record(&bytes)).transpose()?;
-            self.stage(tx, slots, (&key, coords), old, &stored)
+            self.put_block(tx, slots, (&key, coords), old, &stored)
         })
     }
-    fn stage(
+    fn put_block(
         &self,
         tx: &mut Transaction,
         slots: Slots<'_>,
@@ -261,7 +261,7 @@ impl PlainData {
             let mut image = self.pipeline.decode(stored, old.mask, whole, false)?;
             self.clear_outside(&coords, dims, &mut image)?;
             let (stored, _) = self.pipeline.encode(&image, 0)?;
-            self.stage(tx, slots, (&key, &coords), Some(old), &stored)?;
+            self.put_block(tx, slots, (&key, &coords), Some(old), &stored)?;
         }
         Ok(())
     }
@@ -314,7 +314,7 @@ impl PlainData {
                 } else {
                     let mut block = self.blank(block_bytes as usize);
                     block[inside..inside + len].copy_from_slice(part);
-                    self.stage(tx, slots, (&key, &[number]), None, &block)?;
+                    self.put_block(tx, slots, (&key, &[number]), None, &block)?;
                 }
                 done += len;
             }

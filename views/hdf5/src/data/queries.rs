@@ -225,7 +225,7 @@ impl Chunked {
                 (None, Some(slot)) => slot,
                 (None, None) => *new_slot.insert(self.new_slot(&geometry, number)?),
             };
-            self.stage_chunk(tx, old, &key, slot, bytes, mask).map(|_| ())
+            self.put_chunk(tx, old, &key, slot, bytes, mask).map(|_| ())
         })
     }
 }

@@ -120,7 +120,7 @@ impl Chunked {
         let mut image = self.load_for_edit(u64::MAX, &record, key)?;
         self.erase(&mut image, keep);
         let (stored, mask) = self.encode(&image)?;
-        self.stage_chunk(tx, Some(record), key, record.slot, &stored, mask).map(|_| ())
+        self.put_chunk(tx, Some(record), key, record.slot, &stored, mask).map(|_| ())
     }
 
     /// Sets everything of a chunk to fill, except its first `keep` elements along each dimension.

@@ -1,7 +1,7 @@
 //! Native files that other views have put into the store, as files of the tree that shows HDF5 files. Opening one by its path makes it a
 //! file of the store.
 //!
-//! This module does not know how such trees are kept: the `cenote` program does the work (`cenote streams --adopt`).
+//! This module does not know how such trees are kept: the `cenote` program does the work (`cenote images --adopt`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,7 +46,7 @@ fn bring_object(h5: &'static Api, fapl: hid_t, path: &Path) -> Result<bool> {
     }
     let shown = || format!("unable to open file: name = '{}'", path.display());
     let mut command = Command::new(cenote::program()?);
-    command.arg("--store").arg(&dir).args(["--quiet", "streams", "--adopt"]).arg(path);
+    command.arg("--store").arg(&dir).args(["--quiet", "images", "--adopt"]).arg(path);
     // The program may have no libhdf5 of its own.
     if let Some(library) = entry::file_of(h5).filter(|_| std::env::var_os(LIBRARY_ENV).is_none()) {
         command.env(LIBRARY_ENV, library);
@@ -60,6 +60,6 @@ fn bring_object(h5: &'static Api, fapl: hid_t, path: &Path) -> Result<bool> {
         Some(NOTHING) => Ok(false),
         _ => Err(Error::new(ErrorKind::Io, shown())
             .because(String::from_utf8_lossy(&done.stderr).trim().to_owned())
-            .try_next("see `cenote streams --help`")),
+            .try_next("see `cenote images --help`")),
     }
 }

@@ -17,7 +17,7 @@ use crate::props::GroupProps;
 use crate::team;
 use crate::vol::info;
 
-use super::STREAMS;
+use super::IMAGES;
 use super::checkpoint;
 use super::creation::Creation;
 use super::identity::{self, Known, There};
@@ -378,7 +378,7 @@ fn sweep(store: &Store, container: &Container, generation: u64) -> Result<()> {
         after = Some(*last);
         let mut tx = store.begin();
         let old: Vec<ObjectId> =
-            page.iter().copied().filter(|id| ![generation, STREAMS].contains(&((id.0 >> 64) as u64))).collect();
+            page.iter().copied().filter(|id| ![generation, IMAGES].contains(&((id.0 >> 64) as u64))).collect();
         for id in &old {
             tx.delete_object(&container.object(*id))?;
         }

@@ -64,7 +64,7 @@ pub fn staged_object(store: &Store, path: &std::path::Path) -> Result<Object> {
 }
 
 /// The upper half of ids of objects that hold the bytes of whole files; no generation has this value.
-pub const STREAMS: u64 = u64::MAX;
+pub const IMAGES: u64 = u64::MAX;
 
 pub use ahead::Ahead;
 pub use core::Core;

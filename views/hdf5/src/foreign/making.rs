@@ -32,7 +32,7 @@ const PAGE_BYTES: usize = 64 << 10;
 
 static CLASS: DriverClass<Open> = DriverClass::new(
     CLASS_VALUE,
-    c"cenote-stream",
+    c"cenote-image",
     ADDRESS_MAX,
     &Needed { open, query, get_eoa, set_eoa, get_eof, read, write },
 );
@@ -80,7 +80,7 @@ impl Making {
         let mut making = this.lock();
         making.raw = Raw::Kept;
         if done.is_ok() && making.lent.len() != before + 1 {
-            return Err(Error::new(ErrorKind::Internal, "an HDF5 file as a stream")
+            return Err(Error::new(ErrorKind::Internal, "byte image of an HDF5 file")
                 .because(format!("HDF5 did not write {bytes} bytes of a chunk in one piece")));
         }
         done
@@ -158,7 +158,7 @@ impl Making {
                     return Ok(());
                 }
                 Raw::Are(lent) => {
-                    return Err(Error::new(ErrorKind::Internal, "an HDF5 file as a stream").because(format!(
+                    return Err(Error::new(ErrorKind::Internal, "byte image of an HDF5 file").because(format!(
                         "HDF5 writes {} bytes where a chunk of {} was to come",
                         bytes.len(),
                         lent.bytes
@@ -266,7 +266,7 @@ unsafe extern "C" fn write(
     match catch_unwind(AssertUnwindSafe(|| file.making.lock().write(kind, address, bytes))) {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {
-            error::push(file.h5, "file_stream", &error);
+            error::push(file.h5, "file_image", &error);
             -1
         }
         Err(_) => -1,

@@ -2,10 +2,10 @@
 //! terminals.
 
 pub mod export;
+pub mod image;
 pub mod import;
 mod regions;
 pub mod stage;
-pub mod stream;
 
 use crate::Result;
 use crate::error::{h5_check, h5_id};
@@ -14,9 +14,9 @@ use crate::ffi::Hid;
 use crate::ffi::types::{H5T_ARRAY, H5T_COMPOUND, H5T_REFERENCE, H5T_VLEN, hid_t, hvl_t};
 
 pub use export::export;
+pub use image::image;
 pub use import::{import, import_object};
 pub use stage::{stage, unstage};
-pub use stream::stream;
 
 /// Called now and then with the raw bytes copied so far.
 pub type Progress<'a> = &'a mut dyn FnMut(u64) -> Result<()>;

@@ -44,9 +44,9 @@ pub struct Live {
     may_change: Mutex<Option<IndexVersion>>,
     /// Files that hold its advisory locks.
     pub meetings: Meetings,
-    /// What this process knows of its window.
+    /// What this process knows of its page cache.
     pub joined: RwLock<Joined>,
-    /// While a window is written back: the modification time of its bytes.
+    /// While a page cache is written back: the modification time of its bytes.
     put_back: Mutex<Option<Time>>,
     /// Space reserved for the file.
     pub reserved: Arc<Reserved>,
@@ -230,12 +230,12 @@ impl Live {
     }
     /// Returns the size in bytes.
     pub fn size(&self) -> FsResult<u64> {
-        match self.window()? {
-            Some(window) => window.usage().map(|(size, _)| size),
+        match self.page_cache()? {
+            Some(page_cache) => page_cache.usage().map(|(size, _)| size),
             None => self.object_size(),
         }
     }
-    /// Returns the object's size, ignoring the window.
+    /// Returns the object's size, ignoring the page cache.
     pub fn object_size(&self) -> FsResult<u64> {
         self.object()?.map_or(Ok(0), |object| Ok(object.size()?))
     }
@@ -247,9 +247,9 @@ impl Live {
         check_end(offset, bytes.len() as u64)?;
         self.check_changes()?;
         self.drop_privileges(keeps)?;
-        let (window, object) = (self.window()?, self.object()?);
-        if let Some(window) = window {
-            return window.write_at(bytes, offset); // the window's own time is what others see
+        let (page_cache, object) = (self.page_cache()?, self.object()?);
+        if let Some(page_cache) = page_cache {
+            return page_cache.write_at(bytes, offset); // the page cache's own time is what others see
         }
         self.with_reserved(
             || vec![(offset, offset + bytes.len() as u64)],
@@ -261,7 +261,7 @@ impl Live {
         self.note();
         Ok(())
     }
-    /// Writes these parts to the object, ignoring the window.
+    /// Writes these parts to the object, ignoring the page cache.
     pub fn write_object(&self, parts: &[(u64, &[u8])]) -> FsResult<()> {
         self.check_changes()?;
         let object = self.object()?;
@@ -277,7 +277,7 @@ impl Live {
         self.note();
         Ok(())
     }
-    /// Punches holes into the object where a range has data, ignoring the window.
+    /// Punches holes into the object where a range has data, ignoring the page cache.
     pub fn punch_object(&self, from: u64, to: u64) -> FsResult<()> {
         let Some(object) = self.object()? else { return Ok(()) };
         if from < to && object.next_data(from)?.is_some_and(|at| at < to) {
@@ -287,7 +287,7 @@ impl Live {
         }
         Ok(())
     }
-    /// Sets the object's size, ignoring the window.
+    /// Sets the object's size, ignoring the page cache.
     pub fn truncate_object(&self, size: u64) -> FsResult<()> {
         self.check_changes()?;
         match self.object()? {
@@ -305,7 +305,7 @@ impl Live {
             self.with_object(|_, _| Ok(()))?;
         }
         let mut copied = 0;
-        self.around_window(at, || {
+        self.around_page_cache(at, || {
             copied = self.object.copy_from(at, from, from_offset, len)?;
             Ok(())
         })?;
@@ -362,8 +362,8 @@ impl Live {
         }
         self.check_changes()?;
         self.drop_privileges(keeps)?;
-        if let Some(window) = self.window()? {
-            return window.append(bytes);
+        if let Some(page_cache) = self.page_cache()? {
+            return page_cache.append(bytes);
         }
         let _mine = self.appending.lock();
         if self.object()?.is_none() {
@@ -392,8 +392,8 @@ impl Live {
             return fail(libc::EFBIG);
         }
         self.check_changes()?;
-        if let Some(window) = self.window()? {
-            window.set_size(size)?;
+        if let Some(page_cache) = self.page_cache()? {
+            page_cache.set_size(size)?;
         }
         self.tree.change_file(|change| {
             let found = self.find()?;
@@ -444,7 +444,7 @@ impl Drop for Live {
     /// Runs when this process closes the file's last descriptor.
     fn drop(&mut self) {
         let _in = gate::enter();
-        self.leave_window();
+        self.leave_page_cache();
         {
             let mut all = self.tree.live.lock();
             if all.get(&self.ino).is_some_and(|live| live.strong_count() == 0) {

@@ -2,10 +2,10 @@
 
 pub mod live;
 mod locks;
+mod page_cache;
+mod page_cache_records;
 mod ranges;
 mod reserved;
-mod window;
-mod windowed;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::{Attr, Caller, FsResult, Ino, SetAttr, fail, gate, space, stat};
 
 pub use live::Live;
 pub use locks::{HeldLock, LockOwner, LockRange, LockWait, Meetings};
+pub use page_cache::Joined;
 pub use reserved::ReservedFiles;
-pub use window::Joined;
 
 /// Flags of `open`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -129,8 +129,8 @@ impl File {
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> FsResult<usize> {
         let _in = gate::enter();
         self.need_read()?;
-        if let Some(window) = self.live().window()? {
-            let read = window.read_at(buf, offset)?;
+        if let Some(page_cache) = self.live().page_cache()? {
+            let read = page_cache.read_at(buf, offset)?;
             self.live().note_read()?;
             return Ok(read);
         }
@@ -159,7 +159,7 @@ impl File {
         let _in = gate::enter();
         self.need_read()?;
         let live = self.live();
-        if live.window()?.is_some() {
+        if live.page_cache()?.is_some() {
             return Ok(None);
         }
         let Some(object) = live.object()? else { return Ok(None) };
@@ -194,13 +194,13 @@ impl File {
         let _in = gate::enter();
         self.need_write()?;
         from.need_read()?;
-        from.live().settle_all_of_window()?;
+        from.live().settle_all_of_page_cache()?;
         let copied = ranges::copy(from.live(), self.known(), from_offset, offset, len, self.keeps)?;
         self.written()?;
         Ok(copied)
     }
     /// Returns a view that begins at a page boundary, with zeros after the last byte to the end of its page: for a program that maps the file for reading, if
-    /// `offset` is a multiple of the page size. `None` if the bytes do not lie so: use [`File::window`] or read.
+    /// `offset` is a multiple of the page size. `None` if the bytes do not lie so: use [`File::page_cache`] or read.
     ///
     /// The view shows the bytes as they are now: right for private mappings, and for shared ones in `laminated` directories. While it lives, overwritten bytes
     /// keep their space in the store: not for mappings that stay for long beside heavy writing.
@@ -208,7 +208,7 @@ impl File {
         let _in = gate::enter();
         self.need_read()?;
         let live = self.live();
-        if live.window()?.is_some() {
+        if live.page_cache()?.is_some() {
             return Ok(None);
         }
         let Some(object) = live.object()? else { return Ok(None) };
@@ -218,46 +218,46 @@ impl File {
         }
         Ok(view)
     }
-    /// Returns a descriptor of the file's *window* (a shared page cache): its bytes in shared memory, where every process of this machine sees them at once.
+    /// Returns a descriptor of the file's *shared page cache*: its bytes in shared memory, where every process of this machine sees them at once.
     /// Map it with `MAP_SHARED`, or give it to the kernel for reading and writing; it is writable if the file is. The first caller loads the bytes.
     ///
-    /// Keep this `File` as long as the window is in use. Writes to it reach the store with [`File::sync`], with [`File::flush`], when the file is closed and,
-    /// if the process dies, when another process finds that. `EOPNOTSUPP` where this user's processes have no shared directory, `ENOSPC` if shared memory is
-    /// full: then read and write instead.
-    pub fn window(&self) -> FsResult<OwnedFd> {
+    /// Keep this `File` as long as the page cache is in use. Writes to it reach the store with [`File::sync`], with [`File::flush`], when the file is
+    /// closed and, if the process dies, when another process finds that. `EOPNOTSUPP` where this user's processes have no shared directory, `ENOSPC`
+    /// if shared memory is full: then read and write instead.
+    pub fn page_cache(&self) -> FsResult<OwnedFd> {
         let _in = gate::enter();
         let live = self.known();
         if self.flags.write {
             live.check_changes()?;
         }
-        live.window_descriptor(self.flags.write)
+        live.page_cache_descriptor(self.flags.write)
     }
-    /// Returns a window for a kernel that keeps modification times itself (passthrough) and may give the window to later openers: always writable, however
-    /// this file was opened. An opener for writing must call this as well, so that its writes are written back.
-    pub fn window_for_kernel(&self) -> FsResult<OwnedFd> {
+    /// Returns the page cache for a kernel that keeps modification times itself (passthrough) and may give it to later openers: always writable,
+    /// however this file was opened. An opener for writing must call this as well, so that its writes are written back.
+    pub fn page_cache_for_kernel(&self) -> FsResult<OwnedFd> {
         let _in = gate::enter();
         let live = self.known();
         if self.flags.write {
             live.check_changes()?;
         }
-        live.window_for_kernel(self.flags.write)
+        live.page_cache_for_kernel(self.flags.write)
     }
     /// Returns whether the file has capabilities, which the first change of its bytes removes.
     pub fn has_capabilities(&self) -> FsResult<bool> {
         let _in = gate::enter();
         self.live().has_capabilities()
     }
-    /// Returns whether the file has a window now, made by any process.
-    pub fn has_window(&self) -> FsResult<bool> {
+    /// Returns whether the file has a page cache now, made by any process.
+    pub fn has_page_cache(&self) -> FsResult<bool> {
         let _in = gate::enter();
-        Ok(self.live().window()?.is_some())
+        Ok(self.live().page_cache()?.is_some())
     }
     /// Makes written data durable; `data_only`: times need not be.
     pub fn sync(&self, data_only: bool) -> FsResult<()> {
         let _in = gate::enter();
         let live = self.known();
         live.tree.take_lost()?;
-        live.settle_window()?;
+        live.settle_page_cache()?;
         if !data_only {
             live.settle()?;
         }
@@ -274,11 +274,11 @@ impl File {
     pub fn flush(&self) -> FsResult<()> {
         let _in = gate::enter();
         let live = self.live();
-        live.settle_window()?;
+        live.settle_page_cache()?;
         live.settle()?;
         live.tree.take_lost()
     }
-    /// Publishes like [`File::flush`], but leaves bytes in the file's window until [`File::sync`], [`File::flush`] or close: for callers that keep the file
+    /// Publishes like [`File::flush`], but leaves bytes in the file's page cache until [`File::sync`], [`File::flush`] or close: for callers that keep the file
     /// open.
     pub fn flush_later(&self) -> FsResult<()> {
         let _in = gate::enter();
@@ -291,7 +291,7 @@ impl File {
         let _in = gate::enter();
         let tree = self.live().tree.clone();
         let done = self.flush();
-        // The last process to leave writes back what anybody wrote to the window.
+        // The last process to leave writes back what anybody wrote to the page cache.
         drop(self);
         done.and(tree.take_lost())
     }

@@ -5,7 +5,7 @@ use crate::tree::Change;
 use crate::{Allocate, FsResult, fail, space};
 
 use super::live::{FILE_BYTES_MAX, Live, check_end};
-use super::window::Window;
+use super::page_cache::PageCache;
 
 /// Returns the next data in units of blocks, as other file systems do: a block with one byte of data is data. (In the store, data and holes end at
 /// any byte.)
@@ -35,8 +35,8 @@ pub fn next_hole(live: &Live, offset: u64) -> FsResult<u64> {
 
 /// Returns the first byte of data at or after an offset.
 fn data_from(live: &Live, offset: u64) -> FsResult<Option<u64>> {
-    match (live.window()?, live.object()?) {
-        (Some(window), _) => window.next_data(offset),
+    match (live.page_cache()?, live.object()?) {
+        (Some(page_cache), _) => page_cache.next_data(offset),
         (None, Some(object)) => Ok(object.next_data(offset)?),
         (None, None) => Ok(None),
     }
@@ -44,8 +44,8 @@ fn data_from(live: &Live, offset: u64) -> FsResult<Option<u64>> {
 
 /// Returns the first byte of a hole at or after an offset; the end is a hole.
 fn hole_from(live: &Live, offset: u64) -> FsResult<Option<u64>> {
-    match (live.window()?, live.object()?) {
-        (Some(window), _) => window.next_hole(offset),
+    match (live.page_cache()?, live.object()?) {
+        (Some(page_cache), _) => page_cache.next_hole(offset),
         (None, Some(object)) => Ok(object.next_hole(offset)?),
         (None, None) => Ok(None),
     }
@@ -84,26 +84,26 @@ pub fn allocate(live: &Live, what: Allocate, offset: u64, len: u64) -> FsResult<
         Allocate::Punch => live.reserved.give_up(offset, offset + len),
         Allocate::Collapse | Allocate::Insert => live.reserved.give_up(0, u64::MAX),
     }
-    match live.window()? {
-        Some(window) => allocate_in(live, &window, what, offset, len),
+    match live.page_cache()? {
+        Some(page_cache) => allocate_in(live, &page_cache, what, offset, len),
         None => allocate_object(live, what, offset, len),
     }
 }
 
-/// Allocates or changes a range of a window.
-fn allocate_in(live: &Live, window: &Window, what: Allocate, offset: u64, len: u64) -> FsResult<()> {
+/// Allocates or changes a range of a page cache.
+fn allocate_in(live: &Live, page_cache: &PageCache, what: Allocate, offset: u64, len: u64) -> FsResult<()> {
     live.check_changes()?;
-    let (size, end) = (window.usage()?.0, offset + len);
+    let (size, end) = (page_cache.usage()?.0, offset + len);
     match what {
         Allocate::KeepSize => return Ok(()),
         Allocate::Collapse | Allocate::Insert => {
-            return live.around_window(offset, || allocate_object(live, what, offset, len));
+            return live.around_page_cache(offset, || allocate_object(live, what, offset, len));
         }
         Allocate::Extend => {}
-        Allocate::Punch | Allocate::Zero { .. } => window.punch(offset, len)?,
+        Allocate::Punch | Allocate::Zero { .. } => page_cache.punch(offset, len)?,
     }
     if matches!(what, Allocate::Extend | Allocate::Zero { keep_size: false }) && end > size {
-        window.set_size(end)?;
+        page_cache.set_size(end)?;
     }
     live.note();
     Ok(())

@@ -110,8 +110,8 @@ pub fn lose(change: &mut Change<'_>, found: &Found) -> FsResult<Loss> {
 
 /// Deletes the bytes and attributes of a file without a name.
 pub fn bury(change: &mut Change<'_>, ino: u64, node: &crate::records::Node) -> FsResult<()> {
-    if node.stream.is_some() {
-        crate::streams::bury(change, ino, node)?;
+    if node.image.is_some() {
+        crate::images::bury(change, ino, node)?;
     } else if node.has_object {
         change.txn.delete_object(&change.tree.object(ino))?;
     }

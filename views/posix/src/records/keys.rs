@@ -13,7 +13,7 @@ const TAG_ENTRY: u8 = 2;
 const TAG_TIMES: u8 = 3;
 const TAG_XATTR: u8 = 4;
 const TAG_ORPHAN: u8 = 5;
-const TAG_STREAM: u8 = 6;
+const TAG_IMAGE: u8 = 6;
 const TAG_UNNAMED: u8 = 7;
 
 /// Index of nodes: directories, files with several names or none, extended attributes.
@@ -28,8 +28,8 @@ pub fn numbers_index() -> IndexId {
 pub fn opens_index() -> IndexId {
     IndexId(TREE | SPECIAL | 2)
 }
-/// Index of files that have a window. Created with the first window.
-pub fn windows_index() -> IndexId {
+/// Index of files that have a page cache. Created with the first page cache.
+pub fn page_caches_index() -> IndexId {
     IndexId(TREE | SPECIAL | 3)
 }
 /// Index of a directory's entries.
@@ -89,9 +89,9 @@ pub fn xattr(number: u64, name: &[u8]) -> Vec<u8> {
 pub fn xattrs(number: u64) -> [u8; 6] {
     ino(TAG_XATTR, number)
 }
-/// Key of the record of what a file's stream was made of.
-pub fn stream(number: u64) -> [u8; 6] {
-    ino(TAG_STREAM, number)
+/// Key of the record of what a file's image was made of.
+pub fn image(number: u64) -> [u8; 6] {
+    ino(TAG_IMAGE, number)
 }
 /// Returns the name in the key of an extended attribute.
 pub fn xattr_name(key: &[u8]) -> &[u8] {
@@ -124,12 +124,12 @@ pub fn claims(dir: u64) -> [u8; 6] {
 pub fn holders(number: u64) -> [u8; 6] {
     ino(TAG_ORPHAN, number)
 }
-/// Key of the record that a file has a window, in the index of windows.
-pub fn window(number: u64) -> [u8; 6] {
+/// Key of the record that a file has a page cache, in the index of page caches.
+pub fn page_cache(number: u64) -> [u8; 6] {
     ino(TAG_NODE, number)
 }
-/// Prefix of all window records.
-pub fn windows() -> [u8; 1] {
+/// Prefix of all page cache records.
+pub fn page_caches() -> [u8; 1] {
     [TAG_NODE]
 }
 /// Prefix of all holders of files without a name.

@@ -23,7 +23,7 @@ pub const INO_BITS: u32 = 40;
 /// The root directory of a tree.
 pub const ROOT: u64 = 1;
 /// The directory beside the root, for the views' own data.
-pub const BACKSTAGE: u64 = 2;
+pub const PRIVATE: u64 = 2;
 /// The first inode number that is assigned.
 pub const FIRST: u64 = 16;
 

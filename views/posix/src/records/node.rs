@@ -40,9 +40,9 @@ pub struct Node {
     pub parent: u64,
     /// Target of a symbolic link.
     pub target: Vec<u8>,
-    /// The bytes are an object outside the tree: those of an HDF5 file as a stream (see [`crate::streams`]). Boxed,
+    /// The bytes are an object outside the tree: those of an HDF5 file as an image (see [`crate::images`]). Boxed,
     /// since nearly all nodes have none, and nodes are copied often.
-    pub stream: Option<Box<ObjectKey>>,
+    pub image: Option<Box<ObjectKey>>,
 }
 
 const HAS_OBJECT: u8 = 1;
@@ -52,7 +52,7 @@ const ACCESSED: u8 = 4;
 const MODIFIED: u8 = 8;
 const CHANGED: u8 = 16;
 /// The key of the object with the bytes follows.
-const STREAM: u8 = 32;
+const IMAGE: u8 = 32;
 
 /// Returns the type with that number.
 pub fn kind(number: u8) -> Option<Kind> {
@@ -87,7 +87,7 @@ impl Node {
             has_xattrs: false,
             parent: 0,
             target: Vec::new(),
-            stream: None,
+            image: None,
         }
     }
     /// Encodes a record of its own.
@@ -106,7 +106,7 @@ impl Node {
                 | flag(self.accessed != self.born, ACCESSED)
                 | flag(self.modified != self.born, MODIFIED)
                 | flag(self.changed != self.born, CHANGED)
-                | flag(self.stream.is_some(), STREAM),
+                | flag(self.image.is_some(), IMAGE),
         );
         w.put_u16(self.mode as u16);
         w.put_u32(self.links);
@@ -127,7 +127,7 @@ impl Node {
             Kind::CharDevice | Kind::BlockDevice => w.put_u64(self.rdev),
             Kind::File | Kind::Fifo | Kind::Socket => {}
         }
-        if let Some(key) = &self.stream {
+        if let Some(key) = &self.image {
             w.put_u64(key.container.0);
             w.put_u64(key.object.0 as u64);
             w.put_u64((key.object.0 >> 64) as u64);
@@ -160,10 +160,10 @@ impl Node {
             }
             Kind::Symlink => node.target = r.rest().to_vec(),
             Kind::CharDevice | Kind::BlockDevice => node.rdev = r.u64()?,
-            Kind::File if flags & STREAM != 0 => {
+            Kind::File if flags & IMAGE != 0 => {
                 let (container, low, high) = (ContainerId(r.u64()?), r.u64()?, r.u64()?);
                 let object = ObjectId(u128::from(high) << 64 | u128::from(low));
-                node.stream = Some(Box::new(ObjectKey { container, object }));
+                node.image = Some(Box::new(ObjectKey { container, object }));
             }
             Kind::File | Kind::Fifo | Kind::Socket => {}
         }

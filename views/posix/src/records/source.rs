@@ -1,4 +1,4 @@
-//! Sources of the stream that a file shows, to tell whether the stream is up to date.
+//! Sources of the image that a file shows, to tell whether the image is up to date.
 
 use cenote::{Changes, ContainerId, IndexId, ObjectId};
 use cenote_codec::Encode as _;
@@ -6,12 +6,12 @@ use cenote_codec::Encode as _;
 use super::{PutFields as _, TakeFields as _, VERSION, reader};
 use crate::{FsResult, Time};
 
-/// Sources of a stream; see the module.
+/// Sources of an image; see the module.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Source {
     /// The container of the HDF5 file.
     pub container: ContainerId,
-    /// Time when the stream was made.
+    /// Time when the image was made.
     pub made: Time,
     /// How often its sources had changed by then.
     pub changes: Changes,
@@ -37,7 +37,7 @@ impl Source {
     }
     /// Decodes a record.
     pub fn decode(record: &[u8]) -> FsResult<Self> {
-        let mut r = reader("source of a stream", record)?;
+        let mut r = reader("source of an image", record)?;
         let (container, made) = (ContainerId(r.u64()?), r.time()?);
         let changes = Changes { instance: r.u64()?, count: r.u64()? };
         let indices = r.u32()? as usize;

@@ -26,7 +26,7 @@ fn nodes() -> Vec<Node> {
         all.push(node.clone());
         if kind == Kind::File {
             let object = cenote::ObjectId(u128::MAX - 7);
-            node.stream = Some(Box::new(cenote::ObjectKey { container: cenote::ContainerId(9), object }));
+            node.image = Some(Box::new(cenote::ObjectKey { container: cenote::ContainerId(9), object }));
             all.push(node);
         }
     }
@@ -111,7 +111,7 @@ fn bytes_in_stores_stay_as_they_are() {
     (node.accessed, node.has_object, node.has_xattrs) = (Time { s: -1, ns: 999_999_999 }, true, true);
     (node.modified, node.changed) = (Time { s: 3, ns: 0 }, Time { s: i64::MAX, ns: 1 });
     let object = cenote::ObjectId(u128::MAX - 7);
-    node.stream = Some(Box::new(cenote::ObjectKey { container: cenote::ContainerId(9), object }));
+    node.image = Some(Box::new(cenote::ObjectKey { container: cenote::ContainerId(9), object }));
     let entry = Entry { kind: Kind::File, ino: 0xfe_dcba_9876, node: Some(node) };
     let source = Source {
         container: cenote::ContainerId(3),

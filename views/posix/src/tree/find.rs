@@ -211,7 +211,7 @@ impl Tree {
     }
     /// Returns `EROFS` if what was found must not change.
     pub fn check_changes(&self, found: &Found) -> FsResult<()> {
-        let is_fixed = found.node.stream.is_some() || self.consistency(found) == Consistency::Laminated;
+        let is_fixed = found.node.image.is_some() || self.consistency(found) == Consistency::Laminated;
         if self.common.options.is_read_only || is_fixed {
             return fail(libc::EROFS);
         }

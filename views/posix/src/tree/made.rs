@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use cenote::{CONTAINER_MODE, CONTAINER_MODE_PRIVATE, ContainerSpec, ErrorKind};
 
-use crate::records::{BACKSTAGE, Node, ROOT, VERSION, keys};
+use crate::records::{Node, PRIVATE, ROOT, VERSION, keys};
 use crate::{FsResult, Kind, fail};
 
 use super::{Tree, numbers};
@@ -56,11 +56,11 @@ impl Tree {
         let numbers = txn.create_index(&self.container, Some(keys::numbers_index()))?;
         txn.create_index(&self.container, Some(keys::opens_index()))?;
         txn.create_index(&self.container, Some(keys::dir_index(ROOT)))?;
-        txn.create_index(&self.container, Some(keys::dir_index(BACKSTAGE)))?;
+        txn.create_index(&self.container, Some(keys::dir_index(PRIVATE)))?;
         txn.put(&nodes, &keys::superblock(), &[VERSION])?;
         txn.put(&nodes, &keys::node(ROOT), &root.encode())?;
-        let backstage = Node { mode: 0o700, parent: BACKSTAGE, ..root };
-        txn.put(&nodes, &keys::node(BACKSTAGE), &backstage.encode())?;
+        let private_dir = Node { mode: 0o700, parent: PRIVATE, ..root };
+        txn.put(&nodes, &keys::node(PRIVATE), &private_dir.encode())?;
         txn.put(&numbers, &keys::superblock(), &numbers::first())?;
         match txn.commit() {
             Err(error) if error.kind() != ErrorKind::Exists => return Err(error.into()),

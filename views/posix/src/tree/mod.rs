@@ -66,10 +66,10 @@ pub struct Tree {
     nodes: Index,
     /// Index of the processes that may have files open.
     pub opens: Index,
-    /// Index of files that have a window.
-    pub windows: Index,
+    /// Index of files that have a page cache.
+    pub page_caches: Index,
     /// The index's version when it did not exist.
-    pub no_windows: Mutex<Option<IndexVersion>>,
+    pub no_page_caches: Mutex<Option<IndexVersion>>,
     dirs: Mutex<NumberMap<Index>>,
     /// Nodes of directories, with the version of the index of nodes at each lookup.
     dirs_seen: RwLock<NumberMap<(IndexVersion, Arc<Found>)>>,
@@ -103,8 +103,8 @@ impl Tree {
             number,
             nodes: container.index(keys::nodes_index()).remembering(),
             opens: container.index(keys::opens_index()).remembering(),
-            windows: container.index(keys::windows_index()).remembering(),
-            no_windows: Mutex::default(),
+            page_caches: container.index(keys::page_caches_index()).remembering(),
+            no_page_caches: Mutex::default(),
             dirs: Mutex::default(),
             dirs_seen: RwLock::default(),
             numbers: Numbers::new(&container),
@@ -146,9 +146,9 @@ impl Tree {
     pub fn object(&self, ino: u64) -> Object {
         self.container.object(keys::object(ino))
     }
-    /// Returns the object of a node's bytes: its own, or the stream that it shows.
+    /// Returns the object of a node's bytes: its own, or the image that it shows.
     pub fn object_of(&self, ino: u64, node: &Node) -> Object {
-        match &node.stream {
+        match &node.image {
             Some(key) => self.container.store().container_numbered(key.container).object(key.object),
             None => self.object(ino),
         }

@@ -235,7 +235,7 @@ pub fn unnamed() {
     assert_eq!(errno(place_one(Over::This(root), None)), libc::EBUSY);
     let second = place_one(Over::This(first.ino), None).unwrap();
     assert_eq!(objects(), 1);
-    let back = fs.backstage(root).unwrap();
+    let back = fs.private_dir(root).unwrap();
     let third = place_one(Over::Any, Some((back, b"kept"))).unwrap();
     assert_eq!(fs.lookup(&me, back, b"kept").unwrap().ino, second.ino);
     assert_eq!(fs.lookup(&me, root, b"n").unwrap().ino, third.ino);
@@ -259,7 +259,7 @@ pub fn put_at_once() {
     assert_eq!(errno(put(b"x", Over::Nothing, None)), libc::EEXIST);
     assert_eq!(errno(put(b"x", Over::This(root), None)), libc::EBUSY);
     assert_eq!(objects(), 1, "what was refused left nothing");
-    let back = fs.backstage(root).unwrap();
+    let back = fs.private_dir(root).unwrap();
     let second = put(b"two!", Over::This(first.ino), Some((back, b"kept"))).unwrap();
     assert_eq!(fs.lookup(&me, back, b"kept").unwrap().ino, first.ino);
     let third = put(b"", Over::Any, None).unwrap();

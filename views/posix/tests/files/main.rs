@@ -10,11 +10,11 @@ mod claims;
 mod commit;
 mod locks;
 mod model;
+mod page_caches;
 mod place;
 mod reserved;
 mod rng;
 mod top;
-mod windows;
 
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -67,11 +67,11 @@ const TESTS: &[Test] = &[
     ("space_that_is_kept_counts_as_taken", reserved::counted),
     ("space_that_is_kept_is_cut", reserved::cut),
     ("space_that_is_kept_leaves_a_tier_that_is_emptied", reserved::left),
-    ("windows_are_shared", windows::shared),
-    ("windows_that_have_no_room_say_so", windows::no_room),
-    ("times_that_are_set_while_windows_are_put_back", windows::times),
-    ("windows_of_processes_that_are_killed", windows::killed),
-    ("windows_at_random", windows::random),
+    ("page_caches_are_shared", page_caches::shared),
+    ("page_caches_that_have_no_room_say_so", page_caches::no_room),
+    ("times_that_are_set_while_page_caches_are_put_back", page_caches::times),
+    ("page_caches_of_processes_that_are_killed", page_caches::killed),
+    ("page_caches_at_random", page_caches::random),
     ("messages_of_each_call", budget::messages),
     ("killed_in_the_middle_strict", churn::strict),
     ("killed_in_the_middle_commit", churn::commit),
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
         Some("child") => {
             match args[1].as_str() {
                 "lock" => locks::child(&args[2..]),
-                "window" => windows::child(&args[2..]),
+                "page-cache" => page_caches::child(&args[2..]),
                 _ => churn::child(&args[2..]),
             }
             ExitCode::SUCCESS

@@ -15,7 +15,7 @@ use crate::{kernel, table};
 const PIECE: usize = 8 << 20;
 const PAGE: u64 = 4096;
 
-/// A shared mapping of a file's window. It keeps the description open.
+/// A shared mapping of a file's page cache. It keeps the description open.
 struct Mapped {
     at: u64,
     end: u64,
@@ -133,7 +133,7 @@ fn map(open: &Arc<Description>, a: &[u64; 6]) -> Maybe {
         return Err(libc::EACCES);
     }
     match shared(open, file, a) {
-        // No window is permitted, or there is no room for one: a mapping that only reads gets a copy of the present
+        // No page cache is permitted, or there is no room for one: a mapping that only reads gets a copy of the present
         // content.
         Err(libc::EOPNOTSUPP | libc::EROFS | libc::ENOSPC) if !writes => copied(file, a),
         Err(libc::EOPNOTSUPP) => Err(libc::ENODEV),
@@ -141,14 +141,14 @@ fn map(open: &Arc<Description>, a: &[u64; 6]) -> Maybe {
     }
 }
 
-/// Maps the file's window, which all processes of this machine share.
+/// Maps the file's page cache, which all processes of this machine share.
 fn shared(open: &Arc<Description>, file: &posix::File, a: &[u64; 6]) -> Maybe {
     let [at, len, protection, flags, _, offset] = *a;
     if !file.flags().write && file.attr().map_err(errno)?.consistency == Consistency::Laminated {
         return Err(libc::EROFS);
     }
-    let window = file.window().map_err(errno)?;
-    let fd = window.as_raw_fd() as u64;
+    let page_cache = file.page_cache().map_err(errno)?;
+    let fd = page_cache.as_raw_fd() as u64;
     let got = kernel::simple_or(libc::SYS_mmap, &[at, len, protection, flags, fd, offset])?;
     put_in(got as u64, got as u64 + pages(len), open.clone());
     Ok(Some(got))

@@ -108,13 +108,13 @@ pub struct Sim<'a> {
     trace: &'a Trace,
     policy: &'a dyn Policy,
     future: Option<&'a Future>,
-    with_streams: bool,
+    with_prefetch: bool,
     now: u64,
     tiers: Vec<Tier>,
     ranges: Vec<Range>,
     firsts: Vec<usize>,
     clients: Vec<Client>,
-    streams: Vec<Prefetcher>,
+    prefetchers: Vec<Prefetcher>,
     rhythms: Vec<Rhythm>,
     /// For objects with many ranges.
     object_rhythms: Vec<Rhythm>,
@@ -135,7 +135,7 @@ pub struct Sim<'a> {
 }
 
 impl<'a> Sim<'a> {
-    pub fn new(trace: &'a Trace, policy: &'a dyn Policy, future: Option<&'a Future>, with_streams: bool) -> Self {
+    pub fn new(trace: &'a Trace, policy: &'a dyn Policy, future: Option<&'a Future>, with_prefetch: bool) -> Self {
         let mut tiers: Vec<Tier> = tiers()
             .into_iter()
             .map(|view| Tier { view, busy_until: 0, background_ns: 0, foreground_ns: 0, busy: 0.0 })
@@ -172,13 +172,13 @@ impl<'a> Sim<'a> {
             trace,
             policy,
             future,
-            with_streams,
+            with_prefetch,
             now: 0,
             tiers,
             ranges,
             firsts,
             clients: vec![client; clients],
-            streams: (0..clients).map(|_| Prefetcher::new(24, AccessProfile::default())).collect(),
+            prefetchers: (0..clients).map(|_| Prefetcher::new(24, AccessProfile::default())).collect(),
             rhythms: vec![Rhythm::default(); labels],
             object_rhythms: vec![Rhythm::default(); labels],
             store_rhythm: Rhythm::default(),
@@ -317,9 +317,9 @@ impl<'a> Sim<'a> {
         self.outcome.reads[range].push((self.now / MS) as u32);
         let (object, offset) = (self.ranges[range].object, u64::from(self.ranges[range].number) * bytes);
         let key = self.key(object);
-        self.streams[client].read(now_ms, key, offset, bytes);
-        if self.with_streams {
-            for foreseen in self.streams[client].ahead() {
+        self.prefetchers[client].read(now_ms, key, offset, bytes);
+        if self.with_prefetch {
+            for foreseen in self.prefetchers[client].ahead() {
                 let Ok(object) = usize::try_from(foreseen.object.object.0) else { continue };
                 let number = (foreseen.offset / self.trace.objects[object].range_bytes) as usize;
                 if number < self.trace.objects[object].ranges as usize {
@@ -481,7 +481,7 @@ impl<'a> Sim<'a> {
             .iter()
             .map(|i| {
                 let range = &self.ranges[*i];
-                let stream = range
+                let predicted = range
                     .coming
                     .filter(|(due, _)| due + 500 > now_ms)
                     .map(|(due, confidence)| Coming { in_ms: due.saturating_sub(now_ms) as u32, confidence });
@@ -499,7 +499,7 @@ impl<'a> Sim<'a> {
                     object_bytes: u64::from(self.trace.objects[range.object].ranges) * range.bytes,
                     age_ms: now_ms - range.made_ms,
                     unit: Some(range.object as u64),
-                    coming: stream,
+                    coming: predicted,
                     rhythm: Some(self.rhythm(range.object)),
                 }
             })

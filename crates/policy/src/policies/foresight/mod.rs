@@ -11,8 +11,8 @@
 //! from the foreground. So a loop over more bytes than fit keeps a part of them in place, as Belady would, and a scan
 //! displaces nothing.
 //!
-//! *Streams.* A range that a stream announces, with probability `p` in `t`, also moves up, in the place of ranges that
-//! are read only later (Belady's order), if `p · (read(here) - read(i)) > busy · (fetch + fetching back)`: it streams
+//! *Prefetch.* A range that a prefetcher announces, with probability `p` in `t`, also moves up, in the place of ranges that
+//! are read only later (Belady's order), if `p · (read(here) - read(i)) > busy · (fetch + fetching back)`: it is fetched
 //! as far as devices have time.
 //!
 //! *Bursts.* Writes that the rhythm of bursts announces claim room: `v = p · (write(below) - write(top)) / bytes`.
@@ -57,7 +57,7 @@ pub struct Next {
     pub p: f32,
     /// Reads in the horizon.
     pub reads: f32,
-    /// A stream has announced the read.
+    /// A prefetcher has announced the read.
     pub announced: bool,
 }
 
@@ -72,7 +72,7 @@ impl Next {
         let p = share / (1.0 + late * late);
         Self { in_ms: left.max(0.0), p, reads: p * (horizon_ms / left.max(1.0)).min(1.0), announced: false }
     }
-    /// Combines the range's heat, its stream and its container's habits.
+    /// Combines the range's heat, its prefetcher and its container's habits.
     fn of(heat: &Heat, coming: Option<Coming>, rhythm: Option<&Rhythm>, now_ms: u64, horizon_ms: f32) -> Self {
         let seen = Self::seen(heat, rhythm, now_ms, horizon_ms);
         match coming {
@@ -86,12 +86,12 @@ impl Next {
     }
     fn seen(heat: &Heat, rhythm: Option<&Rhythm>, now_ms: u64, horizon_ms: f32) -> Self {
         if let Some(age) = heat.read_ms_ago(now_ms) {
-            let Some((mean_rate, window_ms)) = rhythm.and_then(|rhythm| rhythm.reread_rate(now_ms)) else {
+            let Some((mean_rate, span_ms)) = rhythm.and_then(|rhythm| rhythm.reread_rate(now_ms)) else {
                 return Self::once(UNKNOWN_MS, age, UNKNOWN_P, horizon_ms);
             };
             // Its own rate if it was read often enough, else that of its container (a gamma prior of that mean).
             let rereads = (heat.read_count(now_ms) - 1.0).max(0.0);
-            let rate = (rereads + PRIOR_READS) / (window_ms + PRIOR_READS / mean_rate.max(1e-9));
+            let rate = (rereads + PRIOR_READS) / (span_ms + PRIOR_READS / mean_rate.max(1e-9));
             let by_rate = || {
                 let late = (age * rate - 1.0).max(0.0) / 4.0;
                 (1.0 / rate, 1.0 / (1.0 + late * late))
@@ -131,7 +131,7 @@ impl Policy for Foresight {
         "foresight"
     }
     fn about(&self) -> &'static str {
-        "least expected I/O time of what is coming, learned from rhythms of reads, bursts of writes and streams"
+        "least expected I/O time of what is coming, learned from rhythms of reads, bursts of writes and access sequences"
     }
     fn place(&self, devices: &[DeviceView], incoming: &Incoming<'_>) -> Result<Decision, Refusal> {
         if incoming.durability == Durability::Bypass {

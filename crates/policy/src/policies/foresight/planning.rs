@@ -13,8 +13,8 @@ use crate::{Action, DeviceView, Limits, Plan, Planned, RangeView, Reason};
 const MARGIN: f32 = 1.5;
 /// Confidence from which a burst is prepared for.
 const BURST_CONFIDENCE: f32 = 0.4;
-/// A range that leaves for a stream has to come back, which costs at least this share of its time.
-const STREAM_BUSY_MIN: f32 = 0.1;
+/// A range that leaves for a prefetch has to come back, which costs at least this share of its time.
+const PREFETCH_BUSY_MIN: f32 = 0.1;
 /// Movement is never free: it takes at least this share of its time from the foreground.
 const BUSY_MIN: f32 = 0.2;
 /// Devices busier than this are not drained ahead.
@@ -86,7 +86,7 @@ impl<'a> Planning<'a> {
         let leave = self.plan.moves.len();
         for tier in 0..self.tiers.len().saturating_sub(1) {
             if self.tiers[tier].is_online() {
-                self.stream(tier);
+                self.prefetch(tier);
                 self.fill(tier);
             }
         }
@@ -332,8 +332,8 @@ impl<'a> Planning<'a> {
         self.plan.moves.push(Planned { range: i, action: Action::Promote(to.id), gain_ns, cost_ns, reason });
     }
 
-    /// Promotes ranges that streams have announced, soonest first, in the place of ranges that are read much later.
-    fn stream(&mut self, tier: usize) {
+    /// Promotes ranges that prefetchers have announced, soonest first, in the place of ranges that are read much later.
+    fn prefetch(&mut self, tier: usize) {
         let mut up: Vec<usize> = (0..self.ranges.len())
             .filter(|i| self.next[*i].announced && self.at[*i] > tier && self.may_move(*i))
             .collect();
@@ -371,7 +371,7 @@ impl<'a> Planning<'a> {
                 }
                 // The displaced range may have to come back.
                 let back_ns = f64::from(theirs.reads.min(1.0)) * self.saving_ns(victim, tier);
-                cost_ns += f64::from(from.busy.max(STREAM_BUSY_MIN)) * back_ns;
+                cost_ns += f64::from(from.busy.max(PREFETCH_BUSY_MIN)) * back_ns;
                 if gain_ns <= cost_ns {
                     return;
                 }

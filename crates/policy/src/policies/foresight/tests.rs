@@ -112,7 +112,7 @@ fn a_loop_over_more_than_fits_keeps_what_is_there() {
 }
 
 #[test]
-fn what_a_stream_announces_goes_up_while_devices_have_time() {
+fn what_a_prefetcher_announces_goes_up_while_devices_have_time() {
     let mut devices = devices();
     let mut ranges: Vec<_> = (0..8).map(|i| range(i, MIB, devices[3].id)).collect();
     for (i, range) in ranges.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! A file of the store as the byte stream of a native file, made in the store: one object holds what HDF5 writes of its own,
+//! A file of the store as the byte image of a native file, made in the store: one object holds what HDF5 writes of its own,
 //! and shares raw data in place, without copying them (see [`crate::foreign::making`]).
 
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::export::{Onto, make};
 use crate::Result;
 use crate::data::HEAP_BIT;
 use crate::ffi::Api;
-use crate::file::{self, STREAMS, open};
+use crate::file::{self, IMAGES, open};
 use crate::foreign::making::{Lent, Making};
 use crate::meta::header::{self, Body};
 use crate::meta::keys;
@@ -20,12 +20,12 @@ use crate::meta::keys;
 const MESSAGE_BYTES: usize = 4 << 20;
 /// Ranges shared in one transaction.
 const SHARED_MAX: usize = 512;
-/// Attempts to make a stream of a file that others change, before a snapshot is used.
+/// Attempts to make an image of a file that others change, before a snapshot is used.
 const TRIES: u32 = 2;
 
-/// A file as a stream of bytes.
+/// A file as a byte image.
 #[derive(Debug)]
-pub struct Stream {
+pub struct Image {
     /// The object that has the bytes; nobody else knows it yet.
     pub object: Object,
     /// Length in bytes.
@@ -38,19 +38,19 @@ pub struct Stream {
     pub sources: Sources,
 }
 
-/// The sources of a stream, which tell whether it still equals the file.
+/// The sources of an image, which tell whether it still equals the file.
 #[derive(Clone, Default, Debug)]
 pub struct Sources {
     /// Indices of the file's container.
     pub indices: Vec<IndexId>,
     /// Objects.
     pub objects: Vec<ObjectId>,
-    /// Change counts of all these when the stream was made; 0: unknown.
+    /// Change counts of all these when the image was made; 0: unknown.
     pub changes: Changes,
 }
 
-/// Makes a stream of the file at `path`. The caller deletes the object if it is not needed.
-pub fn stream(h5: &'static Api, store: &Store, path: &Path) -> Result<Stream> {
+/// Makes an image of the file at `path`. The caller deletes the object if it is not needed.
+pub fn image(h5: &'static Api, store: &Store, path: &Path) -> Result<Image> {
     if let Ok(staged) = file::staged_object(store, path) {
         return of_staged(&staged);
     }
@@ -60,7 +60,7 @@ pub fn stream(h5: &'static Api, store: &Store, path: &Path) -> Result<Stream> {
         let made = made_of(h5, store, path, &base);
         let after = base.changes(&before.indices, &before.objects)?;
         match made {
-            Ok(made) if after == before.changes => return Ok(Stream { sources: before, ..made }),
+            Ok(made) if after == before.changes => return Ok(Image { sources: before, ..made }),
             Ok(made) => base.delete_object(made.object.key().object)?,
             Err(error) if after == before.changes => return Err(error),
             Err(_) => {}
@@ -69,32 +69,32 @@ pub fn stream(h5: &'static Api, store: &Store, path: &Path) -> Result<Stream> {
     of_snapshot(h5, store, path, &base)
 }
 
-/// Makes a stream of a snapshot, for a file that is written all the time.
-fn of_snapshot(h5: &'static Api, store: &Store, path: &Path, base: &Container) -> Result<Stream> {
+/// Makes an image of a snapshot, for a file that is written all the time.
+fn of_snapshot(h5: &'static Api, store: &Store, path: &Path, base: &Container) -> Result<Image> {
     let before = sources(h5, store, path, base)?;
-    let name = format!("stream-{}-{:x}", std::process::id(), crate::data::nonce());
+    let name = format!("image-{}-{:x}", std::process::id(), crate::data::nonce());
     base.snapshot(&name)?;
     let mut at = path.as_os_str().to_owned();
     at.push("@");
     at.push(&name);
     let made = made_of(h5, store, Path::new(&at), base);
     base.delete_snapshot(&name)?;
-    Ok(Stream { sources: before, ..made? })
+    Ok(Image { sources: before, ..made? })
 }
 
-/// Makes a stream of a staged file, which has the bytes of a native file.
-fn of_staged(staged: &Object) -> Result<Stream> {
+/// Makes an image of a staged file, which has the bytes of a native file.
+fn of_staged(staged: &Object) -> Result<Image> {
     let container = staged.container().clone();
     let changes = container.changes(&[], &[staged.key().object])?;
     let size_bytes = staged.size()?;
     let object = container.create_object(Some(fresh_id()), None)?;
     let shared_bytes = object.share_from(0, staged, 0, size_bytes)?;
     let sources = Sources { indices: Vec::new(), objects: vec![staged.key().object], changes };
-    Ok(Stream { object, size_bytes, kept_bytes: 0, shared_bytes, sources })
+    Ok(Image { object, size_bytes, kept_bytes: 0, shared_bytes, sources })
 }
 
 fn fresh_id() -> ObjectId {
-    ObjectId(u128::from(STREAMS) << 64 | u128::from(crate::data::nonce()))
+    ObjectId(u128::from(IMAGES) << 64 | u128::from(crate::data::nonce()))
 }
 
 /// The sources on which the file's content depends.
@@ -116,7 +116,7 @@ fn sources(h5: &'static Api, store: &Store, path: &Path, base: &Container) -> Re
     Ok(Sources { indices, objects, changes })
 }
 
-fn made_of(h5: &'static Api, store: &Store, path: &Path, base: &Container) -> Result<Stream> {
+fn made_of(h5: &'static Api, store: &Store, path: &Path, base: &Container) -> Result<Image> {
     let source = open::open_stored(h5, store, path)?;
     if source.native.is_some() {
         return Err(Error::new(ErrorKind::InvalidInput, format!("file {}", path.display()))
@@ -134,7 +134,7 @@ fn made_of(h5: &'static Api, store: &Store, path: &Path, base: &Container) -> Re
     stored
 }
 
-fn stored(object: &Object, making: &Making) -> Result<Stream> {
+fn stored(object: &Object, making: &Making) -> Result<Image> {
     let store = object.container().store();
     let (mut kept_bytes, mut shared_bytes) = (0, 0);
     let mut batch: Vec<(u64, &[u8])> = Vec::new();
@@ -174,5 +174,5 @@ fn stored(object: &Object, making: &Making) -> Result<Stream> {
     }
     let size_bytes = making.size_bytes();
     object.truncate(size_bytes)?;
-    Ok(Stream { object: object.clone(), size_bytes, kept_bytes, shared_bytes, sources: Sources::default() })
+    Ok(Image { object: object.clone(), size_bytes, kept_bytes, shared_bytes, sources: Sources::default() })
 }

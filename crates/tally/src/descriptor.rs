@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 
 /// An open descriptor: its file and its position. It belongs to one process and lies in that process's own memory.
-pub struct Stream {
+pub struct Descriptor {
     /// 1 + the slot of its file; 0: no counted file.
     slot: AtomicU32,
     /// Number of timed accesses; of accesses to skip before the next timed one; of accesses skipped since the last one.
@@ -21,7 +21,7 @@ pub struct Stream {
     is_streamed: AtomicBool,
 }
 
-impl Stream {
+impl Descriptor {
     /// A descriptor without a file.
     pub const fn new() -> Self {
         Self {
@@ -74,15 +74,15 @@ impl Stream {
     pub fn seek(&self, position: u64) {
         self.position.store(position, Relaxed);
     }
-    /// Marks it as used through a C stream.
+    /// Marks it as used through a C descriptor.
     pub fn set_streamed(&self) {
         self.is_streamed.store(true, Relaxed);
     }
-    /// Returns true if it is used through a C stream.
+    /// Returns true if it is used through a C descriptor.
     pub fn is_streamed(&self) -> bool {
         self.is_streamed.load(Relaxed)
     }
-    /// Adds bytes that went through the buffer of a C stream; returns how many to count as one access now, once the
+    /// Adds bytes that went through the buffer of a C descriptor; returns how many to count as one access now, once the
     /// buffer of `buffer` bytes must have been filled or emptied.
     pub fn buffered(&self, bytes: u64, buffer: u64) -> u64 {
         let all = self.pending.load(Relaxed).saturating_add(bytes);
@@ -120,7 +120,7 @@ impl Stream {
     }
 }
 
-impl Default for Stream {
+impl Default for Descriptor {
     fn default() -> Self {
         Self::new()
     }

@@ -1,4 +1,4 @@
-//! The helper program that makes streams: started when first needed, asked in lines of text, one at a time, and ended with this process.
+//! The helper program that makes images: started when first needed, asked in lines of text, one at a time, and ended with this process.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -16,8 +16,8 @@ const PATIENCE: Duration = Duration::from_mins(2);
 pub enum Ask {
     /// Bring the names up to date with the existing HDF5 files.
     Names,
-    /// Bring the stream at this path up to date with its file.
-    Stream(Vec<u8>),
+    /// Bring the image at this path up to date with its file.
+    Image(Vec<u8>),
 }
 
 /// The helper, if it was started.
@@ -29,7 +29,7 @@ impl Maker {
     pub fn ask(&self, store: &Path, what: &Ask, lowest: i32) -> FsResult<()> {
         let line = match what {
             Ask::Names => "names".to_owned(),
-            Ask::Stream(path) => path.iter().fold("stream ".to_owned(), |line, byte| line + &format!("{byte:02x}")),
+            Ask::Image(path) => path.iter().fold("image ".to_owned(), |line, byte| line + &format!("{byte:02x}")),
         };
         let mut running = self.0.lock();
         // A forked child starts its own helper.
@@ -56,7 +56,7 @@ fn told(running: &mut Option<Helper>, store: &Path, line: &str, lowest: i32) -> 
     } else {
         // The helper leaves this process's working directory, so the path must be absolute.
         let store = std::path::absolute(store).unwrap_or_else(|_| store.to_path_buf());
-        let arguments = [OsStr::new("--store"), store.as_os_str(), OsStr::new("streams"), OsStr::new("--serve")];
+        let arguments = [OsStr::new("--store"), store.as_os_str(), OsStr::new("images"), OsStr::new("--serve")];
         Helper::start(&arguments, lowest).map_err(|error| failed(libc::EIO, &error.to_string()))?
     };
     let answer = helper.ask(line, PATIENCE).map_err(|error| failed(libc::EIO, &error.to_string()))?;
@@ -65,5 +65,5 @@ fn told(running: &mut Option<Helper>, store: &Path, line: &str, lowest: i32) -> 
 }
 
 fn failed(errno: i32, why: &str) -> FsError {
-    FsError::because(errno, ErrorKind::Io, "an HDF5 file as a stream", why)
+    FsError::because(errno, ErrorKind::Io, "byte image of an HDF5 file", why)
 }

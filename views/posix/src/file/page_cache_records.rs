@@ -1,47 +1,47 @@
-//! Records of which files have windows, and clean-up after processes that died in theirs.
+//! Records of which files have page caches, and clean-up after processes that died in theirs.
 
 use std::sync::Arc;
 
 use cenote::{ErrorKind, WindowFile};
 
 use super::live::Live;
-use super::window::{SORT, name_of, of_io};
+use super::page_cache::{SORT, name_of, of_io};
 use crate::records::{INO_BITS, VERSION, keys};
 use crate::tree::Tree;
 use crate::{FsResult, Time};
 
 impl Tree {
-    /// Returns true if a file has a window.
-    pub fn has_window(&self, ino: u64) -> FsResult<bool> {
-        let now = self.windows.version()?;
-        if *self.no_windows.lock() == Some(now) {
+    /// Returns true if a file has a page cache.
+    pub fn has_page_cache(&self, ino: u64) -> FsResult<bool> {
+        let now = self.page_caches.version()?;
+        if *self.no_page_caches.lock() == Some(now) {
             return Ok(false);
         }
-        match self.windows.get_one(&keys::window(ino)) {
+        match self.page_caches.get_one(&keys::page_cache(ino)) {
             Ok(found) => Ok(found.is_some()),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                *self.no_windows.lock() = Some(now);
+                *self.no_page_caches.lock() = Some(now);
                 Ok(false)
             }
             Err(error) => Err(error.into()),
         }
     }
-    /// Returns true if the index of windows exists.
-    pub fn has_windows(&self) -> FsResult<bool> {
-        match self.windows.get_one(&keys::superblock()) {
+    /// Returns true if the index of page caches exists.
+    pub fn has_page_caches(&self) -> FsResult<bool> {
+        match self.page_caches.get_one(&keys::superblock()) {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
-    pub fn note_window(&self, ino: u64) -> FsResult<()> {
+    pub fn note_page_cache(&self, ino: u64) -> FsResult<()> {
         loop {
-            let is_there = self.has_windows()?;
+            let is_there = self.has_page_caches()?;
             let mut txn = self.container.store().begin();
             if !is_there {
-                txn.create_index(&self.container, Some(keys::windows_index()))?;
+                txn.create_index(&self.container, Some(keys::page_caches_index()))?;
             }
-            txn.put(&self.windows, &keys::window(ino), &[VERSION])?;
+            txn.put(&self.page_caches, &keys::page_cache(ino), &[VERSION])?;
             match txn.commit() {
                 Err(error) if error.kind() == ErrorKind::Exists && !is_there => {} // another process created it first
                 Err(error) => return Err(error.into()),
@@ -49,15 +49,15 @@ impl Tree {
             }
         }
     }
-    pub fn note_no_window(&self, ino: u64) -> FsResult<()> {
-        match self.windows.del(&[&keys::window(ino)[..]]) {
+    pub fn note_no_page_cache(&self, ino: u64) -> FsResult<()> {
+        match self.page_caches.del(&[&keys::page_cache(ino)[..]]) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
         }
     }
-    /// Returns size, bytes in use and modification time from the window, which this process need not have open.
-    pub fn window_usage(&self, ino: u64) -> FsResult<Option<(u64, u64, Time)>> {
-        if !self.has_window(ino)? {
+    /// Returns size, bytes in use and modification time from the page cache, which this process need not have open.
+    pub fn page_cache_usage(&self, ino: u64) -> FsResult<Option<(u64, u64, Time)>> {
+        if !self.has_page_cache(ino)? {
             return Ok(None);
         }
         // A process that may not look there uses the object.
@@ -70,16 +70,18 @@ impl Tree {
         let ((size, used), (s, ns)) = file.usage().and_then(|usage| Ok((usage, file.modified()?))).map_err(of_io)?;
         Ok(Some((size, used, Time { s, ns })))
     }
-    /// Writes back and removes windows of processes that died.
-    pub fn sweep_windows(self: &Arc<Self>) -> FsResult<()> {
-        let now = self.windows.version()?;
-        if *self.no_windows.lock() == Some(now) || !self.has_windows()? {
+    /// Writes back and removes page caches of processes that died.
+    pub fn sweep_page_caches(self: &Arc<Self>) -> FsResult<()> {
+        let now = self.page_caches.version()?;
+        if *self.no_page_caches.lock() == Some(now) || !self.has_page_caches()? {
             return Ok(());
         }
-        for record in self.windows.next_with_prefix(&keys::windows(), cenote::NextFrom::Start, u32::MAX)?.to_vec() {
+        for record in
+            self.page_caches.next_with_prefix(&keys::page_caches(), cenote::NextFrom::Start, u32::MAX)?.to_vec()
+        {
             let Some(ino) = keys::ino_in(&record.0) else { continue };
             if self.live(ino).is_some() {
-                continue; // this process is in its window, or enters it with its next call
+                continue; // this process is in its page cache, or enters it with its next call
             }
             let live = match self.find(ino) {
                 Ok(found) => Live::of(self, &found),
@@ -89,22 +91,22 @@ impl Tree {
                 }
                 Err(error) => return Err(error),
             };
-            live.window()?; // enters, then leaves as the last process
+            live.page_cache()?; // enters, then leaves as the last process
         }
-        self.sweep_window_files()
+        self.sweep_page_cache_files()
     }
-    /// Removes window files that have no record: their processes died right after creating them or writing them back.
-    fn sweep_window_files(&self) -> FsResult<()> {
+    /// Removes page cache files that have no record: their processes died right after creating them or writing them back.
+    fn sweep_page_cache_files(&self) -> FsResult<()> {
         let store = self.container.store();
         for name in store.meeting_names(SORT).map_err(of_io)? {
             let number = u64::from_str_radix(&name, 16).ok();
             let Some(ino) = number.filter(|number| number >> INO_BITS == self.number) else { continue };
             let ino = ino & ((1 << INO_BITS) - 1);
-            if self.has_window(ino)? {
+            if self.has_page_cache(ino)? {
                 continue;
             }
             if let Some(here) = store.find_meeting_file(SORT, &name).map_err(of_io)? {
-                here.alone(|| self.has_window(ino).is_ok_and(|has| !has)).map_err(of_io)?;
+                here.alone(|| self.has_page_cache(ino).is_ok_and(|has| !has)).map_err(of_io)?;
                 here.leave();
             }
         }
@@ -112,14 +114,14 @@ impl Tree {
     }
 }
 
-/// Removes the window of a file that does not exist, unless somebody is in it.
+/// Removes the page cache of a file that does not exist, unless somebody is in it.
 fn bury(tree: &Tree, ino: u64) -> FsResult<()> {
     match tree.container.store().find_meeting_file(SORT, &name_of(tree, ino)).map_err(of_io)? {
         Some(here) => {
-            here.alone(|| tree.note_no_window(ino).is_ok()).map_err(of_io)?;
+            here.alone(|| tree.note_no_page_cache(ino).is_ok()).map_err(of_io)?;
             here.leave();
             Ok(())
         }
-        None => tree.note_no_window(ino),
+        None => tree.note_no_page_cache(ino),
     }
 }

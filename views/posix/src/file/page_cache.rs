@@ -1,9 +1,9 @@
-//! Windows (a shared page cache): a file's bytes in shared memory, where all processes of a machine see them at once, so that they can be mapped
+//! Shared page caches: a file's bytes in shared memory, where all processes of a machine see them at once, so that they can be mapped
 //! and stored to, or given to the kernel. `docs/files.md` has the rules.
 //!
-//! While a file has a window, the window is authoritative: every process that reads or writes the file through this crate does so there. The
+//! While a file has a page cache, the page cache is authoritative: every process that reads or writes the file through this crate does so there. The
 //! object follows at `fsync` or `close`, when the last process leaves, or when somebody finds that it died. A record says that a file has a
-//! window; it is read when the version word of its index changed, so a file without one costs no message.
+//! page cache; it is read when the version word of its index changed, so a file without one costs no message.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,26 +18,26 @@ use crate::sync::Mutex;
 use crate::tree::{Place, Tree};
 use crate::{FsError, FsResult, Time, fail};
 
-/// Name of this kind of meeting files.
+/// Name of this kind of meeting files: processes of earlier versions, which called page caches so, meet there too.
 pub const SORT: &str = "windows";
 /// Bytes read, compared and written together.
 const PIECE_BYTES: u64 = 4 << 20;
 /// Unit of comparison: consecutive differing pages are written as one range.
 const PAGE: usize = 4096;
 
-/// What a process knows of the window of an open file.
+/// What a process knows of the page cache of an open file.
 #[derive(Debug, Default)]
 pub struct Joined {
-    /// Version of the index of windows at that time.
+    /// Version of the index of page caches at that time.
     seen: Option<IndexVersion>,
     /// Fork generation of the process that looked.
     generation: u64,
-    window: Option<Arc<Window>>,
+    page_cache: Option<Arc<PageCache>>,
 }
 
-/// A window that this process has open.
+/// A page cache that this process has open.
 #[derive(Debug)]
-pub struct Window {
+pub struct PageCache {
     file: WindowFile,
     /// This process wrote bytes that the object does not have yet.
     is_dirty: AtomicBool,
@@ -53,7 +53,7 @@ pub struct Window {
 pub fn of_io(error: io::Error) -> FsError {
     match error.raw_os_error() {
         Some(errno) => FsError::new(errno),
-        None => FsError::because(libc::EIO, ErrorKind::Io, "window", error.to_string()),
+        None => FsError::because(libc::EIO, ErrorKind::Io, "shared page cache", error.to_string()),
     }
 }
 
@@ -61,7 +61,7 @@ pub fn name_of(tree: &Tree, ino: u64) -> String {
     format!("{:016x}", tree.whole(ino).0)
 }
 
-impl Window {
+impl PageCache {
     /// Reads at an offset.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> FsResult<usize> {
         self.file.read_at(buf, offset).map_err(of_io)
@@ -116,7 +116,7 @@ impl Window {
     pub fn next_hole(&self, offset: u64) -> FsResult<Option<u64>> {
         self.file.next_hole(offset).map_err(of_io)
     }
-    /// Runs something while no process writes the window back: write-back compares times before and after.
+    /// Runs something while no process writes the page cache back: write-back compares times before and after.
     pub fn undisturbed<T>(&self, run: impl FnOnce() -> FsResult<T>) -> FsResult<T> {
         let _mine = self.working.lock();
         let _ours = self.file.work().map_err(of_io)?;
@@ -162,7 +162,7 @@ impl Window {
         let _ = live.settle_alone();
         done
     }
-    /// Keeps the window's modification time rather than that of the write-back; stores to a mapping have no known time.
+    /// Keeps the page cache's modification time rather than that of the write-back; stores to a mapping have no known time.
     fn keep_time(&self, live: &Live, had: Option<Time>) -> FsResult<()> {
         let (Some(had), Some(has)) = (had, live.times()) else { return Ok(()) };
         let here = self.modified()?;
@@ -234,158 +234,158 @@ fn trimmed<'a>(here: &'a [u8], there: &[u8], from: usize, to: usize, at: u64) ->
 }
 
 impl Live {
-    /// Returns the file's window, if it has one that this process may use.
+    /// Returns the file's page cache, if it has one that this process may use.
     #[inline]
-    pub fn window(&self) -> FsResult<Option<Arc<Window>>> {
-        let now = self.tree.windows.version()?;
+    pub fn page_cache(&self) -> FsResult<Option<Arc<PageCache>>> {
+        let now = self.tree.page_caches.version()?;
         {
             let joined = self.joined.read();
             if joined.seen == Some(now) && joined.generation == fork_generation() {
-                return Ok(joined.window.clone());
+                return Ok(joined.page_cache.clone());
             }
         }
-        self.look_for_window(now)
+        self.look_for_page_cache(now)
     }
     #[cold]
-    fn look_for_window(&self, now: IndexVersion) -> FsResult<Option<Arc<Window>>> {
-        let is_there = self.tree.has_window(self.ino)?;
+    fn look_for_page_cache(&self, now: IndexVersion) -> FsResult<Option<Arc<PageCache>>> {
+        let is_there = self.tree.has_page_cache(self.ino)?;
         let mut joined = self.joined.write();
         if joined.generation != fork_generation() {
             leave_inherited(&mut joined);
         }
-        if is_there && joined.window.is_none() {
+        if is_there && joined.page_cache.is_none() {
             // A process that may not enter reads and writes the object.
-            joined.window = self.enter_window(false).ok().flatten().map(Arc::new);
+            joined.page_cache = self.enter_page_cache(false).ok().flatten().map(Arc::new);
         }
         joined.seen = Some(now);
-        Ok(joined.window.clone())
+        Ok(joined.page_cache.clone())
     }
-    /// Returns the file's window, created if there is none.
-    pub fn make_window(&self) -> FsResult<Arc<Window>> {
-        if let Some(window) = self.window()? {
-            return Ok(window);
+    /// Returns the file's page cache, created if there is none.
+    pub fn make_page_cache(&self) -> FsResult<Arc<PageCache>> {
+        if let Some(page_cache) = self.page_cache()? {
+            return Ok(page_cache);
         }
         let mut joined = self.joined.write();
-        if let Some(window) = &joined.window {
-            return Ok(window.clone());
+        if let Some(page_cache) = &joined.page_cache {
+            return Ok(page_cache.clone());
         }
-        let Some(window) = self.enter_window(true)?.map(Arc::new) else { return fail(libc::EOPNOTSUPP) };
-        (joined.window, joined.seen) = (Some(window.clone()), None);
-        Ok(window)
+        let Some(page_cache) = self.enter_page_cache(true)?.map(Arc::new) else { return fail(libc::EOPNOTSUPP) };
+        (joined.page_cache, joined.seen) = (Some(page_cache.clone()), None);
+        Ok(page_cache)
     }
-    /// Enters the window. `None`: there is none, and `makes` is false.
-    fn enter_window(&self, makes: bool) -> FsResult<Option<Window>> {
+    /// Enters the page cache. `None`: there is none, and `makes` is false.
+    fn enter_page_cache(&self, makes: bool) -> FsResult<Option<PageCache>> {
         let (tree, options) = (&self.tree, &self.tree.common.options);
         let here = tree.container.store().meeting_file(SORT, &name_of(tree, self.ino), options.descriptors_from);
         let here = here.map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound => FsError::because(
                 libc::EOPNOTSUPP,
                 ErrorKind::PermissionDenied,
-                "window",
+                "shared page cache",
                 format!("the store's directory in shared memory, where processes meet, cannot be used: {error}"),
             ),
             _ => of_io(error),
         })?;
-        let window = Window {
+        let page_cache = PageCache {
             file: WindowFile::new(here),
             is_dirty: AtomicBool::new(false),
             is_mapped: AtomicBool::new(false),
             is_given: AtomicBool::new(false),
             working: Mutex::default(),
         };
-        let is_filled = self.fill(&window, makes);
+        let is_filled = self.fill(&page_cache, makes);
         if matches!(is_filled, Ok(true)) {
-            return Ok(Some(window));
+            return Ok(Some(page_cache));
         }
-        let _ = window.file.meeting().alone(|| {
-            let is_half_made = || window.file.is_filled().is_ok_and(|is_filled| !is_filled);
-            is_filled.is_ok() || (is_half_made() && self.tree.note_no_window(self.ino).is_ok())
+        let _ = page_cache.file.meeting().alone(|| {
+            let is_half_made = || page_cache.file.is_filled().is_ok_and(|is_filled| !is_filled);
+            is_filled.is_ok() || (is_half_made() && self.tree.note_no_page_cache(self.ino).is_ok())
         });
         is_filled.map(|_| None)
     }
-    /// Loads the window if needed. Returns false if there is none and `makes` is false.
-    fn fill(&self, window: &Window, makes: bool) -> FsResult<bool> {
-        let _ours = window.file.work().map_err(of_io)?;
-        let is_noted = self.tree.has_window(self.ino)?;
+    /// Loads the page cache if needed. Returns false if there is none and `makes` is false.
+    fn fill(&self, page_cache: &PageCache, makes: bool) -> FsResult<bool> {
+        let _ours = page_cache.file.work().map_err(of_io)?;
+        let is_noted = self.tree.has_page_cache(self.ino)?;
         if !is_noted && !makes {
             return Ok(false);
         }
-        if is_noted && window.file.is_filled().map_err(of_io)? {
+        if is_noted && page_cache.file.is_filled().map_err(of_io)? {
             return Ok(true);
         }
         if self.tree.common.options.is_read_only {
             return fail(libc::EROFS);
         }
-        window.file.set_filled(false).map_err(of_io)?;
+        page_cache.file.set_filled(false).map_err(of_io)?;
         let size = self.object_size()?;
-        window.file.check_room(size).map_err(of_io)?;
+        page_cache.file.check_room(size).map_err(of_io)?;
         if !is_noted {
-            self.tree.note_window(self.ino)?;
+            self.tree.note_page_cache(self.ino)?;
         }
-        // From here on, other writers find that the file has a window.
-        window.file.set_size(0).and_then(|()| window.file.set_size(size)).map_err(of_io)?;
-        window.take_in(self, 0, size)?;
+        // From here on, other writers find that the file has a page cache.
+        page_cache.file.set_size(0).and_then(|()| page_cache.file.set_size(size)).map_err(of_io)?;
+        page_cache.take_in(self, 0, size)?;
         if let Some(modified) = self.times() {
-            window.set_modified(modified)?;
+            page_cache.set_modified(modified)?;
         }
-        window.file.set_filled(true).map_err(of_io)?;
+        page_cache.file.set_filled(true).map_err(of_io)?;
         Ok(true)
     }
     /// Returns a descriptor to be mapped.
-    pub fn window_descriptor(&self, writes: bool) -> FsResult<OwnedFd> {
-        let window = self.make_window()?;
+    pub fn page_cache_descriptor(&self, writes: bool) -> FsResult<OwnedFd> {
+        let page_cache = self.make_page_cache()?;
         if writes {
-            window.is_mapped.store(true, Ordering::Release);
+            page_cache.is_mapped.store(true, Ordering::Release);
         }
-        window.file.descriptor(writes).map_err(of_io)
+        page_cache.file.descriptor(writes).map_err(of_io)
     }
     /// Returns a descriptor for the kernel, which may pass it on to a writer; `writes`: somebody writes now.
-    pub fn window_for_kernel(&self, writes: bool) -> FsResult<OwnedFd> {
-        let window = self.make_window()?;
-        window.is_given.fetch_or(writes, Ordering::AcqRel);
-        window.file.descriptor(true).map_err(of_io)
+    pub fn page_cache_for_kernel(&self, writes: bool) -> FsResult<OwnedFd> {
+        let page_cache = self.make_page_cache()?;
+        page_cache.is_given.fetch_or(writes, Ordering::AcqRel);
+        page_cache.file.descriptor(true).map_err(of_io)
     }
-    /// Returns the modification time, as far as known without the window.
+    /// Returns the modification time, as far as known without the page cache.
     fn times(&self) -> Option<Time> {
         let known = self.dirty().modified;
         known.or_else(|| self.find().ok().map(|found| found.node.modified))
     }
-    /// Writes back what this process wrote, or may have written, to the window.
-    pub fn settle_window(&self) -> FsResult<()> {
-        match self.window()? {
-            Some(window) if window.may_differ() => window.write_back(self),
+    /// Writes back what this process wrote, or may have written, to the page cache.
+    pub fn settle_page_cache(&self) -> FsResult<()> {
+        match self.page_cache()? {
+            Some(page_cache) if page_cache.may_differ() => page_cache.write_back(self),
             _ => Ok(()),
         }
     }
-    /// Writes back what anybody wrote to the window.
-    pub fn settle_all_of_window(&self) -> FsResult<()> {
-        self.window()?.map_or(Ok(()), |window| window.write_back(self))
+    /// Writes back what anybody wrote to the page cache.
+    pub fn settle_all_of_page_cache(&self) -> FsResult<()> {
+        self.page_cache()?.map_or(Ok(()), |page_cache| page_cache.write_back(self))
     }
-    /// Writes back the window, runs `change` on the object, and reloads `[from, …)` from the object.
-    pub fn around_window(&self, from: u64, change: impl FnOnce() -> FsResult<()>) -> FsResult<()> {
-        let Some(window) = self.window()? else { return change() };
-        let _mine = window.working.lock();
-        let _ours = window.file.work().map_err(of_io)?;
-        window.write_differences(self)?;
+    /// Writes back the page cache, runs `change` on the object, and reloads `[from, …)` from the object.
+    pub fn around_page_cache(&self, from: u64, change: impl FnOnce() -> FsResult<()>) -> FsResult<()> {
+        let Some(page_cache) = self.page_cache()? else { return change() };
+        let _mine = page_cache.working.lock();
+        let _ours = page_cache.file.work().map_err(of_io)?;
+        page_cache.write_differences(self)?;
         change()?;
         let size = self.object_size()?;
-        window.file.set_size(size).map_err(of_io)?;
-        window.take_in(self, from.min(size), size)
+        page_cache.file.set_size(size).map_err(of_io)?;
+        page_cache.take_in(self, from.min(size), size)
     }
-    /// Leaves the window when this process closes its last descriptor; the last process writes back and removes it.
-    pub fn leave_window(&self) {
+    /// Leaves the page cache when this process closes its last descriptor; the last process writes back and removes it.
+    pub fn leave_page_cache(&self) {
         let mut joined = self.joined.write();
         if joined.generation != fork_generation() {
             return leave_inherited(&mut joined);
         }
-        let Some(window) = joined.window.take() else { return };
-        let Some(window) = Arc::into_inner(window) else { return };
-        let (may_differ, is_given) = (window.may_differ(), window.is_given.into_inner());
-        drop(window.file);
+        let Some(page_cache) = joined.page_cache.take() else { return };
+        let Some(page_cache) = Arc::into_inner(page_cache) else { return };
+        let (may_differ, is_given) = (page_cache.may_differ(), page_cache.is_given.into_inner());
+        drop(page_cache.file);
         // Open it again, since a forked child may share the old file description.
         let store = self.tree.container.store();
         let Ok(Some(here)) = store.find_meeting_file(SORT, &name_of(&self.tree, self.ino)) else { return };
-        let window = Window {
+        let page_cache = PageCache {
             file: WindowFile::new(here),
             is_dirty: AtomicBool::new(false),
             is_mapped: AtomicBool::new(false),
@@ -397,14 +397,14 @@ impl Live {
             Err(error) => error.errno == libc::ESTALE,
         };
         let mut failed = None;
-        let alone = window.file.meeting().alone(|| {
-            // A killed process may have written as well. If write-back fails, the window stays for the next process.
-            let written = if is_gone { Ok(()) } else { window.write_back(self) };
+        let alone = page_cache.file.meeting().alone(|| {
+            // A killed process may have written as well. If write-back fails, the page cache stays for the next process.
+            let written = if is_gone { Ok(()) } else { page_cache.write_back(self) };
             failed = written.err();
-            failed.is_none() && self.tree.note_no_window(self.ino).is_ok()
+            failed.is_none() && self.tree.note_no_page_cache(self.ino).is_ok()
         });
         if !alone.unwrap_or(false) && may_differ && !is_gone {
-            failed = window.write_back(self).err();
+            failed = page_cache.write_back(self).err();
         }
         if let Some(error) = failed {
             // No call is left to report to: the next flush, sync or close in the tree reports it.
@@ -413,7 +413,7 @@ impl Live {
     }
 }
 
-/// Leaves the window inherited from the parent in a forked child, which then enters by itself.
+/// Leaves the page cache inherited from the parent in a forked child, which then enters by itself.
 fn leave_inherited(joined: &mut Joined) {
     *joined = Joined { generation: fork_generation(), ..Joined::default() };
 }

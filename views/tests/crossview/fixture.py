@@ -32,7 +32,7 @@ def plugin() -> Path | None:
     return found if (found / "libcenote_hdf5.so").exists() else None
 
 
-class Stage:
+class Fixture:
     """All of it, below one directory that goes at the end. `missing` says what is not there, and why."""
 
     def __init__(self, views: list[str] | None = None) -> None:

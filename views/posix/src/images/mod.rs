@@ -1,8 +1,8 @@
-//! HDF5 files of the store as ordinary byte streams: files of one tree whose bytes are objects of other containers.
+//! HDF5 files of the store as byte images (plain `.h5` files): files of one tree whose bytes are objects of other containers.
 //!
-//! This module does not know what a stream contains, nor how it is made from the file's records: the `cenote` program makes streams
-//! (`cenote streams`), since that takes libhdf5, which no view links. The view starts it when somebody looks at a stream that is out of
-//! date, tells it what to make, and keeps it running. Version words in shared memory tell whether a stream is up to date.
+//! This module does not know what an image contains, nor how it is made from the file's records: the `cenote` program makes images
+//! (`cenote images`), since that takes libhdf5, which no view links. The view starts it when somebody looks at an image that is out of
+//! date, tells it what to make, and keeps it running. Version words in shared memory tell whether an image is up to date.
 
 mod maker;
 
@@ -22,28 +22,28 @@ use crate::{Caller, FsError, FsResult, Ino, Kind, Make, Time, fail};
 use maker::{Ask, Maker};
 
 /// Label of the container that shows HDF5 files.
-pub const STREAMS_CONTAINER: &str = "hdf5";
+pub const IMAGES_CONTAINER: &str = "hdf5";
 /// Prefix of the labels of HDF5 files; the file's path follows.
-pub const STREAMS_LABELS: &str = "hdf5:";
+pub const IMAGES_LABELS: &str = "hdf5:";
 /// How long the list of names is trusted, if the requested name exists.
 const NAMES_HOLD: Duration = Duration::from_secs(1);
-/// How long a new stream is trusted by an open by number, or if its file cannot report changes.
-const STREAM_HOLDS_S: i64 = 1;
+/// How long a new image is trusted by an open by number, or if its file cannot report changes.
+const IMAGE_HOLDS_S: i64 = 1;
 
-/// A stream to be shown.
+/// An image to be shown.
 #[derive(Clone, Debug, Default)]
-pub struct StreamFile {
+pub struct ImageFile {
     /// The object with the bytes, used by nothing else. `None`: it is made at the first look.
     pub object: Option<ObjectKey>,
     /// The container of the HDF5 file.
     pub container: ContainerId,
     /// How often its sources had changed when it was made.
     pub changes: cenote::Changes,
-    /// Indices of that container that the stream depends on.
+    /// Indices of that container that the image depends on.
     pub indices: Vec<cenote::IndexId>,
-    /// Objects that the stream depends on.
+    /// Objects that the image depends on.
     pub objects: Vec<cenote::ObjectId>,
-    /// Permissions; nobody can write a stream.
+    /// Permissions; nobody can write an image.
     pub mode: u32,
     /// Owner.
     pub uid: u32,
@@ -53,9 +53,9 @@ pub struct StreamFile {
     pub in_place_of: Option<Ino>,
 }
 
-/// A file system's state for streams.
+/// A file system's state for images.
 #[derive(Debug, Default)]
-pub struct Streams {
+pub struct Images {
     /// Number of the container; 0: not met yet.
     number: AtomicU64,
     /// Time of the last comparison of names.
@@ -63,10 +63,10 @@ pub struct Streams {
     maker: Maker,
 }
 
-impl Streams {
+impl Images {
     /// Records that a container was met.
     pub fn found(&self, label: &str, tree: Option<&Arc<Tree>>) {
-        if label == STREAMS_CONTAINER
+        if label == IMAGES_CONTAINER
             && let Some(tree) = tree
         {
             self.number.store(tree.number, Ordering::Relaxed);
@@ -79,28 +79,28 @@ impl Streams {
 
 /// Returns true if the tree shows HDF5 files and keeps them up to date.
 pub fn shows(fs: &Inner, tree: &Tree) -> bool {
-    fs.streams.is(tree) && !fs.common.options.keeps_streams
+    fs.images.is(tree) && !fs.common.options.keeps_images
 }
 
 /// Returns the container that shows HDF5 files, created now if there are any.
 pub fn begun(fs: &Inner, label: &str) -> FsResult<Option<Container>> {
-    let wanted = label == STREAMS_CONTAINER && !fs.common.options.is_read_only;
-    if !wanted || fs.store.containers(STREAMS_LABELS)?.is_empty() {
+    let wanted = label == IMAGES_CONTAINER && !fs.common.options.is_read_only;
+    if !wanted || fs.store.containers(IMAGES_LABELS)?.is_empty() {
         return Ok(None);
     }
-    Ok(Some(fs.store.open_container(STREAMS_CONTAINER, &ContainerSpec { ..fs.common.options.new_containers.clone() })?))
+    Ok(Some(fs.store.open_container(IMAGES_CONTAINER, &ContainerSpec { ..fs.common.options.new_containers.clone() })?))
 }
 
 /// Creates that container if there are HDF5 files among these; returns true if it did.
 pub fn begin_where(fs: &Inner, all: &[ContainerInfo]) -> FsResult<bool> {
-    let is_there = all.iter().any(|info| info.label == STREAMS_CONTAINER);
-    if is_there || !all.iter().any(|info| info.label.starts_with(STREAMS_LABELS)) {
+    let is_there = all.iter().any(|info| info.label == IMAGES_CONTAINER);
+    if is_there || !all.iter().any(|info| info.label.starts_with(IMAGES_LABELS)) {
         return Ok(false);
     }
-    Ok(begun(fs, STREAMS_CONTAINER)?.is_some())
+    Ok(begun(fs, IMAGES_CONTAINER)?.is_some())
 }
 
-/// Looks up a name, and brings an HDF5 file's stream up to date.
+/// Looks up a name, and brings an HDF5 file's image up to date.
 pub fn find_in(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<Found> {
     if !shows(fs, tree) {
         return tree.find_in(dir, name);
@@ -109,35 +109,35 @@ pub fn find_in(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<Found
     tree.find_in(dir, name)
 }
 
-/// Brings an HDF5 file's stream up to date before an open by name.
+/// Brings an HDF5 file's image up to date before an open by name.
 pub fn look_at(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<()> {
     if shows(fs, tree) { look_at_shown(fs, tree, dir, name) } else { Ok(()) }
 }
 
 fn look_at_shown(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<()> {
-    let old = fs.streams.compared.lock().is_none_or(|when| when.elapsed() > NAMES_HOLD);
+    let old = fs.images.compared.lock().is_none_or(|when| when.elapsed() > NAMES_HOLD);
     match tree.find_in(dir, name) {
         Err(error) if error.errno == libc::ENOENT => compare(fs)?,
         Ok(_) if old => compare(fs)?,
         _ => {}
     }
     match tree.find_in(dir, name) {
-        Ok(found) if found.node.stream.is_some() && !is_fresh(tree, &found)? => refresh(fs, tree, dir, name),
+        Ok(found) if found.node.image.is_some() && !is_fresh(tree, &found)? => refresh(fs, tree, dir, name),
         _ => Ok(()),
     }?;
     match tree.find_in(dir, name) {
-        // A stream without bytes does not show the file.
+        // An image without bytes does not show the file.
         Ok(found) if is_unmade(&found) => fail(libc::EIO),
         _ => Ok(()),
     }
 }
 
-/// Returns true for a stream of which only the name exists.
+/// Returns true for an image of which only the name exists.
 fn is_unmade(found: &Found) -> bool {
-    found.node.stream.is_some() && !found.node.has_object
+    found.node.image.is_some() && !found.node.has_object
 }
 
-/// Checks a stream before an open by number: `ESTALE` makes the caller look up the name again.
+/// Checks an image before an open by number: `ESTALE` makes the caller look up the name again.
 pub fn check_open(fs: &Inner, tree: &Tree, ino: u64) -> FsResult<()> {
     if !shows(fs, tree) {
         return Ok(());
@@ -146,7 +146,7 @@ pub fn check_open(fs: &Inner, tree: &Tree, ino: u64) -> FsResult<()> {
     if is_unmade(&found) {
         return fail(libc::ESTALE);
     }
-    if found.node.stream.is_none() || is_fresh(tree, &found)? || age_s(tree, found.node.modified) <= STREAM_HOLDS_S {
+    if found.node.image.is_none() || is_fresh(tree, &found)? || age_s(tree, found.node.modified) <= IMAGE_HOLDS_S {
         return Ok(());
     }
     fail(libc::ESTALE)
@@ -159,7 +159,7 @@ pub fn sync(fs: &Inner, tree: &Tree) -> FsResult<()> {
 
 /// Brings a listed entry up to date; `None`: it cannot be shown.
 pub fn of_list(fs: &Inner, tree: &Tree, dir: u64, name: &[u8], found: Found) -> FsResult<Option<Found>> {
-    if !shows(fs, tree) || found.node.stream.is_none() || is_fresh(tree, &found)? {
+    if !shows(fs, tree) || found.node.image.is_none() || is_fresh(tree, &found)? {
         return Ok(Some(found));
     }
     if refresh(fs, tree, dir, name).is_err() {
@@ -175,26 +175,26 @@ fn age_s(tree: &Tree, time: Time) -> i64 {
     tree.common.clock.now().s - time.s
 }
 
-/// Returns true if the stream is up to date with its file.
+/// Returns true if the image is up to date with its file.
 fn is_fresh(tree: &Tree, found: &Found) -> FsResult<bool> {
     if !found.node.has_object {
         return Ok(false); // only its name is known so far
     }
-    let Some(raw) = tree.nodes().get_one(&keys::stream(found.ino))? else { return Ok(false) };
+    let Some(raw) = tree.nodes().get_one(&keys::image(found.ino))? else { return Ok(false) };
     let source = Source::decode(&raw)?;
     if source.changes.instance == 0 {
-        return Ok(age_s(tree, source.made) <= STREAM_HOLDS_S);
+        return Ok(age_s(tree, source.made) <= IMAGE_HOLDS_S);
     }
     let container = tree.container.store().container_numbered(source.container);
     Ok(container.changes(&source.indices, &source.objects)? == source.changes)
 }
 
 fn compare(fs: &Inner) -> FsResult<()> {
-    if fs.store.containers(STREAMS_LABELS)?.is_empty() && all(fs)?.is_empty() {
+    if fs.store.containers(IMAGES_LABELS)?.is_empty() && all(fs)?.is_empty() {
         return Ok(()); // this store has no HDF5 files
     }
     ask(fs, &Ask::Names)?;
-    *fs.streams.compared.lock() = Some(Instant::now());
+    *fs.images.compared.lock() = Some(Instant::now());
     Ok(())
 }
 
@@ -206,11 +206,11 @@ fn refresh(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<()> {
         path = [&name[..], b"/", &path].concat();
         at = above;
     }
-    ask(fs, &Ask::Stream(path))
+    ask(fs, &Ask::Image(path))
 }
 
 fn ask(fs: &Inner, what: &Ask) -> FsResult<()> {
-    fs.streams.maker.ask(fs.store.dir(), what, fs.common.options.descriptors_from)
+    fs.images.maker.ask(fs.store.dir(), what, fs.common.options.descriptors_from)
 }
 
 /// Returns a directory's parent, and its name there.
@@ -225,17 +225,17 @@ fn above(tree: &Tree, dir: u64) -> FsResult<(u64, Vec<u8>)> {
     fail(libc::ESTALE)
 }
 
-/// Returns the tree for the maker of streams.
+/// Returns the tree for the maker of images.
 fn shown(fs: &Inner) -> FsResult<Arc<Tree>> {
-    fs.tree_in_label(STREAMS_CONTAINER)
+    fs.tree_in_label(IMAGES_CONTAINER)
 }
 
-/// Credentials of the maker of streams: no rights are checked; a new stream belongs to the given owner.
+/// Credentials of the maker of images: no rights are checked; a new image belongs to the given owner.
 fn maker(uid: u32, gid: u32) -> Caller {
     Caller { uid, gid, groups: Arc::default(), is_checked: true }
 }
 
-/// Implements [`crate::FileSystem::streams`].
+/// Implements [`crate::FileSystem::images`].
 pub fn all(fs: &Inner) -> FsResult<Vec<(Vec<u8>, Option<ObjectKey>)>> {
     let tree = match shown(fs) {
         Err(error) if error.errno == libc::ENOENT => return Ok(Vec::new()),
@@ -252,7 +252,7 @@ pub fn all(fs: &Inner) -> FsResult<Vec<(Vec<u8>, Option<ObjectKey>)>> {
             let path = [&path[..], keys::entry_name(&key)].concat();
             match (entry.kind, entry.node) {
                 (Kind::Directory, _) => dirs.push((entry.ino, [&path[..], b"/"].concat())),
-                (_, Some(Node { stream: Some(key), .. })) => found.push((path, (key.object.0 != 0).then_some(*key))),
+                (_, Some(Node { image: Some(key), .. })) => found.push((path, (key.object.0 != 0).then_some(*key))),
                 _ => {}
             }
         }
@@ -260,9 +260,9 @@ pub fn all(fs: &Inner) -> FsResult<Vec<(Vec<u8>, Option<ObjectKey>)>> {
     Ok(found)
 }
 
-/// Implements [`crate::FileSystem::put_stream`].
-pub fn put(fs: &Inner, path: &[u8], file: &StreamFile) -> FsResult<()> {
-    begun(fs, STREAMS_CONTAINER)?;
+/// Implements [`crate::FileSystem::put_image`].
+pub fn put(fs: &Inner, path: &[u8], file: &ImageFile) -> FsResult<()> {
+    begun(fs, IMAGES_CONTAINER)?;
     let tree = shown(fs)?;
     tree.make(None, 0o755)?;
     let (dir, name) = directory_of(&tree, path, Some(&maker(file.uid, file.gid)))?;
@@ -271,7 +271,7 @@ pub fn put(fs: &Inner, path: &[u8], file: &StreamFile) -> FsResult<()> {
     tree.change(|change| {
         let now = change.now;
         let mut node = Node::new(Kind::File, file.mode & 0o555, (file.uid, file.gid), now);
-        node.stream = Some(Box::new(file.object.unwrap_or(gone)));
+        node.image = Some(Box::new(file.object.unwrap_or(gone)));
         node.has_object = file.object.is_some();
         let before = match tree.slot(dir, name)? {
             Some(slot) => tree.found_at(dir, name, slot.clone())?.map(|found| (slot, found)),
@@ -284,14 +284,14 @@ pub fn put(fs: &Inner, path: &[u8], file: &StreamFile) -> FsResult<()> {
             indices: file.indices.clone(),
             objects: file.objects.clone(),
         };
-        change.txn.put(tree.nodes(), &keys::stream(ino), &source.encode())?;
+        change.txn.put(tree.nodes(), &keys::image(ino), &source.encode())?;
         let mut entry = Entry { kind: Kind::File, ino, node: Some(node) };
         let Some((slot, found)) = before else { return change.add_over(dir, name, &entry) };
-        if found.node.stream.is_none() && file.in_place_of != Some(tree.whole(found.ino)) {
+        if found.node.image.is_none() && file.in_place_of != Some(tree.whole(found.ino)) {
             return Err(FsError::because(
                 libc::EEXIST,
                 ErrorKind::Exists,
-                format!("HDF5 file /{} as a stream", String::from_utf8_lossy(path)),
+                format!("byte image of HDF5 file /{}", String::from_utf8_lossy(path)),
                 "a file that somebody has put there has its name",
             ));
         }
@@ -311,7 +311,7 @@ pub fn put_file(fs: &Inner, path: &[u8]) -> FsResult<Option<(Ino, Object)>> {
     };
     let found = directory_of(&tree, path, None).and_then(|(dir, name)| tree.find_in(dir, name));
     match found {
-        Ok(found) if found.node.kind == Kind::File && found.node.stream.is_none() && found.node.has_object => {
+        Ok(found) if found.node.kind == Kind::File && found.node.image.is_none() && found.node.has_object => {
             Ok(Some((tree.whole(found.ino), tree.object(found.ino))))
         }
         Ok(_) => Ok(None),
@@ -320,13 +320,13 @@ pub fn put_file(fs: &Inner, path: &[u8]) -> FsResult<Option<(Ino, Object)>> {
     }
 }
 
-/// Implements [`crate::FileSystem::drop_stream`].
+/// Implements [`crate::FileSystem::drop_image`].
 pub fn drop_at(fs: &Inner, path: &[u8]) -> FsResult<()> {
     let tree = shown(fs)?;
     let Some((mut dir, name)) = there(directory_of(&tree, path, None))? else { return Ok(()) };
     let dropped = tree.change(|change| {
         let (found, raw) = tree.find_with_entry(dir, name)?;
-        if found.node.stream.is_none() {
+        if found.node.image.is_none() {
             return Ok(());
         }
         change.remove(dir, name, &raw)?;
@@ -376,10 +376,10 @@ fn directory_of<'a>(tree: &Tree, path: &'a [u8], makes: Option<&Caller>) -> FsRe
     fail(libc::EINVAL)
 }
 
-/// Deletes the data of a stream without a name.
+/// Deletes the data of an image without a name.
 pub fn bury(change: &mut Change<'_>, ino: u64, node: &Node) -> FsResult<()> {
     let tree = change.tree;
-    if node.has_object && node.stream.is_some() {
+    if node.has_object && node.image.is_some() {
         let object = tree.object_of(ino, node);
         match object.stat() {
             Ok(_) => change.txn.delete_object(&object)?,
@@ -387,8 +387,8 @@ pub fn bury(change: &mut Change<'_>, ino: u64, node: &Node) -> FsResult<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    if tree.nodes().get_one(&keys::stream(ino))?.is_some() {
-        change.txn.del(tree.nodes(), &keys::stream(ino))?;
+    if tree.nodes().get_one(&keys::image(ino))?.is_some() {
+        change.txn.del(tree.nodes(), &keys::image(ino))?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-"""HDF5 files of a store as ordinary .h5 byte streams, made when they are first read, without copies of raw data; and
+"""HDF5 files of a store as ordinary .h5 byte images, made when they are first read, without copies of raw data; and
 .h5
 files put there as files of the store."""
 
@@ -27,7 +27,7 @@ def shown(cenote, tmp_path, monkeypatch):  # noqa: F811
 
 
 class Shown:
-    """HDF5 files of a test's folder as byte streams."""
+    """HDF5 files of a test's folder as byte images."""
 
     def __init__(self, store, folder):
         self.files = store.files
@@ -40,9 +40,9 @@ class Shown:
         return self.files.open(self.path(name), mode)
 
     def copy(self, name, to):
-        """Writes the stream's bytes to a file that no store knows."""
-        with self.open(name) as stream:
-            (self.folder / to).write_bytes(stream.read())
+        """Writes the image's bytes to a file that no store knows."""
+        with self.open(name) as image:
+            (self.folder / to).write_bytes(image.read())
         return self.folder / to
 
 
@@ -76,7 +76,7 @@ with h5py.File("large.h5", "w") as f:
 
 def test_raw_data_are_not_copied_for_it(shown, cenote, tmp_path):  # noqa: F811
     run(tmp_path / "store", tmp_path, "-c", LARGE)
-    (said,) = json.loads(cenote("--json", "streams"))
+    (said,) = json.loads(cenote("--json", "images"))
     assert said["path"] == shown.path("large.h5")
     # All of `run` and `chunks`, the written block of `filled`, the packed data; but not the fill values beside it (see
     # the docs).
@@ -95,7 +95,7 @@ with h5py.File("plain.h5") as f:
 
 
 def value(shown, name="a.h5"):
-    """The value of dataset `x`, read from the stream by native HDF5."""
+    """The value of dataset `x`, read from the image by native HDF5."""
     shown.copy(name, "value.h5")
     return int(run(None, shown.folder, "-c", "import h5py; print(h5py.File('value.h5')['x'][0])"))
 
@@ -115,7 +115,7 @@ def test_a_change_is_seen_at_the_next_look_and_not_by_who_has_it_open(shown, tmp
         assert shown.files.stat(shown.path("a.h5")).st_ino != first.st_ino
     assert value(shown) == 5
     again = shown.files.stat(shown.path("a.h5"))
-    assert shown.files.stat(shown.path("a.h5")).st_ino == again.st_ino  # nothing changed: no new stream
+    assert shown.files.stat(shown.path("a.h5")).st_ino == again.st_ino  # nothing changed: no new image
 
 
 def test_names_come_and_go_with_the_files(shown, tmp_path):
@@ -132,7 +132,7 @@ def test_names_come_and_go_with_the_files(shown, tmp_path):
     assert shown.files.listdir(shown.path("")) == ["a.h5"]
 
 
-def test_streams_are_read_only(shown, tmp_path):
+def test_images_are_read_only(shown, tmp_path):
     run(tmp_path / "store", tmp_path, "-c", "import h5py; h5py.File('a.h5', 'w')['x'] = [7]")
     at = shown.path("a.h5")
     for refused in (
@@ -150,8 +150,8 @@ def test_streams_are_read_only(shown, tmp_path):
 
 
 def put(shown, name, to):
-    with shown.open(to, "wb") as stream:
-        stream.write((shown.folder / name).read_bytes())
+    with shown.open(to, "wb") as image:
+        image.write((shown.folder / name).read_bytes())
 
 
 def test_a_file_that_was_put_there_is_a_file_of_the_store(native, shown, tmp_path):  # noqa: F811
@@ -190,8 +190,8 @@ with h5py.File("new.h5", "a") as f:
     f["x"] = [3]
 """
     run(tmp_path / "store", tmp_path, "-c", code)
-    with shown.open("text.h5") as stream:
-        assert stream.read() == b"no HDF5" * 100
+    with shown.open("text.h5") as image:
+        assert image.read() == b"no HDF5" * 100
     assert value(shown, "new.h5") == 3
 
 
@@ -215,8 +215,8 @@ def test_many_programs_open_what_was_put_there_at_once(shown, tmp_path):
 
 def test_a_staged_file_is_shown_as_it_is(native, cenote, shown):  # noqa: F811
     cenote("stage", "native.h5", "staged.h5")
-    with shown.open("staged.h5") as stream:
-        assert stream.read() == native.read_bytes()
+    with shown.open("staged.h5") as image:
+        assert image.read() == native.read_bytes()
 
 
 def test_somebody_writes_all_the_time(shown, tmp_path):
@@ -270,8 +270,8 @@ import os, sys, cenote
 with cenote.open(sys.argv[1]) as store:
     if os.fork() == 0:
         os._exit(0)
-    with store.files.open(sys.argv[2], "rb") as stream:
-        assert stream.read(8) == bytes([0x89]) + b"HDF" + bytes([13, 10, 26, 10])
+    with store.files.open(sys.argv[2], "rb") as image:
+        assert image.read(8) == bytes([0x89]) + b"HDF" + bytes([13, 10, 26, 10])
     os.wait()
     try:
         os.wait()  # would last as long as a child that goes on
@@ -280,7 +280,7 @@ with cenote.open(sys.argv[1]) as store:
 """
 
 
-def test_who_makes_streams_is_no_child_that_is_waited_for(shown, tmp_path):
+def test_who_makes_images_is_no_child_that_is_waited_for(shown, tmp_path):
     run(tmp_path / "store", tmp_path, "-c", "import h5py; h5py.File('a.h5', 'w')['x'] = [7]")
     words = [sys.executable, "-c", WAITER, str(tmp_path / "store"), shown.path("a.h5")]
     assert subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout == "none\n"

@@ -1,4 +1,4 @@
-//! Windows: bytes that processes map and share, and their write-back.
+//! Page caches: bytes that processes map and share, and their write-back.
 #![allow(unsafe_code, reason = "files are mapped")]
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,7 +16,7 @@ fn left(store: &Store) -> usize {
     std::fs::read_dir(store.meeting_dir("windows").unwrap()).unwrap().count()
 }
 
-/// A shared mapping of a whole window.
+/// A shared mapping of a whole page cache.
 struct Map(*mut u8, usize);
 
 impl Map {
@@ -46,7 +46,7 @@ impl Drop for Map {
     }
 }
 
-/// Returns the bytes in the object, as read by a client that does not know the window.
+/// Returns the bytes in the object, as read by a client that does not know the page cache.
 fn stored(fs: &FileSystem, name: &[u8]) -> Vec<u8> {
     let attr = fs.lookup(&root_user(), fs.root(), name).unwrap();
     let file = fs.open(&root_user(), attr.ino, READ_WRITE).unwrap();
@@ -66,17 +66,17 @@ pub fn shared() {
     let other = made(&b, b"f");
     let mut buf = [0; 3];
     assert_eq!(other.read_at(&mut buf, 9_998).unwrap(), 2);
-    let fd = one.window().unwrap();
+    let fd = one.page_cache().unwrap();
     let mut map = Map::of(&fd, 10_000);
     assert_eq!(map.load(9_990, 10), [1; 10]);
     // Others read at once what is stored, and what they write can be loaded at once.
     map.store(5_000, b"mapped");
-    assert!(other.has_window().unwrap());
+    assert!(other.has_page_cache().unwrap());
     let mut read = [0; 6];
     assert_eq!((other.read_at(&mut read, 5_000).unwrap(), &read), (6, b"mapped"));
     other.write_at(b"written", 7_000).unwrap();
     assert_eq!(map.load(7_000, 7), b"written");
-    let again = Map::of(&other.window().unwrap(), 10_000);
+    let again = Map::of(&other.page_cache().unwrap(), 10_000);
     map.store(0, b"both");
     assert_eq!(again.load(0, 4), b"both");
     // Sizes agree as well: by appending, by setting it, and in `stat`.
@@ -95,7 +95,7 @@ pub fn shared() {
     expected[4096..4196].fill(0);
     expected.splice(8192..8192, [0; 4096]);
     assert!(stored(&b, b"f") == expected);
-    // A client outside the window sees what was synced.
+    // A client outside the page cache sees what was synced.
     map.store(100, b"later");
     expected[100..105].copy_from_slice(b"later");
     one.sync(false).unwrap();
@@ -118,18 +118,18 @@ pub fn shared() {
     assert!(stored(&a, b"f") == expected);
     // Nothing is kept of a file that has no name any more.
     let gone = made(&a, b"g");
-    drop(gone.window().unwrap());
+    drop(gone.page_cache().unwrap());
     gone.write_at(b"x", 3).unwrap();
     a.unlink(&me, a.root(), b"g").unwrap();
     gone.close().unwrap();
     assert_eq!(left(&store), 0);
     let read_only = fs_of(&store, true);
     let reader = read_only.open_at(&me, read_only.root(), b"f", crate::place::READ, 0).unwrap().0;
-    assert_eq!(errno(reader.window()), libc::EROFS);
+    assert_eq!(errno(reader.page_cache()), libc::EROFS);
     assert_eq!(a.check(a.root()).unwrap(), [""; 0]);
 }
 
-/// If the store has no space for what another process left in a window, the last `close` reports that, and nothing is lost.
+/// If the store has no space for what another process left in a page cache, the last `close` reports that, and nothing is lost.
 pub fn no_room() {
     const BYTES: usize = 4 << 20;
     let place = Place::new();
@@ -140,9 +140,9 @@ pub fn no_room() {
     let size = SetAttr { size_bytes: Some(BYTES as u64), ..SetAttr::default() };
     a.set_attr(&me, made.ino(), &size).unwrap();
     made.close().unwrap();
-    // A reader's flush writes nothing back. The kernel, which was given the window, writes for a process that is gone.
+    // A reader's flush writes nothing back. The kernel, which was given the page cache, writes for a process that is gone.
     let one = a.open_at(&me, a.root(), b"f", crate::place::READ, 0).unwrap().0;
-    let kernel = std::fs::File::from(one.window_for_kernel().unwrap());
+    let kernel = std::fs::File::from(one.page_cache_for_kernel().unwrap());
     std::os::unix::fs::FileExt::write_all_at(&kernel, &vec![7; BYTES], 0).unwrap();
     drop(kernel);
     let full = (0_u64..).find_map(|at| filler.write_at(&vec![1; 1 << 20], at << 20).err()).unwrap();
@@ -160,7 +160,7 @@ pub fn times() {
     let me = root_user();
     let file = made(&fs, b"f");
     file.write_at(&vec![1; 100_000], 0).unwrap();
-    let kernel = std::fs::File::from(file.window_for_kernel().unwrap());
+    let kernel = std::fs::File::from(file.page_cache_for_kernel().unwrap());
     for round in 0..200_u8 {
         std::os::unix::fs::FileExt::write_all_at(&kernel, &vec![round; 50_000], u64::from(round) * 500).unwrap();
         let past = Time { s: 1_000_000 + i64::from(round), ns: 7 };
@@ -186,7 +186,7 @@ pub fn child(args: &[String]) {
     let dir: &Path = args[0].as_ref();
     let (_store, fs) = client(dir);
     let file = made(&fs, b"f");
-    let mut map = Map::of(&file.window().unwrap(), 50_000);
+    let mut map = Map::of(&file.page_cache().unwrap(), 50_000);
     map.store(10_000, b"synced");
     file.sync(true).unwrap();
     map.store(20_000, b"not synced");
@@ -205,7 +205,7 @@ pub fn killed() {
         let mut other = Some(first).filter(|_| is_shared);
         let said = place.dir().join("../stored");
         let mut command = Command::new(std::env::current_exe().unwrap());
-        let mut child = command.arg("child").arg("window").arg(place.dir()).spawn().unwrap();
+        let mut child = command.arg("child").arg("page-cache").arg(place.dir()).spawn().unwrap();
         let begun = Instant::now();
         while !said.exists() {
             assert!(begun.elapsed().as_secs() < 20);
@@ -216,9 +216,9 @@ pub fn killed() {
         let check = |at: usize, bytes: &[u8]| assert_eq!(&stored(&fs, b"f")[at..at + bytes.len()], bytes);
         check(10_000, b"synced");
         check(20_000, b"not synced");
-        assert!(other.as_ref().is_none_or(|other| other.has_window().unwrap()));
+        assert!(other.as_ref().is_none_or(|other| other.has_page_cache().unwrap()));
         drop(other.take());
-        // Somebody has any file open: within some seconds the window is gone, and the object has everything.
+        // Somebody has any file open: within some seconds the page cache is gone, and the object has everything.
         let _keeper = made(&fs, b"g");
         while left(&store) > 0 {
             assert!(begun.elapsed().as_secs() < 20);
@@ -231,7 +231,7 @@ pub fn killed() {
 
 /// Random changes, by mapping and by calls, in the sessions of two processes, compared with plain bytes.
 pub fn random() {
-    let seed = seed("windows");
+    let seed = seed("page caches");
     let mut rng = Rng::new(seed);
     let place = Place::new();
     drop(place.make(Mode::InProcess));
@@ -251,7 +251,7 @@ pub fn random() {
             }
             2 if !model.is_empty() => {
                 let len = model.len();
-                let mut map = Map::of(&file.window().unwrap(), len);
+                let mut map = Map::of(&file.page_cache().unwrap(), len);
                 let (at, some) = (rng.below(len), 1 + rng.below(3_000));
                 let some = some.min(len - at);
                 map.store(at, &vec![byte; some]);

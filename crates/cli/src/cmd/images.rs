@@ -1,4 +1,4 @@
-//! `streams`: HDF5 files of the store as ordinary byte streams, for the command line and for views that start this command.
+//! `images`: HDF5 files of the store as byte images, for the command line and for views that start this command.
 
 use std::ffi::OsString;
 use std::io::{BufRead, Write};
@@ -15,8 +15,8 @@ use cenote::{Error, ErrorKind, Store};
 use cenote_device::store_dir::{Purpose, StoreDir};
 use cenote_hdf5::ffi::{Api, load};
 use cenote_hdf5::file;
-use cenote_hdf5::interchange::{self, stream::Stream};
-use cenote_posix::{FileSystem, FsError, Options, STREAMS_CONTAINER, StreamFile};
+use cenote_hdf5::interchange::{self, image::Image};
+use cenote_posix::{FileSystem, FsError, IMAGES_CONTAINER, ImageFile, Options};
 use clap::Args;
 use rustix::fs::Mode;
 use serde_json::{Value, json};
@@ -33,17 +33,17 @@ The page docs/hdf5-files.md says what is there.";
 
 /// Exit code of `--adopt` if there is nothing to adopt.
 const NOTHING: u8 = 4;
-/// Locked in the store's directory while a file is adopted.
+/// Locked in the store's directory while a file is adopted. The name is that of earlier versions, which lock it too.
 const LOCK_FILE: &str = "streams.lock";
 /// Slightly longer than views wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(130);
 /// Retries if a file changes while it is adopted.
 const TRIES: u32 = 5;
 
-/// Arguments of `streams`.
+/// Arguments of `images`.
 #[derive(Args, Debug)]
-pub struct StreamsArgs {
-    /// Make streams on request from standard input (views use this)
+pub struct ImagesArgs {
+    /// Make images on request from standard input (views use this)
     #[arg(long, hide = true)]
     serve: bool,
     /// Do so in a separate process, without waiting for it
@@ -58,13 +58,13 @@ pub struct StreamsArgs {
     hdf5: Option<PathBuf>,
 }
 
-pub fn streams(context: &mut Context<'_>, args: &StreamsArgs) -> Done {
+pub fn images(context: &mut Context<'_>, args: &ImagesArgs) -> Done {
     if args.background {
         return start_again();
     }
     let library = load::library(args.hdf5.as_deref());
     let opened = context.open(Access::Write).and_then(|store| {
-        let fs = FileSystem::new(&store, Options { keeps_streams: true, ..Options::default() }).map_err(told)?;
+        let fs = FileSystem::new(&store, Options { keeps_images: true, ..Options::default() }).map_err(told)?;
         Ok(Maker { library, store, fs })
     });
     if args.serve {
@@ -80,7 +80,7 @@ pub fn streams(context: &mut Context<'_>, args: &StreamsArgs) -> Done {
     }
     maker.names()?;
     let mut all = Vec::new();
-    for (path, _) in maker.fs.streams().map_err(told)? {
+    for (path, _) in maker.fs.images().map_err(told)? {
         all.push((shown(&path), maker.make(&path)));
     }
     if context.out.json {
@@ -98,19 +98,19 @@ pub fn streams(context: &mut Context<'_>, args: &StreamsArgs) -> Done {
             }
             Err(error) => error.to_string(),
         };
-        context.out.line(format!("/{STREAMS_CONTAINER}{path}: {what}"))?;
+        context.out.line(format!("/{IMAGES_CONTAINER}{path}: {what}"))?;
     }
     Ok(())
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` takes it")]
 fn lost(error: std::io::Error) -> Error {
-    Error::io("standard streams of `cenote streams`", &error)
+    Error::io("standard streams of `cenote images`", &error)
 }
 
 /// Starts this command again in the background, with the same standard streams.
 fn start_again() -> Done {
-    let failed = |error: std::io::Error| Error::io("a process that makes streams", &error);
+    let failed = |error: std::io::Error| Error::io("a process that makes images", &error);
     let words = crate::words().into_iter().skip(1).filter(|word| word != "--background");
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.args(words).current_dir("/").process_group(0);
@@ -143,13 +143,13 @@ fn watch(told: &Receiver<()>) {
     }
 }
 
-fn document((path, made): &(String, cenote::Result<Stream>)) -> Value {
+fn document((path, made): &(String, cenote::Result<Image>)) -> Value {
     match made {
         Ok(made) => json!({
-            "path": format!("/{STREAMS_CONTAINER}{path}"), "size_bytes": made.size_bytes,
+            "path": format!("/{IMAGES_CONTAINER}{path}"), "size_bytes": made.size_bytes,
             "shared_bytes": made.shared_bytes, "written_bytes": made.kept_bytes,
         }),
-        Err(error) => json!({ "path": format!("/{STREAMS_CONTAINER}{path}"), "error": error.to_string() }),
+        Err(error) => json!({ "path": format!("/{IMAGES_CONTAINER}{path}"), "error": error.to_string() }),
     }
 }
 
@@ -160,7 +160,7 @@ fn shown(path: &[u8]) -> String {
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` takes it")]
 fn told(error: FsError) -> Error {
     let kind = error.kind().unwrap_or(ErrorKind::Io);
-    Error::new(kind, "streams of HDF5 files").because(error.to_string())
+    Error::new(kind, "byte images of HDF5 files").because(error.to_string())
 }
 
 struct Maker {
@@ -174,7 +174,7 @@ impl Maker {
         // A missing library must not look like a missing file.
         self.library.clone().map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
-                Error::new(ErrorKind::Unsupported, "an HDF5 file as a stream").because(error.to_string())
+                Error::new(ErrorKind::Unsupported, "byte image of an HDF5 file").because(error.to_string())
             }
             _ => error,
         })
@@ -189,7 +189,7 @@ impl Maker {
             // Without the watching thread, the work continues.
             let _ = tell.send(());
             let done = match line.split_once(' ') {
-                Some(("stream", hex)) => self.make(&of_hex(hex)).map(|_| ()),
+                Some(("image" | "stream", hex)) => self.make(&of_hex(hex)).map(|_| ()),
                 _ => self.names(),
             };
             let _ = tell.send(());
@@ -216,8 +216,8 @@ impl Maker {
             interchange::import_object(h5, &object, file)?;
             let placed = if container.changes(&[], &[key.object])? == before {
                 let (container, _) = file::open::locate(&self.store, file)?;
-                let stream = StreamFile { container: container.id(), in_place_of: Some(ino), ..of_stub(file) };
-                self.fs.put_stream(&path, &stream).map_err(told)
+                let image = ImageFile { container: container.id(), in_place_of: Some(ino), ..of_stub(file) };
+                self.fs.put_image(&path, &image).map_err(told)
             } else {
                 Err(Error::new(ErrorKind::Busy, shown(&path))
                     .because("it changes while it is made a file of the store"))
@@ -241,18 +241,18 @@ impl Maker {
     /// Brings the names up to date with the existing files.
     fn names(&self) -> cenote::Result<()> {
         let files = file::open::files(&self.store)?;
-        let there = self.fs.streams().map_err(told)?;
+        let there = self.fs.images().map_err(told)?;
         for (path, _) in &there {
             if !files.iter().any(|(file, _)| in_tree(file) == *path) {
-                self.fs.drop_stream(path).map_err(told)?;
+                self.fs.drop_image(path).map_err(told)?;
             }
         }
         for (file, container) in files {
             let path = in_tree(&file);
             if !there.iter().any(|(there, _)| *there == path) {
-                let named = StreamFile { container, ..of_stub(&file) };
-                match self.fs.put_stream(&path, &named) {
-                    // An ordinary file keeps its name: a look at the stream reports that.
+                let named = ImageFile { container, ..of_stub(&file) };
+                match self.fs.put_image(&path, &named) {
+                    // An ordinary file keeps its name: a look at the image reports that.
                     Err(error) if error.kind() == Some(ErrorKind::Exists) => {}
                     done => done.map_err(told)?,
                 }
@@ -261,21 +261,21 @@ impl Maker {
         Ok(())
     }
 
-    /// Brings the stream at a path of the tree up to date with its file.
-    fn make(&self, path: &[u8]) -> cenote::Result<Stream> {
+    /// Brings the image at a path of the tree up to date with its file.
+    fn make(&self, path: &[u8]) -> cenote::Result<Image> {
         let h5 = self.library()?;
         let file = PathBuf::from(OsString::from_vec([b"/", path].concat()));
-        let made = match interchange::stream(h5, &self.store, &file) {
+        let made = match interchange::image(h5, &self.store, &file) {
             Ok(made) => made,
             Err(error) => {
                 if error.kind() == ErrorKind::NotFound {
-                    self.fs.drop_stream(path).map_err(told)?;
+                    self.fs.drop_image(path).map_err(told)?;
                 }
                 return Err(error);
             }
         };
         let key = made.object.key();
-        let stream = StreamFile {
+        let image = ImageFile {
             object: Some(key),
             container: key.container,
             changes: made.sources.changes,
@@ -283,7 +283,7 @@ impl Maker {
             objects: made.sources.objects.clone(),
             ..of_stub(&file)
         };
-        if let Err(error) = self.fs.put_stream(path, &stream) {
+        if let Err(error) = self.fs.put_image(path, &image) {
             // Report the first error.
             let _ = made.object.container().delete_object(key.object);
             return Err(told(error));
@@ -293,10 +293,10 @@ impl Maker {
 }
 
 /// Takes the rights of a file from its stub.
-fn of_stub(file: &Path) -> StreamFile {
+fn of_stub(file: &Path) -> ImageFile {
     match file.metadata() {
-        Ok(stub) => StreamFile { mode: stub.mode(), uid: stub.uid(), gid: stub.gid(), ..StreamFile::default() },
-        Err(_) => StreamFile { mode: 0o400, ..StreamFile::default() },
+        Ok(stub) => ImageFile { mode: stub.mode(), uid: stub.uid(), gid: stub.gid(), ..ImageFile::default() },
+        Err(_) => ImageFile { mode: 0o400, ..ImageFile::default() },
     }
 }
 
