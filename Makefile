@@ -19,7 +19,7 @@ run: build ## the main job: unmodified HDF5 programs on a tiered store (ARGS="--
 test: build ## all tests, Rust's and Python's
 	@scripts/test.sh
 
-kills: build ## writers of HDF5 files killed behind calls that returned: nothing of them is lost (ARGS="ROUNDS", preset 1,000)
+kills: build ## writers of HDF5 files killed behind calls that returned: nothing of them is lost (ARGS="ROUNDS", default 1,000)
 	@CENOTE_KILL_ROUNDS=$(or $(ARGS),1000) .venv/bin/python -m pytest -q -s views/hdf5/tests/test_returned.py
 
 mpi: build ## parallel HDF5 programs with Open MPI and MPICH (on Debian 13, or as root in one made by debootstrap)
@@ -100,7 +100,7 @@ faults: setup ## every device I/O failing in turn, every class of byte damaged
 chaos: setup ## tiers that vanish, fill, fail and shrink while things move; a daemon dying at every step of moves (ARGS="SEED")
 	@scripts/chaos.sh $(ARGS)
 
-fuzz: setup ## every decoder of untrusted bytes under libFuzzer (ARGS="SECONDS [TARGET...]", preset 60 each)
+fuzz: setup ## every decoder of untrusted bytes under libFuzzer (ARGS="SECONDS [TARGET...]", default 60 each)
 	@scripts/fuzz.sh $(ARGS)
 
 mutants: setup ## a sample of mutants of store, model and client against the tests (ARGS="--sample N --seed N")
@@ -110,7 +110,7 @@ mutants: setup ## a sample of mutants of store, model and client against the tes
 nvdimm: setup ## persistent memory tiers on an emulated NVDIMM, with power cuts (ARGS="--cuts N --seed N"; needs qemu, installed if root)
 	@.venv/bin/python -m scripts.nvdimm $(ARGS)
 
-soak: setup ## the crash test for SOAK_MINUTES (preset 60)
+soak: setup ## the crash test for SOAK_MINUTES (default 60)
 	@scripts/testkit.sh crash --kills 100000000 --seconds $$((60 * $(or $(SOAK_MINUTES),60))) $(ARGS)
 
 clean: ## remove what was built (.venv and target)

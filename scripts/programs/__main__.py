@@ -24,7 +24,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--memory", default="2GiB", help="of the store (%(default)s)")
     parser.add_argument("--disk", default="8GiB", help="of the store (%(default)s)")
     parser.add_argument("--mount-options", default="", help="for `cenote mount`, with blanks")
-    parser.add_argument("--need", default="", help="programs that must be run, with commas; preset: all may be skipped")
+    parser.add_argument("--need", default="", help="programs that must be run, with commas (default: none)")
     parser.add_argument("--show", type=int, default=10, help="how many differences to show of each (%(default)s)")
     return parser.parse_args()
 

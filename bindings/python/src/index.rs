@@ -62,8 +62,11 @@ impl Index {
         let bytes = |value: Option<Bound<'_, PyAny>>| -> PyResult<Option<Vec<u8>>> {
             value.map(|value| Ok(Bytes::of(&value)?.as_slice().to_vec())).transpose()
         };
-        let state =
-            State { from: bytes(start)?.map_or(NextFrom::Start, NextFrom::At), page: VecDeque::new(), ended: false };
+        let state = RecordsCursor {
+            from: bytes(start)?.map_or(NextFrom::Start, NextFrom::At),
+            page: VecDeque::new(),
+            ended: false,
+        };
         Ok(Records {
             index: self.0.clone(),
             prefix: bytes(prefix)?.unwrap_or_default(),
@@ -193,10 +196,10 @@ pub struct Records {
     index: cenote::Index,
     prefix: Vec<u8>,
     what: What,
-    state: Mutex<State>,
+    state: Mutex<RecordsCursor>,
 }
 
-struct State {
+struct RecordsCursor {
     from: NextFrom,
     page: VecDeque<Record>,
     ended: bool,

@@ -208,10 +208,10 @@ impl Object {
 #[pyclass(frozen, module = "cenote")]
 pub struct Objects {
     container: cenote::Container,
-    state: Mutex<State>,
+    state: Mutex<ObjectsCursor>,
 }
 
-struct State {
+struct ObjectsCursor {
     after: Option<ObjectId>,
     page: VecDeque<ObjectId>,
 }
@@ -219,7 +219,7 @@ struct State {
 impl Objects {
     /// Objects after an id, or all.
     pub fn new(container: cenote::Container, after: Option<ObjectId>) -> Self {
-        Self { container, state: Mutex::new(State { after, page: VecDeque::new() }) }
+        Self { container, state: Mutex::new(ObjectsCursor { after, page: VecDeque::new() }) }
     }
 }
 

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
-use common::{Place, tree};
+use common::{TestDir, tree};
 
 /// Arguments, exit code, and a word that the error must contain.
 type Case = (&'static [&'static str], i32, &'static str);
@@ -50,7 +50,7 @@ const CASES: [Case; 34] = [
 
 #[test]
 fn each_error_is_clear_and_changes_nothing() {
-    let place = Place::served();
+    let place = TestDir::served();
     fs::write(place.path("present"), b"x").unwrap();
     let state = || {
         let status = place.json(["status"]);
@@ -72,7 +72,7 @@ fn each_error_is_clear_and_changes_nothing() {
 
 #[test]
 fn labels_in_any_encoding() {
-    let place = Place::served();
+    let place = TestDir::served();
     let bad = place.run([OsStr::new("mk"), OsStr::from_bytes(b"caf\xe9")]);
     assert_eq!(bad.code, 1);
     assert!(bad.err.contains("caf\\xe9") && bad.err.contains("UTF-8"), "{}", bad.err);
@@ -85,7 +85,7 @@ fn labels_in_any_encoding() {
 
 #[test]
 fn no_store_there() {
-    let place = Place::new();
+    let place = TestDir::new();
     for command in ["status", "ls", "verify", "tiers"] {
         let said = place.run([command]);
         assert_eq!(said.code, 1);
@@ -96,7 +96,7 @@ fn no_store_there() {
 
 #[test]
 fn something_else_is_there() {
-    let place = Place::new();
+    let place = TestDir::new();
     fs::create_dir(place.store()).unwrap();
     fs::write(place.store().join("diary.txt"), "mine").unwrap();
     let before = tree(&place.store());
@@ -114,7 +114,7 @@ fn something_else_is_there() {
 
 #[test]
 fn bad_tiers_of_a_new_store() {
-    let place = Place::new();
+    let place = TestDir::new();
     let cases = [
         ("name=x,kind=memory", 2, "size"),
         ("name=x,kind=directory,path=/proc/none,size=1GiB", 1, "/proc/none"),
@@ -135,7 +135,7 @@ fn bad_tiers_of_a_new_store() {
 
 #[test]
 fn errors_of_a_file_have_their_line() {
-    let place = Place::new();
+    let place = TestDir::new();
     for (text, line, word) in [
         ("[[tier]]\nname = \"a\"\nkind = \"tape\"\n", "store.toml:3", "tape"),
         ("\n[[tier]]\nname = \"a\"\nkind = \"memory\"\nsize = \"12 apples\"\n", "store.toml:5", "apples"),
@@ -155,7 +155,7 @@ fn errors_of_a_file_have_their_line() {
 
 #[test]
 fn a_copy_that_does_not_fit_leaves_nothing() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.init("4MiB", "8MiB");
     place.ok(["mk", "runs"]);
     let (path, _) = place.file("large", 40 << 20);
@@ -170,7 +170,7 @@ fn a_copy_that_does_not_fit_leaves_nothing() {
 
 #[test]
 fn keys_and_values_have_limits() {
-    let place = Place::served();
+    let place = TestDir::served();
     place.ok(["index", "mk", "runs/1"]);
     // The longest key is longer than a command line can hold.
     place.ok(["index", "put", "runs/1", &"k".repeat(100 << 10), "v"]);
@@ -182,7 +182,7 @@ fn keys_and_values_have_limits() {
 
 #[test]
 fn damage_is_found_and_named() {
-    let place = Place::new();
+    let place = TestDir::new();
     let disk = format!("name=disk,kind=file,path={},size=32MiB", place.path("disk").display());
     place.ok(["init", "--tier", &disk]);
     place.ok(["mk", "runs"]);
@@ -206,7 +206,7 @@ fn damage_is_found_and_named() {
 
 #[test]
 fn a_wrong_version_is_named() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let files = tree(&place.store());
     // In any file: one flipped byte must never cause a panic or a wrong answer.
     for (path, good) in &files {

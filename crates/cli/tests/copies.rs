@@ -7,11 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Place, Said};
+use common::{CommandOutput, TestDir};
 
 /// Creates a store with its persistent tier in its directory, as `cenote init` does, and flushed bytes in it.
-fn store_with(byte: u8) -> Place {
-    let place = Place::new();
+fn store_with(byte: u8) -> TestDir {
+    let place = TestDir::new();
     let disk = format!("name=disk,kind=directory,path={},size=64MiB", place.store().join("disk").display());
     place.ok(["init", "--no-measure", "--tier", "name=memory,kind=memory,size=16MiB", "--tier", &disk]);
     place.ok(["mk", "runs"]);
@@ -23,14 +23,14 @@ fn at<'a>(dir: &'a Path, args: &[&'a str]) -> Vec<&'a str> {
     [&["--store", dir.to_str().unwrap()], args].concat()
 }
 
-fn put(place: &Place, dir: &Path, byte: u8) {
+fn put(place: &TestDir, dir: &Path, byte: u8) {
     let said = place.run_with_input(&vec![byte; 100_000], at(dir, &["put", "--flush", "--force", "-", "runs/2a"]));
     assert_eq!(said.code, 0, "{said:?}");
 }
 
 /// Returns the first byte of an object whose bytes are all the same.
 #[track_caller]
-fn byte_in(place: &Place, dir: &Path) -> u8 {
+fn byte_in(place: &TestDir, dir: &Path) -> u8 {
     let said = place.run(at(dir, &["cat", "runs/2a"]));
     assert_eq!((said.code, said.bytes.len()), (0, 100_000), "{said:?}");
     assert!(said.bytes.iter().all(|byte| *byte == said.bytes[0]), "a mixture");
@@ -43,14 +43,14 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[track_caller]
-fn refused(said: &Said, words: &[&str]) {
+fn refused(said: &CommandOutput, words: &[&str]) {
     assert_eq!(said.code, 1, "{said:?}");
     for word in words {
         assert!(said.err.contains(word), "no `{word}` in {}", said.err);
     }
 }
 
-fn memory_of(place: &Place, dir: &Path) -> PathBuf {
+fn memory_of(place: &TestDir, dir: &Path) -> PathBuf {
     let said = place.run(at(dir, &["--json", "status"]));
     let status: serde_json::Value = serde_json::from_str(&said.out).unwrap();
     Path::new("/dev/shm").join(format!("cenote-{}", status["store"].as_str().unwrap()))
@@ -166,7 +166,7 @@ fn what_a_damaged_store_says_leads_to_one_that_works() {
 #[test]
 fn two_directories_never_have_one_device() {
     // As an earlier version leaves them: nothing records whose the directory is.
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     place.ok(["serve", "--background", "--idle-exit", "60"]);
     let other = place.path("copy");
     copy(&place.store(), &other);

@@ -6,9 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use common::{Place, tree};
+use common::{TestDir, tree};
 
-fn memory_of(place: &Place) -> PathBuf {
+fn memory_of(place: &TestDir) -> PathBuf {
     let id = place.json(["status"])["store"].as_str().unwrap().to_owned();
     Path::new("/dev/shm").join(format!("cenote-{id}"))
 }
@@ -23,7 +23,7 @@ fn soon(what: &str, is_so: impl Fn() -> bool) {
 
 #[test]
 fn a_store_is_destroyed_with_its_tiers_and_nothing_else() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let memory = memory_of(&place);
     let file = format!("name=file,kind=file,path={},size=16MiB", place.path("file").display());
     place.ok(["tier", "add", &file]);
@@ -51,7 +51,7 @@ fn a_store_is_destroyed_with_its_tiers_and_nothing_else() {
 
 #[test]
 fn files_of_others_in_the_directory_stay() {
-    let place = Place::served();
+    let place = TestDir::served();
     let memory = memory_of(&place);
     fs::write(place.store().join("diary.txt"), "mine").unwrap();
     let said = place.ok(["destroy", "--yes"]);
@@ -62,7 +62,7 @@ fn files_of_others_in_the_directory_stay() {
 
 #[test]
 fn what_is_in_use_is_destroyed_by_force_only() {
-    let place = Place::served();
+    let place = TestDir::served();
     let memory = memory_of(&place);
     // A client that stays: it waits for bytes on standard input.
     let mut client = place
@@ -85,7 +85,7 @@ fn what_is_in_use_is_destroyed_by_force_only() {
 
 #[test]
 fn what_is_no_store_is_not_destroyed() {
-    let place = Place::new();
+    let place = TestDir::new();
     fs::create_dir(place.store()).unwrap();
     fs::write(place.store().join("diary.txt"), "mine").unwrap();
     let said = place.run(["destroy", "--yes", "--force"]);
@@ -96,7 +96,7 @@ fn what_is_no_store_is_not_destroyed() {
 
 #[test]
 fn a_daemon_whose_directory_is_deleted_ends_and_gives_its_memory_back() {
-    let place = Place::served();
+    let place = TestDir::served();
     let memory = memory_of(&place);
     assert!(memory.exists());
     fs::remove_dir_all(place.store()).unwrap();
@@ -105,7 +105,7 @@ fn a_daemon_whose_directory_is_deleted_ends_and_gives_its_memory_back() {
 
 #[test]
 fn orphans_are_found_and_cleaned() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let memory = memory_of(&place);
     fs::remove_dir_all(place.store()).unwrap();
     let named = |said: &str| said.contains(memory.to_str().unwrap());
@@ -124,11 +124,11 @@ fn orphans_are_found_and_cleaned() {
 
 #[test]
 fn the_daemon_says_what_it_does_in_its_log() {
-    let place = Place::served();
+    let place = TestDir::served();
     place.ok(["stop"]);
     let log = fs::read_to_string(place.store().join("daemon.log")).unwrap();
     assert!(log.contains("serving") && log.contains("leaving"), "{log}");
-    let said = Place::run_in(&place, ["serve"], &[("CENOTE_LOG", "loud")]);
+    let said = TestDir::run_in(&place, ["serve"], &[("CENOTE_LOG", "loud")]);
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("CENOTE_LOG=loud") && said.err.contains("debug"), "{}", said.err);
 }

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Place, tree};
+use common::{TestDir, tree};
 
 const READER: u32 = 65_534;
 const WRITER: u32 = 65_533;
@@ -30,7 +30,7 @@ struct Tried {
 
 impl Tried {
     /// Runs the command as a user: it must fail in time, with an informative error that does not contain the secret.
-    fn refused(&mut self, place: &Place, uid: u32, args: &[&str], more: &[(&str, &str)]) {
+    fn refused(&mut self, place: &TestDir, uid: u32, args: &[&str], more: &[(&str, &str)]) {
         self.cases += 1;
         let what = format!("`cenote {}` by user {uid}", args.join(" "));
         let mut command = place.command(args);
@@ -144,7 +144,7 @@ fn on_private(at: &str, file: &str) -> Vec<Vec<String>> {
 }
 
 /// Creates a file of mode 0600 in a tree; returns the id of the object with its bytes.
-fn private_file(place: &Place) -> String {
+fn private_file(place: &TestDir) -> String {
     use cenote_posix::{Caller, FileSystem, Kind, Make, OpenFlags, Options};
     let store = cenote::Store::open(place.store()).unwrap();
     let files = FileSystem::new(&store, Options { container: Some("tree".into()), ..Options::default() }).unwrap();
@@ -159,7 +159,7 @@ fn private_file(place: &Place) -> String {
 }
 
 fn second_users(tried: &mut Tried) {
-    let place = Place::new();
+    let place = TestDir::new();
     fs::set_permissions(&place.dir, fs::Permissions::from_mode(0o755)).unwrap();
     let names = ["--writer", "65533", "--reader", "65534"];
     let mut args = vec!["init", "--tier", "name=memory,kind=memory,size=16MiB", "--tier", DISK];
@@ -174,7 +174,7 @@ fn second_users(tried: &mut Tried) {
     place.ok(["index", "put", "private/1", "k", SECRET]);
     place.ok(["snapshot", "create", "private", "kept"]);
     let file = format!("tree/{}", private_file(&place));
-    let state = |place: &Place| {
+    let state = |place: &TestDir| {
         let get = |at: &str| place.run(["cat", at]).bytes;
         let mode = |label| place.json(["stat", label])["mode"].clone();
         (get(&at), get(&file), place.ok(["index", "get", "private/1", "k"]), mode("private"), mode("tree"))
@@ -203,7 +203,7 @@ fn second_users(tried: &mut Tried) {
 
 /// A directory that another user prepared for whoever opens it.
 fn hostile(tried: &mut Tried) {
-    let place = Place::new();
+    let place = TestDir::new();
     chown(&place.dir, Some(NOBODY), Some(NOBODY)).unwrap();
     let mut made = place.command(["init", "--tier", "name=memory,kind=memory,size=16MiB", "--tier", DISK]);
     let made = in_time(made.uid(NOBODY).gid(NOBODY)).unwrap();
@@ -243,7 +243,7 @@ fn hostile(tried: &mut Tried) {
 }
 
 fn copied(tried: &mut Tried) {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let file = place.file("bytes", 100_000).0;
     place.ok(["put", "--flush", file.to_str().unwrap(), "runs"]);
     let copy = place.path("copy");
@@ -271,7 +271,7 @@ fn copied(tried: &mut Tried) {
 }
 
 fn removed(tried: &mut Tried) {
-    let place = Place::served();
+    let place = TestDir::served();
     place.ok(["ls"]);
     fs::remove_dir_all(place.store()).unwrap();
     let commands: [&[&str]; 6] = [

@@ -4,9 +4,9 @@ mod common;
 
 use std::ffi::OsString;
 
-use common::Place;
+use common::TestDir;
 
-fn names(place: &Place) -> Vec<OsString> {
+fn names(place: &TestDir) -> Vec<OsString> {
     let mut names: Vec<_> = std::fs::read_dir(&place.dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     names
@@ -14,7 +14,7 @@ fn names(place: &Place) -> Vec<OsString> {
 
 #[test]
 fn what_cannot_begin_changes_nothing() {
-    let place = Place::served();
+    let place = TestDir::served();
     place.file("there", 10);
     let before = names(&place);
     for (args, word) in [

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Place, Said};
+use common::{CommandOutput, TestDir};
 
 const ID: &str = "runs/2a";
 
 /// Creates memory, two directories, and a container `runs`.
-fn three_tiers(memory: &str) -> Place {
-    let place = Place::new();
+fn three_tiers(memory: &str) -> TestDir {
+    let place = TestDir::new();
     let memory = format!("name=ram,kind=memory,size={memory}");
     let tier = |name: &str| format!("name={name},kind=directory,path={},size=256MiB", place.path(name).display());
     place.ok(["init", "--no-measure", "--tier", &memory, "--tier", &tier("near"), "--tier", &tier("far")]);
@@ -21,7 +21,7 @@ fn three_tiers(memory: &str) -> Place {
     place
 }
 
-fn refused(said: &Said, words: &[&str]) {
+fn refused(said: &CommandOutput, words: &[&str]) {
     assert_eq!(said.code, 1, "{said:?}");
     for word in words {
         assert!(said.err.contains(word), "no `{word}` in {}", said.err);
@@ -29,7 +29,7 @@ fn refused(said: &Said, words: &[&str]) {
 }
 
 /// Returns the tiers that an object is read from, as `explain` reports.
-fn tiers_of(place: &Place, object: &str) -> Vec<String> {
+fn tiers_of(place: &TestDir, object: &str) -> Vec<String> {
     let ranges = place.json(["explain", object])["ranges"].as_array().unwrap().clone();
     let mut tiers: Vec<String> = ranges.iter().map(|range| range["tier"].as_str().unwrap().to_owned()).collect();
     tiers.dedup();
@@ -125,7 +125,7 @@ fn an_archive_goes_on_where_a_killed_daemon_left_it() {
         place.ok(["put", path.to_str().unwrap(), &format!("runs/{n}")]);
     }
     place.ok(["flush"]);
-    let far_bytes = |place: &Place| {
+    let far_bytes = |place: &TestDir| {
         let tiers = place.json(["tiers"]);
         let far = tiers.as_array().unwrap().iter().find(|tier| tier["name"] == "far").unwrap().clone();
         far["used_bytes"].as_u64().unwrap()

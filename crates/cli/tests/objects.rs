@@ -7,14 +7,14 @@ mod servers;
 use std::fs;
 use std::path::Path;
 
-use common::Place;
+use common::TestDir;
 
 const ID: &str = "c/0000000000000000000000000000000a";
 
 /// Creates a store of memory, S3 and Swift with a container `c`; its secrets are in `secrets.ini`.
-fn place(prefix: &str) -> Option<Place> {
+fn place(prefix: &str) -> Option<TestDir> {
     let (s3, swift) = (servers::service("s3")?, servers::service("swift")?);
-    let place = Place::new();
+    let place = TestDir::new();
     let secrets =
         "[s3]\naccess_key_id = test:tester\nsecret_access_key = testing\n[swift]\nuser = test:tester\nkey = testing\n";
     fs::write(place.path("secrets.ini"), secrets).unwrap();
@@ -32,7 +32,7 @@ fn place(prefix: &str) -> Option<Place> {
     Some(place)
 }
 
-fn lose_power(place: &Place) {
+fn lose_power(place: &TestDir) {
     let id = place.json(["status"])["store"].as_str().unwrap().to_owned();
     place.run(["stop"]);
     fs::remove_dir_all(Path::new("/dev/shm").join(format!("cenote-{id}"))).unwrap();
@@ -52,7 +52,7 @@ fn what_is_flushed_is_in_the_bucket() {
     let said = place.ok(["verify"]);
     assert!(said.contains("all is well"), "{said}");
     // Data that are only there come back before a read, whole or in part, as often as needed.
-    let is_whole = |place: &Place| {
+    let is_whole = |place: &TestDir| {
         place.ok(["get", "--force", ID, "back"]);
         fs::read(place.path("back")).unwrap() == fs::read(place.path("data")).unwrap()
     };

@@ -9,16 +9,16 @@ use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Place, Said, said};
+use common::{CommandOutput, TestDir, said};
 
 /// Another user without any rights here.
 const OTHER: u32 = 65_534;
 /// A user whom stores name.
 const NAMED: u32 = 65_533;
 
-impl Place {
+impl TestDir {
     /// Runs the command as a user, with additional environment variables.
-    fn by(&self, uid: u32, args: &[&str], more: &[(&str, &str)]) -> Said {
+    fn by(&self, uid: u32, args: &[&str], more: &[(&str, &str)]) -> CommandOutput {
         let begin = Instant::now();
         let mut command = self.command(args);
         command.stdin(Stdio::null()).envs(more.iter().copied()).uid(uid).gid(uid);
@@ -52,7 +52,7 @@ const DISK: &str = "name=disk,kind=directory,path=disk,size=64MiB";
 const TRUST: (&str, &str) = ("CENOTE_TRUST_OWNER", "65534");
 
 #[track_caller]
-fn refused(said: &Said, words: &str) {
+fn refused(said: &CommandOutput, words: &str) {
     assert!(said.code == 1 && said.err.contains(words), "wanted `{words}`: {said:?}");
 }
 
@@ -60,7 +60,7 @@ type Case = (&'static str, fn());
 
 const CASES: &[Case] = &[
     ("root opens another user's store by accident", || {
-        let place = Place::of_other();
+        let place = TestDir::of_other();
         for args in [&["ls"][..], &["mk", "runs"], &["serve", "--background"], &["destroy", "--yes"], &["stop"]] {
             refused(&place.run(args), "it belongs to user 65534");
         }
@@ -72,7 +72,7 @@ const CASES: &[Case] = &[
         assert_eq!(place.by(OTHER, &["destroy", "--yes", "--force"], &[]).code, 0);
     }),
     ("root opens it as asked, and its owner goes on", || {
-        let place = Place::of_other();
+        let place = TestDir::of_other();
         for args in [&["mk", "by-root"][..], &["put", "--flush", "store/superblock", "by-root"]] {
             let said = place.run_in(args, &[TRUST]);
             assert_eq!(said.code, 0, "{said:?}");
@@ -85,7 +85,7 @@ const CASES: &[Case] = &[
         assert_eq!(place.by(OTHER, &["destroy", "--yes", "--force"], &[]).code, 0);
     }),
     ("daemon.log, web-address and lock lead elsewhere", || {
-        let place = Place::of_other();
+        let place = TestDir::of_other();
         let victim = place.path("victim");
         fs::write(&victim, "untouched").unwrap();
         for name in ["daemon.log", "lock"] {
@@ -104,7 +104,7 @@ const CASES: &[Case] = &[
         assert_eq!(place.run_in(["destroy", "--yes", "--force"], &[TRUST]).code, 0);
     }),
     ("the socket leads elsewhere, or a stranger listens", || {
-        let place = Place::with_store();
+        let place = TestDir::with_store();
         let elsewhere = place.path("elsewhere");
         let _listener = std::os::unix::net::UnixListener::bind(&elsewhere).unwrap();
         symlink(&elsewhere, place.store().join("socket")).unwrap();
@@ -129,7 +129,7 @@ const CASES: &[Case] = &[
         assert_eq!(place.mode_of("") & 0o002, 0, "opening it has shut strangers out");
     }),
     ("umask 000", || {
-        let place = Place::new();
+        let place = TestDir::new();
         let line = format!(
             "umask 000; \"$0\" init --tier name=memory,kind=memory,size=16MiB --tier {DISK} && \"$0\" serve --background --idle-exit 60"
         );
@@ -156,7 +156,7 @@ const CASES: &[Case] = &[
         }
     }),
     ("names in shared memory that another took first", || {
-        let place = Place::with_store();
+        let place = TestDir::with_store();
         place.ok(["put", "--flush", "store/superblock", "runs"]);
         let id = place.json(["status"])["store"].as_str().map(ToOwned::to_owned);
         let id = id.unwrap_or_else(|| panic!("{}", place.json(["status"])));
@@ -173,7 +173,7 @@ const CASES: &[Case] = &[
         fs::remove_dir(&memory).unwrap();
     }),
     ("a writer, a reader and nobody, without a daemon and with one", || {
-        let place = Place::naming(&["--writer", "65533", "--reader", "65534"]);
+        let place = TestDir::naming(&["--writer", "65533", "--reader", "65534"]);
         assert_eq!(place.mode_of(""), 0o711);
         place.ok(["put", "--flush", "store/superblock", "runs"]);
         for uid in [NAMED, OTHER] {
@@ -187,7 +187,7 @@ const CASES: &[Case] = &[
         refused(&place.by(1, &["ls"], &[]), "neither its owner nor among its writers and readers");
     }),
     ("a client in another PID namespace lives", || {
-        let place = Place::served();
+        let place = TestDir::served();
         let namespace = ["--pid", "--fork", "--mount-proc"];
         let can = std::process::Command::new("unshare").args(namespace).arg("true").status();
         if !can.is_ok_and(|status| status.success()) {
@@ -221,7 +221,7 @@ const CASES: &[Case] = &[
         place.ok(["verify"]);
     }),
     ("S3 by a writer, and by a reader", || {
-        let place = Place::naming(&["--writer", "65533", "--reader", "65534"]);
+        let place = TestDir::naming(&["--writer", "65533", "--reader", "65534"]);
         place.ok(["serve", "--background", "--idle-exit", "60"]);
         let home = place.path("home");
         fs::create_dir(&home).unwrap();
@@ -239,7 +239,7 @@ const CASES: &[Case] = &[
         assert!(said.code == 1 && said.err.contains("may not find it"), "{said:?}");
     }),
     ("keys of S3 that root makes", || {
-        let place = Place::with_store();
+        let place = TestDir::with_store();
         refused(&place.run(["s3", "key", "add", "ann"]), "--uid UID");
         let made = place.ok(["s3", "key", "add", "ann", "--uid", "65534"]);
         assert!(made.contains("AWS_SECRET_ACCESS_KEY="), "{made}");

@@ -5,11 +5,11 @@ mod common;
 use std::fs;
 use std::process::Stdio;
 
-use common::Place;
+use common::TestDir;
 
 #[test]
 fn a_file_goes_in_and_comes_out() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let (path, bytes) = place.file("data", 3_000_001);
     let name = place.ok(["put".as_ref(), path.as_os_str(), "runs".as_ref()]);
     let id = name.strip_prefix("runs/").unwrap();
@@ -40,7 +40,7 @@ fn a_file_goes_in_and_comes_out() {
 
 #[test]
 fn objects_may_be_named_replaced_and_read_from_a_pipe() {
-    let place = Place::served();
+    let place = TestDir::served();
     assert_eq!(place.run_with_input(b"first", ["put", "-", "runs/2a"]).code, 0);
     assert_eq!(place.ok(["cat", "runs/2A"]), "first");
     let again = place.run_with_input(b"x", ["put", "-", "runs/2a"]);
@@ -59,7 +59,7 @@ fn objects_may_be_named_replaced_and_read_from_a_pipe() {
 
 #[test]
 fn zeros_take_no_space() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let mut bytes = vec![0; 20 << 20];
     bytes[9 << 20] = 1;
     fs::write(place.path("sparse"), &bytes).unwrap();
@@ -73,7 +73,7 @@ fn zeros_take_no_space() {
 
 #[test]
 fn everything_can_be_had_as_json() {
-    let place = Place::served();
+    let place = TestDir::served();
     let (path, _) = place.file("data", 100_000);
     let put = place.json(["put".as_ref(), path.as_os_str(), "runs/7".as_ref()]);
     assert_eq!((&put["container"], &put["size"]), (&"runs".into(), &100_000.into()));
@@ -97,7 +97,7 @@ fn everything_can_be_had_as_json() {
 
 #[test]
 fn tables_are_for_people() {
-    let place = Place::served();
+    let place = TestDir::served();
     let (path, _) = place.file("data", 8 << 20);
     let name = place.ok(["put".as_ref(), path.as_os_str(), "runs".as_ref()]);
     let status = place.ok(["status"]);
@@ -111,7 +111,7 @@ fn tables_are_for_people() {
 
 #[test]
 fn records_of_indices() {
-    let place = Place::served();
+    let place = TestDir::served();
     let name = place.ok(["index", "mk", "runs/1"]);
     assert_eq!(name, format!("runs/{:032x}", 1));
     for number in 0..5 {
@@ -139,7 +139,7 @@ fn records_of_indices() {
 
 #[test]
 fn tiers_are_measured_and_drawn() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (memory, disk) = ("name=memory,kind=memory,size=16MiB", "name=disk,kind=pmem,path=disk,size=64MiB");
     place.ok(["init", "--no-measure", "--tier", memory, "--tier", disk]);
     assert!(place.json(["tiers"])[0]["speed"].is_null());
@@ -162,7 +162,7 @@ fn tiers_are_measured_and_drawn() {
 
 #[test]
 fn tiers_come_and_go() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let (path, bytes) = place.file("data", 2 << 20);
     let name = place.ok(["put".as_ref(), path.as_os_str(), "runs".as_ref()]);
     place.ok(["tier", "add", "name=more,kind=file,path=more,size=16MiB"]);
@@ -178,7 +178,7 @@ fn tiers_come_and_go() {
 
 #[test]
 fn a_store_from_a_file() {
-    let place = Place::new();
+    let place = TestDir::new();
     let file = "writers = [12345]\n\n[[tier]]\nname = \"ram\"\nkind = \"memory\"\nsize = \"16MiB\"\n\n\
                 [[tier]]\nname = \"disk\"\nkind = \"directory\"\npath = \"tier\"\nsize = 67108864\nhigh = \"80%\"\n";
     fs::write(place.path("store.toml"), file).unwrap();
@@ -192,7 +192,7 @@ fn a_store_from_a_file() {
 
 #[test]
 fn containers_have_settings() {
-    let place = Place::served();
+    let place = TestDir::served();
     place.ok(["mk", "safe", "--durability", "sync", "--block-size", "64KiB", "--quota", "1MiB"]);
     let safe = place.json(["stat", "safe"]);
     assert_eq!((&safe["durability"], &safe["block_size"]), (&"sync".into(), &65536.into()));
@@ -206,7 +206,7 @@ fn containers_have_settings() {
 
 #[test]
 fn a_reader_that_leaves_is_no_error() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let (path, _) = place.file("data", 8 << 20);
     let name = place.ok(["put".as_ref(), path.as_os_str(), "runs".as_ref()]);
     let mut child = place.command(["cat", &name]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -218,7 +218,7 @@ fn a_reader_that_leaves_is_no_error() {
 
 #[test]
 fn a_daemon_serves_and_stops() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let (path, bytes) = place.file("data", 1 << 20);
     place.ok(["serve", "--background", "--idle-exit", "60"]);
     let name = place.ok(["put".as_ref(), path.as_os_str(), "runs".as_ref()]);
@@ -237,7 +237,7 @@ fn a_daemon_serves_and_stops() {
 fn a_daemon_in_the_background_keeps_no_pipe_of_its_starter() {
     use std::process::Command;
     use std::time::{Duration, Instant};
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let begin = Instant::now();
     // Descriptor 9 is another copy of the pipe read here: it ends when nobody holds it any more.
     let script = format!("exec 9>&1; {} serve --background --idle-exit 60", env!("CARGO_BIN_EXE_cenote"));
@@ -249,7 +249,7 @@ fn a_daemon_in_the_background_keeps_no_pipe_of_its_starter() {
 
 #[test]
 fn directories_are_given_a_consistency() {
-    let place = Place::served();
+    let place = TestDir::served();
     assert_eq!(place.ok(["consistency", "runs"]), "strict");
     place.ok(["consistency", "runs", "commit"]);
     assert_eq!(place.json(["consistency", "runs"])["consistency"], "commit");
@@ -279,7 +279,7 @@ fn directories_are_given_a_consistency() {
 
 #[test]
 fn every_command_has_help() {
-    let place = Place::new();
+    let place = TestDir::new();
     let help = place.ok(["--help"]);
     for command in [
         "init",
@@ -325,7 +325,7 @@ fn every_command_has_help() {
 
 #[test]
 fn a_container_is_kept_and_gone_back_to() {
-    let place = Place::served();
+    let place = TestDir::served();
     assert_eq!(place.run_with_input(b"first", ["put", "-", "runs/2a"]).code, 0);
     place.ok(["snapshot", "create", "runs", "before"]);
     assert_eq!(place.run(["snapshot", "create", "runs", "before"]).code, 1);

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Place, Said, tree};
+use common::{CommandOutput, TestDir, tree};
 
-fn clear(said: &Said, code: i32, words: &[&str], what: &str) {
+fn clear(said: &CommandOutput, code: i32, words: &[&str], what: &str) {
     assert_eq!(said.code, code, "{what}: {said:?}");
     assert!(!said.err.contains("panicked"), "{what}: {}", said.err);
     for word in words {
@@ -27,7 +27,7 @@ type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
 /// Damages a store at rest, and checks that this is reported and that the store stays as it is.
 #[test]
 fn damaged_and_incomplete_stores() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let find = |prefix: &str| {
         let entries = fs::read_dir(place.store()).unwrap().flatten().map(|entry| entry.path());
         let mut found: Vec<PathBuf> =
@@ -82,7 +82,7 @@ fn raise_version(bytes: &mut [u8]) {
 
 #[test]
 fn two_daemons_on_one_store() {
-    let place = Place::served();
+    let place = TestDir::served();
     for args in [&["serve"][..], &["serve", "--background"]] {
         clear(&place.run(args), 1, &["store", "(cenote) has it", "next:"], "a second daemon");
     }
@@ -92,7 +92,7 @@ fn two_daemons_on_one_store() {
 
 #[test]
 fn a_daemon_starts_beside_commands_that_have_the_store_for_a_moment() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -113,7 +113,7 @@ fn a_daemon_starts_beside_commands_that_have_the_store_for_a_moment() {
 
 #[test]
 fn ranges_names_and_numbers_past_the_limits() {
-    let place = Place::served();
+    let place = TestDir::served();
     let (path, _) = place.file("data", 1000);
     place.ok(["put".as_ref(), path.as_os_str(), OsStr::new("runs/7")]);
     let long = "l".repeat(5000);
@@ -144,7 +144,7 @@ fn ranges_names_and_numbers_past_the_limits() {
 
 #[test]
 fn arguments_in_any_encoding() {
-    let place = Place::served();
+    let place = TestDir::served();
     let bad = |text: &[u8]| -> OsString { OsStr::from_bytes(text).to_owned() };
     let before = place.ok(["ls"]);
     let cases: [Vec<OsString>; 6] = [
@@ -171,7 +171,7 @@ fn arguments_in_any_encoding() {
 }
 
 /// Runs a shell script in a separate mount namespace; `None` where that is not allowed.
-fn in_namespace(place: &Place, script: &str) -> Option<Said> {
+fn in_namespace(place: &TestDir, script: &str) -> Option<CommandOutput> {
     let probe = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
     if !probe.is_ok_and(|status| status.success()) {
         println!("not tried: mount namespaces are not allowed here");
@@ -189,7 +189,7 @@ fn in_namespace(place: &Place, script: &str) -> Option<Said> {
 
 #[test]
 fn a_full_disk_at_the_store_and_at_a_tier() {
-    let place = Place::new();
+    let place = TestDir::new();
     fs::create_dir(place.store()).unwrap();
     let memory = "--tier name=memory,kind=memory,size=1MiB";
     let script = format!(
@@ -215,7 +215,7 @@ fn a_full_disk_at_the_store_and_at_a_tier() {
 
 #[test]
 fn a_disk_that_fills_up_later() {
-    let place = Place::new();
+    let place = TestDir::new();
     fs::create_dir(place.store()).unwrap();
     // Space for two journal files, then none: acknowledged data stay readable, and failures name their cause.
     let script = "mount -t tmpfs -o size=140m none store && \"$CENOTE\" init --tier name=memory,kind=memory,size=8MiB \
@@ -233,7 +233,7 @@ fn a_disk_that_fills_up_later() {
 
 #[test]
 fn read_only_paths() {
-    let place = Place::new();
+    let place = TestDir::new();
     fs::create_dir(place.path("ro")).unwrap();
     for tier in ["name=f,kind=file,path=ro/f,size=1MiB", "name=d,kind=directory,path=ro/d,size=1MiB"] {
         let script = format!("mount -t tmpfs -o ro none ro && \"$CENOTE\" init --tier {tier}");
@@ -251,7 +251,7 @@ fn read_only_paths() {
 }
 
 /// Runs the command as another user; `None` unless this is root and `setpriv` exists.
-fn as_nobody(place: &Place, args: &[&str]) -> Option<Said> {
+fn as_nobody(place: &TestDir, args: &[&str]) -> Option<CommandOutput> {
     let probe =
         Command::new("setpriv").args(["--reuid=65534", "--clear-groups", "true"]).stderr(Stdio::null()).status();
     if !probe.is_ok_and(|status| status.success()) {
@@ -273,7 +273,7 @@ fn as_nobody(place: &Place, args: &[&str]) -> Option<Said> {
 
 #[test]
 fn other_users() {
-    let place = Place::served();
+    let place = TestDir::served();
     let (path, bytes) = place.file("data", 10_000);
     place.ok(["put".as_ref(), path.as_os_str(), OsStr::new("runs/7")]);
     let Some(said) = as_nobody(&place, &["ls"]) else { return };
@@ -286,7 +286,7 @@ fn other_users() {
     clear(&said, 1, &["/etc/cenote-store", "ermission"], "where one may not write");
 
     // Users whom the owner named may read, or also write.
-    let place = Place::new();
+    let place = TestDir::new();
     let disk = format!("name=disk,kind=directory,path={},size=16MiB", place.path("disk").display());
     place.ok(["init", "--tier", "name=memory,kind=memory,size=4MiB", "--tier", &disk, "--reader", "65534"]);
     place.ok(["serve", "--background", "--idle-exit", "60"]);

@@ -90,7 +90,7 @@ impl Drop for Bucket {
     }
 }
 
-struct Asked {
+struct HttpRequest {
     method: String,
     path: String,
     query: String,
@@ -99,7 +99,7 @@ struct Asked {
     body: Vec<u8>,
 }
 
-struct Said {
+struct HttpResponse {
     status: u16,
     /// Value of `Content-Range`.
     range: Option<String>,
@@ -108,7 +108,7 @@ struct Said {
     len: Option<usize>,
 }
 
-impl Said {
+impl HttpResponse {
     fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
         Self { status, range: None, body: body.into(), len: None }
     }
@@ -128,7 +128,7 @@ impl Inside {
                     }
                     return Ok(());
                 }
-                Mood::Says(status) => Said::new(status, format!("<Error><Code>Status{status}</Code></Error>")),
+                Mood::Says(status) => HttpResponse::new(status, format!("<Error><Code>Status{status}</Code></Error>")),
                 Mood::Slow(pause) => {
                     std::thread::sleep(pause);
                     self.answer(&asked)
@@ -139,42 +139,42 @@ impl Inside {
         }
         Ok(())
     }
-    fn answer(&self, asked: &Asked) -> Said {
+    fn answer(&self, asked: &HttpRequest) -> HttpResponse {
         let mut objects = lock(&self.objects);
-        let missing = || Said::new(404, "<Error><Code>NoSuchKey</Code></Error>");
+        let missing = || HttpResponse::new(404, "<Error><Code>NoSuchKey</Code></Error>");
         match asked.method.as_str() {
             "PUT" if asked.only_new && objects.contains_key(&asked.path) => {
-                Said::new(412, "<Error><Code>PreconditionFailed</Code></Error>")
+                HttpResponse::new(412, "<Error><Code>PreconditionFailed</Code></Error>")
             }
             "PUT" => {
                 objects.insert(asked.path.clone(), asked.body.clone());
-                Said::new(200, "")
+                HttpResponse::new(200, "")
             }
             "DELETE" => {
                 objects.remove(&asked.path);
-                Said::new(204, "")
+                HttpResponse::new(204, "")
             }
             "GET" if asked.query.contains("list-type=2") => list(&objects, asked),
             "HEAD" => objects
                 .get(&asked.path)
-                .map_or_else(missing, |object| Said { len: Some(object.len()), ..Said::new(200, "") }),
+                .map_or_else(missing, |object| HttpResponse { len: Some(object.len()), ..HttpResponse::new(200, "") }),
             "GET" => objects.get(&asked.path).map_or_else(missing, |object| part(object, asked.range)),
-            _ => Said::new(501, ""),
+            _ => HttpResponse::new(501, ""),
         }
     }
 }
 
-fn part(object: &[u8], range: Option<(usize, usize)>) -> Said {
-    let Some((from, to)) = range else { return Said::new(200, object) };
+fn part(object: &[u8], range: Option<(usize, usize)>) -> HttpResponse {
+    let Some((from, to)) = range else { return HttpResponse::new(200, object) };
     if from >= object.len() {
-        return Said { range: Some(format!("bytes */{}", object.len())), ..Said::new(416, "") };
+        return HttpResponse { range: Some(format!("bytes */{}", object.len())), ..HttpResponse::new(416, "") };
     }
     let end = to.saturating_add(1).min(object.len());
     let range = Some(format!("bytes {from}-{}/{}", end - 1, object.len()));
-    Said { range, ..Said::new(206, &object[from..end]) }
+    HttpResponse { range, ..HttpResponse::new(206, &object[from..end]) }
 }
 
-fn list(objects: &BTreeMap<String, Vec<u8>>, asked: &Asked) -> Said {
+fn list(objects: &BTreeMap<String, Vec<u8>>, asked: &HttpRequest) -> HttpResponse {
     let prefix = asked.query.split('&').find_map(|pair| pair.strip_prefix("prefix=")).unwrap_or("");
     let bucket = asked.path.split('/').next().unwrap_or("");
     let (prefix, mut text) = (format!("{bucket}/{}", decoded(prefix)), String::new());
@@ -186,10 +186,10 @@ fn list(objects: &BTreeMap<String, Vec<u8>>, asked: &Asked) -> Said {
             "<Contents><Key>{key}</Key><LastModified>{when}</LastModified><ETag>\"x\"</ETag><Size>{size}</Size></Contents>"
         );
     }
-    Said::new(200, format!("<ListBucketResult><IsTruncated>false</IsTruncated>{text}</ListBucketResult>"))
+    HttpResponse::new(200, format!("<ListBucketResult><IsTruncated>false</IsTruncated>{text}</ListBucketResult>"))
 }
 
-fn read_request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Asked>> {
+fn read_request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<HttpRequest>> {
     let mut line = String::new();
     if reader.read_line(&mut line)? == 0 {
         return Ok(None);
@@ -198,7 +198,8 @@ fn read_request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Ask
     let (method, target) = (words.next().unwrap_or("").to_owned(), words.next().unwrap_or("").to_owned());
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     let path = decoded(path).trim_start_matches('/').to_owned();
-    let mut asked = Asked { method, path, query: query.to_owned(), range: None, only_new: false, body: Vec::new() };
+    let mut asked =
+        HttpRequest { method, path, query: query.to_owned(), range: None, only_new: false, body: Vec::new() };
     let mut len = 0;
     loop {
         line.clear();
@@ -224,7 +225,7 @@ fn range_of(value: &str) -> Option<(usize, usize)> {
     Some((from.parse().ok()?, to.parse().unwrap_or(usize::MAX)))
 }
 
-fn write_answer(mut stream: &TcpStream, said: &Said) -> std::io::Result<()> {
+fn write_answer(mut stream: &TcpStream, said: &HttpResponse) -> std::io::Result<()> {
     let len = said.len.unwrap_or(said.body.len());
     let mut text = format!("HTTP/1.1 {} Said\r\nContent-Length: {len}\r\nETag: \"x\"\r\n", said.status);
     if let Some(range) = &said.range {

@@ -13,7 +13,7 @@ use crate::world::Io;
 
 /// A fault of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ill {
+pub enum DeviceFault {
     /// Every access fails, and the device cannot be opened.
     Away,
     /// Writes find no space.
@@ -28,7 +28,7 @@ pub enum Ill {
     Short(u64),
 }
 
-impl Ill {
+impl DeviceFault {
     /// A random fault for a device of that size.
     pub fn draw(rng: &mut Rng, capacity_bytes: u64) -> Self {
         match rng.below(8) {
@@ -48,7 +48,7 @@ impl Ill {
 /// The faults of all devices of a world. Cheap to share.
 #[derive(Debug, Default)]
 pub struct Weather {
-    ills: Mutex<BTreeMap<DeviceId, Ill>>,
+    faulty: Mutex<BTreeMap<DeviceId, DeviceFault>>,
     rng: Mutex<Option<Rng>>,
     hits: AtomicU64,
     paused: AtomicBool,
@@ -61,21 +61,21 @@ impl Weather {
         Self { clock: Some(clock), ..Self::default() }
     }
     /// Sets the fault of a device.
-    pub fn befall(&self, id: DeviceId, ill: Ill, rng: Rng) {
+    pub fn inject(&self, id: DeviceId, fault: DeviceFault, rng: Rng) {
         *lock(&self.rng) = Some(rng);
-        lock(&self.ills).insert(id, ill);
+        lock(&self.faulty).insert(id, fault);
     }
     /// Ends the fault of a device.
     pub fn heal(&self, id: DeviceId) {
-        lock(&self.ills).remove(&id);
+        lock(&self.faulty).remove(&id);
     }
     /// The fault of a device.
-    pub fn of(&self, id: DeviceId) -> Option<Ill> {
-        lock(&self.ills).get(&id).copied()
+    pub fn of(&self, id: DeviceId) -> Option<DeviceFault> {
+        lock(&self.faulty).get(&id).copied()
     }
     /// The devices with faults.
-    pub fn ills(&self) -> Vec<(DeviceId, Ill)> {
-        lock(&self.ills).iter().map(|(id, ill)| (*id, *ill)).collect()
+    pub fn faulty(&self) -> Vec<(DeviceId, DeviceFault)> {
+        lock(&self.faulty).iter().map(|(id, fault)| (*id, *fault)).collect()
     }
     /// Number of accesses that failed because of faults.
     pub fn hits(&self) -> u64 {
@@ -94,26 +94,26 @@ impl Weather {
         if self.paused.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let Some(ill) = self.of(id) else { return Ok(()) };
-        let why = match (ill, io) {
-            (Ill::Away, _) => (ErrorKind::Io, "it is away"),
-            (Ill::Full, Io::DeviceWrite) => (ErrorKind::Full, "no space left on it"),
-            (Ill::Slow(ns), _) => {
+        let Some(fault) = self.of(id) else { return Ok(()) };
+        let why = match (fault, io) {
+            (DeviceFault::Away, _) => (ErrorKind::Io, "it is away"),
+            (DeviceFault::Full, Io::DeviceWrite) => (ErrorKind::Full, "no space left on it"),
+            (DeviceFault::Slow(ns), _) => {
                 if let Some(clock) = &self.clock {
                     clock.advance_ns(ns);
                 }
                 return Ok(());
             }
-            (Ill::Flaky(permille), _) if lock(&self.rng).as_mut().is_some_and(|rng| rng.chance(permille)) => {
+            (DeviceFault::Flaky(permille), _) if lock(&self.rng).as_mut().is_some_and(|rng| rng.chance(permille)) => {
                 (ErrorKind::Io, "it fails now and then")
             }
-            (Ill::Unreadable(from, to), Io::DeviceRead) if offset < to && from < offset + len => {
+            (DeviceFault::Unreadable(from, to), Io::DeviceRead) if offset < to && from < offset + len => {
                 (ErrorKind::Io, "a bad place")
             }
-            (Ill::Short(end), Io::DeviceRead | Io::DeviceWrite) if offset + len > end => {
+            (DeviceFault::Short(end), Io::DeviceRead | Io::DeviceWrite) if offset + len > end => {
                 (ErrorKind::Io, "it has become shorter")
             }
-            (Ill::Short(_), Io::DeviceOpen) => (ErrorKind::Corrupt, "it is shorter than it was made"),
+            (DeviceFault::Short(_), Io::DeviceOpen) => (ErrorKind::Corrupt, "it is shorter than it was made"),
             _ => return Ok(()),
         };
         self.hits.fetch_add(1, Ordering::Relaxed);

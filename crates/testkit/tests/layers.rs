@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const MIB: u64 = 1 << 20;
 
 /// A store in its own directory, its daemon, and a client.
-struct Place {
+struct TestStore {
     dir: PathBuf,
     daemon: Child,
     client: Option<(Store, Container)>,
@@ -43,7 +43,7 @@ fn cold(dir: &Path, bucket: &Bucket) -> DeviceSpec {
     cold
 }
 
-impl Place {
+impl TestStore {
     fn dir(test: &str) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("cenote-layers-{}-{test}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
@@ -59,9 +59,9 @@ impl Place {
         made.close().unwrap();
         drop(made);
         let daemon = serve(&store);
-        let mut place = Self { dir, daemon, client: None };
-        place.attach();
-        place
+        let mut test = Self { dir, daemon, client: None };
+        test.attach();
+        test
     }
     fn attach(&mut self) {
         let store = Store::open_with(self.dir.join("store"), &OpenOptions::default()).unwrap();
@@ -136,7 +136,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestStore {
     fn drop(&mut self) {
         self.client = None;
         self.stop();
@@ -168,81 +168,81 @@ fn two_disks(dir: &Path) -> Vec<DeviceSpec> {
 
 #[test]
 fn what_is_on_a_tier_that_is_cut_off_is_read_from_its_copy() {
-    let dir = Place::dir("cut");
-    let mut place = Place::new(dir.clone(), two_disks(&dir));
-    place.put(1, 700_000);
-    place.demote("slow");
-    assert_eq!(place.promote("fast"), "");
-    place.put(2, 300_000); // only on the fast tier
-    place.flush().unwrap();
-    assert!(place.is_whole(1, 700_000).unwrap() && place.is_whole(2, 300_000).unwrap());
+    let dir = TestStore::dir("cut");
+    let mut test = TestStore::new(dir.clone(), two_disks(&dir));
+    test.put(1, 700_000);
+    test.demote("slow");
+    assert_eq!(test.promote("fast"), "");
+    test.put(2, 300_000); // only on the fast tier
+    test.flush().unwrap();
+    assert!(test.is_whole(1, 700_000).unwrap() && test.is_whole(2, 300_000).unwrap());
     std::fs::OpenOptions::new().write(true).open(dir.join("fast")).unwrap().set_len(4096).unwrap();
-    assert!(place.is_whole(1, 700_000).unwrap(), "it has another place");
-    let error = place.is_whole(2, 300_000).unwrap_err();
+    assert!(test.is_whole(1, 700_000).unwrap(), "it has another place");
+    let error = test.is_whole(2, 300_000).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("fast") && text.contains("no copy on another tier"), "{text}");
     assert!(!error.next_step().is_empty(), "{text}");
     // Every reader finds it there from now on, and new data go to another tier.
-    assert!(place.is_whole(1, 700_000).unwrap());
-    place.put(3, 200_000);
-    assert!(place.is_whole(3, 200_000).unwrap());
-    place.assert_alive();
+    assert!(test.is_whole(1, 700_000).unwrap());
+    test.put(3, 200_000);
+    assert!(test.is_whole(3, 200_000).unwrap());
+    test.assert_alive();
     // Reopened without that tier, the store has the same content.
-    place.restart(|_| {});
-    assert!(place.is_whole(1, 700_000).unwrap() && place.is_whole(3, 200_000).unwrap());
-    let error = place.is_whole(2, 300_000).unwrap_err();
+    test.restart(|_| {});
+    assert!(test.is_whole(1, 700_000).unwrap() && test.is_whole(3, 200_000).unwrap());
+    let error = test.is_whole(2, 300_000).unwrap_err();
     assert!(error.to_string().contains("fast"), "{error}");
-    assert!(!place.note("fast").is_empty(), "why it is not there");
+    assert!(!test.note("fast").is_empty(), "why it is not there");
 }
 
 #[test]
 fn a_directory_that_is_removed_and_comes_back() {
-    let dir = Place::dir("removed");
+    let dir = TestStore::dir("removed");
     let devices = vec![memory(), spec("slow", DeviceKind::Directory, dir.join("slow"), 64 * MIB)];
-    let mut place = Place::new(dir.clone(), devices);
-    place.put(1, 500_000);
-    place.put(2, 500_000);
-    place.flush().unwrap();
-    place.demote("slow");
+    let mut test = TestStore::new(dir.clone(), devices);
+    test.put(1, 500_000);
+    test.put(2, 500_000);
+    test.flush().unwrap();
+    test.demote("slow");
     // While the store is open, the tier's open files work without a name.
     std::fs::rename(dir.join("slow"), dir.join("elsewhere")).unwrap();
-    assert!(place.is_whole(1, 500_000).unwrap());
-    place.promote("ram");
-    place.assert_alive();
+    assert!(test.is_whole(1, 500_000).unwrap());
+    test.promote("ram");
+    test.assert_alive();
     // Opened without the tier: memory, which survives, has the bytes; the tier reports what is wrong.
-    place.restart(|_| {});
-    assert!(place.note("slow").contains("slow"), "{}", place.note("slow"));
-    assert!(place.is_whole(1, 500_000).unwrap() && place.is_whole(2, 500_000).unwrap());
-    assert!(place.arrange(&Arrange::Evict).contains("away"), "nothing falls back to a tier that is away");
-    assert!(place.is_whole(1, 500_000).unwrap());
-    place.put(3, 100_000);
-    let error = place.flush().unwrap_err();
+    test.restart(|_| {});
+    assert!(test.note("slow").contains("slow"), "{}", test.note("slow"));
+    assert!(test.is_whole(1, 500_000).unwrap() && test.is_whole(2, 500_000).unwrap());
+    assert!(test.arrange(&Arrange::Evict).contains("away"), "nothing falls back to a tier that is away");
+    assert!(test.is_whole(1, 500_000).unwrap());
+    test.put(3, 100_000);
+    let error = test.flush().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Full | ErrorKind::Io), "{error}");
     assert!(error.to_string().contains("tier") || error.to_string().contains("slow"), "{error}");
-    let error = place.store().drain_device("slow").map(|()| place.note("slow"));
+    let error = test.store().drain_device("slow").map(|()| test.note("slow"));
     assert!(error.is_err(), "there is nowhere to go: {error:?}");
-    place.restart(|dir| std::fs::rename(dir.join("elsewhere"), dir.join("slow")).unwrap());
+    test.restart(|dir| std::fs::rename(dir.join("elsewhere"), dir.join("slow")).unwrap());
     for (id, len) in [(1, 500_000), (2, 500_000), (3, 100_000)] {
-        assert!(place.is_whole(id, len).unwrap(), "object {id}");
+        assert!(test.is_whole(id, len).unwrap(), "object {id}");
     }
-    assert!(place.store().verify().unwrap().findings.is_empty());
+    assert!(test.store().verify().unwrap().findings.is_empty());
 }
 
 #[test]
 fn a_file_system_that_is_full() {
     const LEN: usize = 8_000_000;
-    let dir = Place::dir("full");
+    let dir = TestStore::dir("full");
     let Some(mount) = Mount::new(&dir, 700) else { return };
     // The tier creates files of 256 MiB: there is room for one, and for two without the ballast.
     let ram = spec("ram", DeviceKind::SharedMemory, "", 64 * MIB);
     let devices = vec![ram, spec("slow", DeviceKind::Directory, mount.at.join("slow"), 1024 * MIB)];
-    let mut place = Place::new(dir.clone(), devices);
+    let mut test = TestStore::new(dir.clone(), devices);
     let ballast = mount.at.join("ballast");
     let file = std::fs::File::create(&ballast).unwrap();
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 300 * MIB).unwrap();
     let mut failed = None;
     for id in 1..60 {
-        if let Err(error) = place.try_put(id, LEN).and_then(|()| place.flush()) {
+        if let Err(error) = test.try_put(id, LEN).and_then(|()| test.flush()) {
             failed = Some((id, error));
             break;
         }
@@ -250,74 +250,74 @@ fn a_file_system_that_is_full() {
     let (last, error) = failed.expect("the file system is full");
     assert!(error.to_string().contains("slow") && error.kind() == ErrorKind::Full, "{error}");
     for id in 1..last {
-        assert!(place.is_whole(id, LEN).unwrap(), "object {id} of {last}");
+        assert!(test.is_whole(id, LEN).unwrap(), "object {id} of {last}");
     }
-    place.assert_alive();
+    test.assert_alive();
     drop(file);
     std::fs::remove_file(&ballast).unwrap();
     let begin = Instant::now();
-    while let Err(error) = place.flush() {
+    while let Err(error) = test.flush() {
         assert!(begin.elapsed() < PATIENCE, "there is room again: {error}");
         std::thread::sleep(Duration::from_millis(200));
     }
-    assert!(place.store().verify().unwrap().findings.is_empty());
-    place.restart(|_| {});
-    assert!(place.is_whole(1, LEN).unwrap() && place.is_whole(last - 1, LEN).unwrap());
-    drop(place);
+    assert!(test.store().verify().unwrap().findings.is_empty());
+    test.restart(|_| {});
+    assert!(test.is_whole(1, LEN).unwrap() && test.is_whole(last - 1, LEN).unwrap());
+    drop(test);
     drop(mount);
 }
 
 #[test]
 fn a_service_that_refuses_or_hangs_up() {
-    let dir = Place::dir("service");
+    let dir = TestStore::dir("service");
     let bucket = Bucket::serve().unwrap();
-    let mut place = Place::new(dir.clone(), vec![memory(), cold(&dir, &bucket)]);
-    place.put(1, 800_000);
-    place.flush().unwrap();
+    let mut test = TestStore::new(dir.clone(), vec![memory(), cold(&dir, &bucket)]);
+    test.put(1, 800_000);
+    test.flush().unwrap();
     assert!(bucket.keys().iter().any(|key| key.contains("/pack-")), "{:?}", bucket.keys());
     for (number, mood) in [Mood::Says(403), Mood::Says(503), Mood::HangsUp].into_iter().enumerate() {
         bucket.set_mood(mood);
         let id = 10 + number as u64;
-        place.put(id, 300_000);
-        let error = place.flush().expect_err("it cannot be there");
+        test.put(id, 300_000);
+        let error = test.flush().expect_err("it cannot be there");
         let text = error.to_string();
         assert!(text.contains("cold"), "{mood:?}: {text}");
         assert!(text.contains("403") || text.contains("503") || !text.is_empty(), "{mood:?}: {text}");
         if mood == Mood::Says(403) {
             assert!(text.contains("credentials"), "{text}");
         }
-        assert!(place.is_whole(1, 800_000).unwrap() && place.is_whole(id, 300_000).unwrap(), "from memory");
-        place.assert_alive();
+        assert!(test.is_whole(1, 800_000).unwrap() && test.is_whole(id, 300_000).unwrap(), "from memory");
+        test.assert_alive();
         bucket.set_mood(Mood::Well);
         let begin = Instant::now();
-        while let Err(error) = place.flush() {
+        while let Err(error) = test.flush() {
             assert!(begin.elapsed() < PATIENCE, "{mood:?} is over: {error}");
             std::thread::sleep(Duration::from_millis(200));
         }
     }
     // Bytes that are only there, while the service does not answer.
-    place.demote("cold");
+    test.demote("cold");
     bucket.set_mood(Mood::Says(503));
-    let error = place.is_whole(1, 800_000).unwrap_err();
+    let error = test.is_whole(1, 800_000).unwrap_err();
     assert!(error.to_string().contains("cold") && error.to_string().contains("503"), "{error}");
     bucket.set_mood(Mood::Slow(Duration::from_millis(100)));
-    assert!(place.is_whole(1, 800_000).unwrap());
+    assert!(test.is_whole(1, 800_000).unwrap());
     bucket.set_mood(Mood::Well);
-    assert!(place.store().verify().unwrap().findings.is_empty());
-    place.assert_alive();
+    assert!(test.store().verify().unwrap().findings.is_empty());
+    test.assert_alive();
 }
 
 #[test]
 fn a_bucket_that_others_delete_from() {
-    let dir = Place::dir("meddled");
+    let dir = TestStore::dir("meddled");
     let bucket = Bucket::serve().unwrap();
-    let mut place = Place::new(dir.clone(), vec![memory(), cold(&dir, &bucket)]);
-    place.put(1, 600_000);
-    place.flush().unwrap();
-    place.demote("cold");
+    let mut test = TestStore::new(dir.clone(), vec![memory(), cold(&dir, &bucket)]);
+    test.put(1, 600_000);
+    test.flush().unwrap();
+    test.demote("cold");
     let first: Vec<String> = bucket.keys().into_iter().filter(|key| key.contains("/pack-")).collect();
-    place.put(2, 600_000);
-    place.flush().unwrap();
+    test.put(2, 600_000);
+    test.flush().unwrap();
     for (number, key) in first.iter().enumerate() {
         bucket.meddle(key, |before| {
             let mut bytes = before.unwrap();
@@ -327,36 +327,36 @@ fn a_bucket_that_others_delete_from() {
         });
     }
     bucket.meddle("bucket/it/stranger", |_| Some(b"not ours".to_vec()));
-    let error = place.is_whole(1, 600_000).unwrap_err();
+    let error = test.is_whole(1, 600_000).unwrap_err();
     assert!(error.to_string().contains("cold"), "{error}");
-    assert!(place.is_whole(2, 600_000).unwrap());
-    let findings = place.store().verify().unwrap().findings;
+    assert!(test.is_whole(2, 600_000).unwrap());
+    let findings = test.store().verify().unwrap().findings;
     assert!(findings.iter().any(|finding| finding.device == "cold"), "{findings:?}");
-    place.container().object(ObjectId(1)).write_at(0, &bytes(WriteId(1), 0, 600_000)).unwrap();
-    place.flush().unwrap();
-    assert!(place.is_whole(1, 600_000).unwrap(), "written again");
-    place.assert_alive();
+    test.container().object(ObjectId(1)).write_at(0, &bytes(WriteId(1), 0, 600_000)).unwrap();
+    test.flush().unwrap();
+    assert!(test.is_whole(1, 600_000).unwrap(), "written again");
+    test.assert_alive();
 }
 
 /// Takes as long as the time-outs: a service that accepts requests and never answers. Run by `make chaos`.
 #[test]
 #[ignore = "takes two minutes"]
 fn a_service_that_says_nothing_holds_nobody_for_ever() {
-    let dir = Place::dir("silent");
+    let dir = TestStore::dir("silent");
     let bucket = Bucket::serve().unwrap();
-    let mut place = Place::new(dir.clone(), vec![memory(), cold(&dir, &bucket)]);
-    place.put(1, 300_000);
-    place.flush().unwrap();
-    place.put(2, 300_000);
+    let mut test = TestStore::new(dir.clone(), vec![memory(), cold(&dir, &bucket)]);
+    test.put(1, 300_000);
+    test.flush().unwrap();
+    test.put(2, 300_000);
     bucket.set_mood(Mood::Silent);
     let begin = Instant::now();
-    let error = place.store().flush().expect_err("it cannot be there");
+    let error = test.store().flush().expect_err("it cannot be there");
     assert!(begin.elapsed() < Duration::from_secs(150), "{:?}", begin.elapsed());
     assert!(error.to_string().contains("cold"), "{error}");
-    assert!(place.is_whole(1, 300_000).unwrap() && place.is_whole(2, 300_000).unwrap());
+    assert!(test.is_whole(1, 300_000).unwrap() && test.is_whole(2, 300_000).unwrap());
     bucket.set_mood(Mood::Well);
-    place.store().flush().unwrap();
-    place.assert_alive();
+    test.store().flush().unwrap();
+    test.assert_alive();
 }
 
 /// A small file system for a test.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cenote_model::{ContainerId, ContainerSpec, Durability, IndexId, IndexKey, ObjectId, ObjectKey};
 use cenote_testkit::content::{self, WriteId};
-use cenote_testkit::oracle::{Change, Observed, ObservedContainer, ObservedObject, Oracle, State};
+use cenote_testkit::oracle::{Change, Observed, ObservedContainer, ObservedObject, Oracle, StoreState};
 use cenote_testkit::rng::Rng;
 
 const A: ContainerId = ContainerId(1);
@@ -41,7 +41,7 @@ fn apply(oracle: &mut Oracle, changes: Vec<Change>, acked: bool) -> usize {
 }
 
 /// The observation of a store in this state.
-fn observe(state: &State) -> Observed {
+fn observe(state: &StoreState) -> Observed {
     let mut observed = Observed::default();
     for (id, container) in &state.containers {
         let mut found = ObservedContainer {

@@ -92,10 +92,10 @@ impl Serving {
         let name = args.name()?;
         let mut wanted = convert::open_flags(flags | libc::O_CREAT | libc::O_EXCL, self.remember.is_write_back);
         wanted.truncate = false;
-        let _told = self.known.begin();
+        let _told = self.lookups.begin();
         match self.fs.open_at(&self.caller(request), dir, name, wanted, mode & 0o7777) {
             Ok((file, attr, _)) => {
-                self.known.tell(attr.ino);
+                self.lookups.tell(attr.ino);
                 let (flags, backing) = self.backings.enter(&file, &attr, self.remember.pages(&attr));
                 let handle = self.files.insert(file);
                 let fields = self.entry_fields(&attr).u64(handle).u32(flags).u32(backing);
@@ -112,10 +112,10 @@ impl Serving {
         let (flags, mode) = (args.u32()?.cast_signed(), args.u32()?);
         let mut wanted = convert::open_flags(flags & !(libc::O_CREAT | libc::O_EXCL), self.remember.is_write_back);
         wanted.truncate = false;
-        let _told = self.known.begin();
+        let _told = self.lookups.begin();
         let file = self.fs.open_unnamed(&self.caller(request), dir, wanted, mode & 0o7777)?;
         let attr = file.attr()?;
-        self.known.tell(attr.ino);
+        self.lookups.tell(attr.ino);
         let (flags, backing) = self.backings.enter(&file, &attr, self.remember.pages(&attr));
         let handle = self.files.insert(file);
         if let Some(file) = self.files.get(handle) {
@@ -172,11 +172,11 @@ impl Serving {
         if !writing.applied(span) {
             return Ok(Answer::fields(done));
         }
-        let (flights, reply) = (call.way.flights.clone(), call.way.reply.clone());
-        let Some(flight) = flights.hand_on(call.way.flight) else { return Ok(Answer::silent()) };
+        let (requests, reply) = (call.context.requests.clone(), call.context.reply.clone());
+        let Some(in_flight) = requests.hand_on(call.context.in_flight) else { return Ok(Answer::silent()) };
         let answer = Box::new(move || {
-            reply.data(&flight, done.as_bytes());
-            flights.forget(&flight);
+            reply.data(&in_flight, done.as_bytes());
+            requests.forget(&in_flight);
         });
         self.settler.settle(Settle { number: call.request.node, writing, answer }, self.notifier());
         Ok(Answer::silent())

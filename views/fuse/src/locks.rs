@@ -21,10 +21,10 @@ const WAITING_MAX: usize = 4096;
 
 /// The owners of range locks by this mount, and the waiting requests.
 #[derive(Default)]
-pub struct Owners(Mutex<State>);
+pub struct Owners(Mutex<LockState>);
 
 #[derive(Default)]
-struct State {
+struct LockState {
     held: HashMap<Ino, Vec<Owner>>,
     waiting: Vec<(Ino, Range)>,
 }
@@ -205,13 +205,13 @@ impl Serving {
     }
     /// Waits on a thread of its own, until the lock is free or a signal comes.
     fn wait_for_lock(self: &Arc<Self>, call: &mut Call<'_>, file: Arc<File>, wanted: Wanted) -> FsResult<Answer> {
-        let flights = call.way.flights.clone();
-        if flights.handed_on() >= WAITING_MAX {
+        let requests = call.context.requests.clone();
+        if requests.handed_on() >= WAITING_MAX {
             return Err(FsError::new(libc::ENOLCK));
         }
-        let (serving, reply, unique) = (self.clone(), call.way.reply.clone(), call.request.unique);
-        let Some(flight) = flights.hand_on(call.way.flight) else { return Ok(Answer::silent()) };
-        let (own, of_own) = (flight.clone(), flights.clone());
+        let (serving, reply, unique) = (self.clone(), call.context.reply.clone(), call.request.unique);
+        let Some(in_flight) = requests.hand_on(call.context.in_flight) else { return Ok(Answer::silent()) };
+        let (own, of_own) = (in_flight.clone(), requests.clone());
         let wait = move || {
             let done = serving.wait(&file, &wanted, || own.goes_on(unique));
             if done.is_ok() {
@@ -230,8 +230,8 @@ impl Serving {
         };
         let thread = std::thread::Builder::new().name("cenote-lock".into()).stack_size(256 << 10);
         if thread.spawn(wait).is_err() {
-            call.way.reply.done(&flight, libc::ENOLCK);
-            flights.forget(&flight);
+            call.context.reply.done(&in_flight, libc::ENOLCK);
+            requests.forget(&in_flight);
         }
         Ok(Answer::silent())
     }

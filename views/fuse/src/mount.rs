@@ -10,7 +10,7 @@ use cenote_posix::FileSystem;
 use fuser::{Config, Filesystem, InitFlags, KernelConfig, MountOption, Session, SessionACL};
 
 use crate::kernel::Device;
-use crate::kernel::crew::{self, Numbers};
+use crate::kernel::workers::{self, Numbers};
 use crate::mounted;
 use crate::remember::Remember;
 use crate::serving::Serving;
@@ -53,7 +53,7 @@ pub struct Mount {
     stopper: Stopper,
 }
 
-/// The negotiation with the kernel at mounting. [`crew`] reads everything that comes later.
+/// The negotiation with the kernel at mounting. [`workers`] reads everything that comes later.
 struct Hello {
     is_write_back: bool,
     is_passed_through: bool,
@@ -163,7 +163,7 @@ impl Mount {
         let serving = self.serving.clone();
         let putting_back = std::thread::Builder::new().name("cenote-put-back".into());
         let putting_back = putting_back.spawn(move || serving.backings.put_back())?;
-        let result = crew::run(self.serving.clone(), device, self.numbers);
+        let result = workers::run(self.serving.clone(), device, self.numbers);
         self.serving.end();
         let _ = putting_back.join();
         result

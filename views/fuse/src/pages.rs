@@ -54,13 +54,13 @@ pub struct Pages {
 
 #[derive(Default)]
 struct Part {
-    files: Mutex<HashMap<Ino, State>>,
+    files: Mutex<HashMap<Ino, FilePages>>,
     changed: Condvar,
 }
 
 /// The state of one file.
 #[derive(Default)]
-struct State {
+struct FilePages {
     /// True if the kernel may have pages.
     has_pages: bool,
     writes: Vec<Write>,
@@ -78,7 +78,7 @@ struct Write {
     fresh: Vec<Span>,
 }
 
-impl State {
+impl FilePages {
     fn is_idle(&self) -> bool {
         !self.has_pages && self.writes.is_empty() && self.coming_back.is_empty()
     }
@@ -159,7 +159,7 @@ impl Pages {
             Self::change(&mut files, ino, |state| state.has_pages = false);
         }
     }
-    fn change(files: &mut MutexGuard<'_, HashMap<Ino, State>>, ino: Ino, change: impl FnOnce(&mut State)) {
+    fn change(files: &mut MutexGuard<'_, HashMap<Ino, FilePages>>, ino: Ino, change: impl FnOnce(&mut FilePages)) {
         if let Some(state) = files.get_mut(&ino) {
             change(state);
             if state.is_idle() {

@@ -289,7 +289,7 @@ impl Serving {
         let caller = self.caller(call.request);
         let bytes = &mut *call.scratch;
         bytes.clear();
-        let _told = self.known.begin();
+        let _told = self.lookups.begin();
         dir.lock().read(offset, |entry| {
             if matches!(&entry.name[..], b"." | b"..") {
                 // Without a node number: the kernel already knows both.
@@ -304,7 +304,7 @@ impl Serving {
             let number = self.number(attr.ino);
             let has_room = convert::dirent(bytes, room, entry, number, Some(&self.entry_fields(&attr)));
             if has_room {
-                self.known.tell(attr.ino);
+                self.lookups.tell(attr.ino);
             }
             Ok(has_room)
         })?;

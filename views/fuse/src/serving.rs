@@ -15,10 +15,10 @@ use crate::convert;
 use crate::gone::Gone;
 use crate::handles::Handles;
 use crate::kernel::abi::ENTRY_BYTES;
-use crate::kernel::crew::{Serve, Way};
+use crate::kernel::workers::{RequestContext, Serve};
 use crate::kernel::{Fields, Request};
-use crate::known::Known;
 use crate::locks::Owners;
+use crate::lookup_counts::LookupCounts;
 use crate::open::Reading;
 use crate::pages::{Pages, Settler};
 use crate::remember::Remember;
@@ -33,7 +33,7 @@ pub struct Serving {
     pub remember: Remember,
     pub files: Handles<File>,
     pub dirs: Handles<Mutex<Reading>>,
-    pub known: Known,
+    pub lookups: LookupCounts,
     pub alone: Alone,
     pub gone: Gone,
     pub owners: Owners,
@@ -49,7 +49,7 @@ pub struct Serving {
 /// A request, and the way back.
 pub struct Call<'a> {
     pub request: &'a Request<'a>,
-    pub way: &'a Way<'a>,
+    pub context: &'a RequestContext<'a>,
     /// Buffer for long answers; it still holds an earlier one.
     pub scratch: &'a mut Vec<u8>,
 }
@@ -57,7 +57,7 @@ pub struct Call<'a> {
 impl Call<'_> {
     /// Answers at once, from bytes that are not copied.
     pub fn send(&self, bytes: &[u8]) -> Answer {
-        Answer { out: Out::Sent(self.way.reply.data(self.way.flight, bytes)), undo: Undo::Nothing }
+        Answer { out: Out::Sent(self.context.reply.data(self.context.in_flight, bytes)), undo: Undo::Nothing }
     }
 }
 
@@ -110,10 +110,10 @@ impl Answer {
 }
 
 impl Serve for Serving {
-    fn serve(self: &Arc<Self>, request: &Request<'_>, way: &Way<'_>, scratch: &mut Vec<u8>) {
-        let (reply, flight) = (way.reply, way.flight);
+    fn serve(self: &Arc<Self>, request: &Request<'_>, context: &RequestContext<'_>, scratch: &mut Vec<u8>) {
+        let (reply, in_flight) = (context.reply, context.in_flight);
         let _answering = self.alone.answering();
-        let mut call = Call { request, way, scratch };
+        let mut call = Call { request, context, scratch };
         // Locks do not poison, so a panic leaves none half changed; the request is over in any case.
         let answer = catch_unwind(AssertUnwindSafe(|| self.answer(&mut call))).unwrap_or_else(|_| {
             tracing::error!(op = request.op, "a request failed by a panic and was answered with EIO; this is a bug");
@@ -122,16 +122,16 @@ impl Serve for Serving {
         let Answer { out, undo } = match answer {
             Ok(answer) => answer,
             Err(error) => {
-                reply.done(flight, errno(&error));
+                reply.done(in_flight, errno(&error));
                 return;
             }
         };
         let is_delivered = match out {
-            Out::Done => reply.done(flight, 0),
-            Out::Fields(fields) => reply.data(flight, fields.as_bytes()),
-            Out::Scratch(len) => reply.data(flight, &scratch[..len]),
+            Out::Done => reply.done(in_flight, 0),
+            Out::Fields(fields) => reply.data(in_flight, fields.as_bytes()),
+            Out::Scratch(len) => reply.data(in_flight, &scratch[..len]),
             Out::Sent(is_delivered) => is_delivered,
-            Out::Silent => flight.land(request.unique),
+            Out::Silent => in_flight.complete(request.unique),
         };
         if !is_delivered {
             self.undo(&undo);
@@ -147,7 +147,7 @@ impl Serving {
             remember,
             files: Handles::default(),
             dirs: Handles::default(),
-            known: Known::default(),
+            lookups: LookupCounts::default(),
             alone: Alone::default(),
             gone: Gone::default(),
             owners: Owners::default(),
@@ -181,7 +181,7 @@ impl Serving {
     /// Subtracts from a number's lookup count.
     pub fn forget(&self, ino: Ino, times: u64) {
         if ino != self.root {
-            self.known.forget(ino, times, || {
+            self.lookups.forget(ino, times, || {
                 self.gone.forget(ino);
                 self.fs.forget(ino);
             });
@@ -232,9 +232,9 @@ impl Serving {
     }
     /// Answers with the attributes that `find` returns; the kernel knows the number from then on.
     pub fn entry(&self, find: impl FnOnce() -> FsResult<Attr>) -> FsResult<Answer> {
-        let _told = self.known.begin();
+        let _told = self.lookups.begin();
         let attr = find()?;
-        self.known.tell(attr.ino);
+        self.lookups.tell(attr.ino);
         Ok(Answer { out: Out::Fields(self.entry_fields(&attr)), undo: Undo::Told(attr.ino) })
     }
     /// The answer for a name that does not exist, which the kernel caches as well.
@@ -254,7 +254,7 @@ impl Serving {
     pub fn company_comes(&self, forget_names: impl Fn()) {
         self.alone.end(|| {
             forget_names();
-            self.known.each(|ino| self.expire(ino));
+            self.lookups.each(|ino| self.expire(ino));
             self.expire(self.root);
         });
     }

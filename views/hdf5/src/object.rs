@@ -13,7 +13,7 @@ use crate::data;
 use crate::ffi::types::{H5I_ATTR, H5I_DATASET, H5I_DATATYPE, H5I_FILE, H5I_GROUP, H5I_MAP, H5T_COMPOUND};
 use crate::ffi::{Api, Hid};
 use crate::file::{File, mounts};
-use crate::meta::resolve::{self, Place};
+use crate::meta::resolve::{self, Location};
 use crate::meta::{header, objects};
 use crate::props::{DatasetProps, GroupProps, ObjectProps};
 use crate::space::Extent;
@@ -55,7 +55,7 @@ pub enum Body {
 /// An open group.
 pub struct Group {
     /// The group's place.
-    pub place: Place,
+    pub place: Location,
     /// Creation properties.
     pub props: GroupProps,
 }
@@ -63,7 +63,7 @@ pub struct Group {
 /// An open committed datatype.
 pub struct Datatype {
     /// The datatype's place.
-    pub place: Place,
+    pub place: Location,
     /// Encoded datatype.
     pub encoded: Vec<u8>,
     /// Creation properties.
@@ -73,7 +73,7 @@ pub struct Datatype {
 /// An open map.
 pub struct Map {
     /// The map's place.
-    pub place: Place,
+    pub place: Location,
     /// Datatype of keys.
     pub key_type: Hid,
     /// The key type without padding between fields, so that equal keys are equal bytes.
@@ -86,7 +86,7 @@ pub struct Map {
 
 impl Map {
     /// A map with these encoded datatypes (the caller counts it as open).
-    pub fn new(place: Place, key: &[u8], value: &[u8], props: ObjectProps) -> Result<Self> {
+    pub fn new(place: Location, key: &[u8], value: &[u8], props: ObjectProps) -> Result<Self> {
         let h5 = place.file.h5;
         let key_type = crate::dtype::decode(h5, key)?.hidden();
         let key_packed = crate::dtype::copy(h5, key_type.get())?.hidden();
@@ -104,7 +104,7 @@ impl Map {
 /// An open attribute.
 pub struct Attr {
     /// The object that has it.
-    pub place: Place,
+    pub place: Location,
     /// Its name when it was opened.
     pub name: Mutex<Vec<u8>>,
     /// Distinguishes it from others of the same name.
@@ -128,7 +128,7 @@ pub struct Dataset {
     /// Its constant properties.
     pub header: DatasetHeader,
     /// State of the raw-data module.
-    pub data: Arc<data::State>,
+    pub data: Arc<data::DatasetState>,
     /// Access properties.
     pub dapl: Option<Hid>,
 }
@@ -164,8 +164,8 @@ impl Dataset {
         }
     }
     /// The dataset's place.
-    pub fn place(&self) -> Place {
-        Place { file: self.file.clone(), oid: self.oid, path: self.path.clone() }
+    pub fn place(&self) -> Location {
+        Location { file: self.file.clone(), oid: self.oid, path: self.path.clone() }
     }
 }
 
@@ -258,7 +258,7 @@ impl Handle {
         }
     }
     /// The object; for a file its root group, for an attribute the object that has it.
-    pub fn place(&self) -> Result<Place> {
+    pub fn place(&self) -> Result<Location> {
         Ok(match &self.body {
             Body::Group(g) => g.place.clone(),
             Body::Dataset(d) => d.place(),
@@ -282,7 +282,7 @@ impl Handle {
 }
 
 /// Opens the object at `place`, of any kind.
-pub fn open(place: &Place) -> Result<Body> {
+pub fn open(place: &Location) -> Result<Body> {
     let file = &place.file;
     let head = header::get(file, place.oid)?;
     let body = match head.body {
@@ -301,7 +301,7 @@ pub fn open(place: &Place) -> Result<Body> {
 }
 
 /// An open dataset from its decoded header (the caller counts it as open).
-pub fn open_dataset(place: &Place, header: DatasetHeader) -> Result<Dataset> {
+pub fn open_dataset(place: &Location, header: DatasetHeader) -> Result<Dataset> {
     let data = Arc::new(data::open(&place.file, place.oid, &header)?);
     Ok(Dataset { file: place.file.clone(), oid: place.oid, path: place.path.clone(), header, data, dapl: None })
 }

@@ -120,7 +120,7 @@ pub struct DatasetProps {
 
 impl ObjectProps {
     /// HDF5's defaults.
-    pub fn preset() -> Self {
+    pub fn defaults() -> Self {
         Self { track_times: false, attr_order: 0, attr_phase: (8, 6) }
     }
     /// Reads them from a property list.
@@ -175,9 +175,9 @@ fn new_plist(h5: &'static Api, class: hid_t) -> Result<Hid> {
 
 impl GroupProps {
     /// HDF5's defaults.
-    pub fn preset() -> Self {
+    pub fn defaults() -> Self {
         Self {
-            object: ObjectProps::preset(),
+            object: ObjectProps::defaults(),
             link_order: 0,
             link_phase: (8, 6),
             est_link_info: (4, 8),
@@ -186,16 +186,16 @@ impl GroupProps {
     }
     /// Reads them from a group or file creation property list.
     pub fn of(h5: &'static Api, plist: hid_t) -> Result<Self> {
-        static PRESET: [OnceLock<GroupProps>; SLOTS_MAX] = [const { OnceLock::new() }; SLOTS_MAX];
+        static DEFAULTS: [OnceLock<GroupProps>; SLOTS_MAX] = [const { OnceLock::new() }; SLOTS_MAX];
         if plist != h5.H5P_LST_GROUP_CREATE_ID_g() {
             return Self::asked(h5, plist);
         }
-        let preset = &PRESET[h5.slot];
-        if let Some(known) = preset.get() {
+        let defaults = &DEFAULTS[h5.slot];
+        if let Some(known) = defaults.get() {
             return Ok(known.clone());
         }
         let found = Self::asked(h5, plist)?;
-        Ok(preset.get_or_init(|| found).clone())
+        Ok(defaults.get_or_init(|| found).clone())
     }
     fn asked(h5: &'static Api, plist: hid_t) -> Result<Self> {
         let mut out = Self {
@@ -276,10 +276,10 @@ pub fn file_props(h5: &'static Api, fcpl: hid_t) -> Result<(GroupProps, u64)> {
 impl DatasetProps {
     /// HDF5's defaults for a layout, with filters and a fill value (an element in stored form without
     /// variable-length parts).
-    pub fn preset(layout: Layout, filters: Vec<Filter>, fill: Option<Vec<u8>>) -> Self {
+    pub fn defaults(layout: Layout, filters: Vec<Filter>, fill: Option<Vec<u8>>) -> Self {
         let alloc_time = if matches!(layout, Layout::Chunked(_)) { H5D_ALLOC_TIME_INCR } else { H5D_ALLOC_TIME_LATE };
         Self {
-            object: ObjectProps::preset(),
+            object: ObjectProps::defaults(),
             layout,
             chunk_opts: 0,
             filters,
@@ -293,16 +293,16 @@ impl DatasetProps {
     /// Reads them from a dataset creation property list, for a dataset of type `dtype`.
     pub fn of(file: &Arc<File>, plist: hid_t, dtype: hid_t) -> Result<Self> {
         // HDF5 looks up each property by name, so the default list, which holds no fill value, is read once.
-        static PRESET: [OnceLock<DatasetProps>; SLOTS_MAX] = [const { OnceLock::new() }; SLOTS_MAX];
+        static DEFAULTS: [OnceLock<DatasetProps>; SLOTS_MAX] = [const { OnceLock::new() }; SLOTS_MAX];
         if plist != file.h5.H5P_LST_DATASET_CREATE_ID_g() {
             return Self::asked(file, plist, dtype);
         }
-        let preset = &PRESET[file.h5.slot];
-        if let Some(known) = preset.get() {
+        let defaults = &DEFAULTS[file.h5.slot];
+        if let Some(known) = defaults.get() {
             return Ok(known.clone());
         }
         let found = Self::asked(file, plist, dtype)?;
-        Ok(preset.get_or_init(|| found).clone())
+        Ok(defaults.get_or_init(|| found).clone())
     }
     fn asked(file: &Arc<File>, plist: hid_t, dtype: hid_t) -> Result<Self> {
         let h5 = file.h5;
@@ -314,9 +314,9 @@ impl DatasetProps {
             h5_check("H5Pget_alloc_time", (h5.H5Pget_alloc_time)(plist, &raw mut alloc_time))?;
         }
         let (layout, chunk_opts) = layout_of(h5, plist)?;
-        let mut is_preset: c_uint = 1;
+        let mut is_default: c_uint = 1;
         // SAFETY: the property is of this size.
-        unsafe { (h5.H5Pget)(plist, c"alloc_time_state".as_ptr(), (&raw mut is_preset).cast()) };
+        unsafe { (h5.H5Pget)(plist, c"alloc_time_state".as_ptr(), (&raw mut is_default).cast()) };
         let fill = if fill_status == H5D_FILL_VALUE_USER_DEFINED { Some(fill_of(file, plist, dtype)?) } else { None };
         Ok(Self {
             object: ObjectProps::of(h5, plist)?,
@@ -327,7 +327,7 @@ impl DatasetProps {
             fill,
             fill_time,
             alloc_time,
-            alloc_chosen: is_preset == 0,
+            alloc_chosen: is_default == 0,
         })
     }
     /// A property list with these properties, for a dataset of type `dtype`.
@@ -351,9 +351,9 @@ impl DatasetProps {
                 h5_check("H5Pset_filter", (h5.H5Pset_filter)(id, f.id, f.flags, f.params.len(), f.params.as_ptr()))?;
             }
             h5_check("H5Pset_fill_time", (h5.H5Pset_fill_time)(id, self.fill_time))?;
-            let mut preset = 0;
-            h5_check("H5Pget_alloc_time", (h5.H5Pget_alloc_time)(id, &raw mut preset))?;
-            if self.alloc_chosen || self.alloc_time != preset {
+            let mut defaults = 0;
+            h5_check("H5Pget_alloc_time", (h5.H5Pget_alloc_time)(id, &raw mut defaults))?;
+            if self.alloc_chosen || self.alloc_time != defaults {
                 h5_check("H5Pset_alloc_time", (h5.H5Pset_alloc_time)(id, self.alloc_time))?;
             }
             if self.fill_status == H5D_FILL_VALUE_UNDEFINED {

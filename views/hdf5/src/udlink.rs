@@ -16,14 +16,14 @@ use crate::ffi::Api;
 use crate::ffi::Hid;
 use crate::ffi::types::{H5L_TYPE_EXTERNAL, H5L_class_t, H5P_DEFAULT, hid_t};
 use crate::file::File;
-use crate::meta::resolve::Place;
+use crate::meta::resolve::Location;
 use crate::object::Handle;
 use crate::vol::register;
 
 /// A link's place and its stored content.
 pub struct Link<'a> {
     /// The group that holds it, or will.
-    pub group: &'a Place,
+    pub group: &'a Location,
     /// Its name.
     pub name: &'a [u8],
     /// The number of its class.
@@ -62,7 +62,7 @@ fn failed(link: &Link<'_>, what: &str) -> Error {
     )
 }
 
-fn group_id(place: &Place) -> Result<Hid> {
+fn group_id(place: &Location) -> Result<Hid> {
     register(place.file.h5, Handle::new(place.file.h5, crate::object::open(place)?))
 }
 
@@ -125,7 +125,7 @@ fn file_id(file: &Arc<File>) -> Result<Hid> {
 }
 
 /// Follows a link as its class does.
-pub fn follow(link: &Link<'_>, lapl: hid_t) -> Result<Place> {
+pub fn follow(link: &Link<'_>, lapl: hid_t) -> Result<Location> {
     let h5 = link.group.file.h5;
     let class = class_of(h5, link.class).ok_or_else(|| unknown(link.class, link.name))?;
     let traverse = class.traverse.ok_or_else(|| failed(link, "traversal"))?;

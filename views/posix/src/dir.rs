@@ -7,7 +7,7 @@ use cenote::{ErrorKind, NextFrom};
 
 use crate::inner::Inner;
 use crate::records::{Entry, keys};
-use crate::tree::{Fate, Slot, Tree};
+use crate::tree::{NameChange, Slot, Tree};
 use crate::{Attr, DirEntry, FsResult, Ino, Kind, gate, images, stat, top};
 
 /// Entries per request.
@@ -143,8 +143,8 @@ fn page(tree: &Tree, dir: u64, after: Option<&[u8]>, limit: u32) -> FsResult<Pag
             break;
         }
         match fate {
-            Fate::Made(slot) => drop(all.insert(name, slot)),
-            Fate::Gone(_) => drop(all.remove(&name)),
+            NameChange::Made(slot) => drop(all.insert(name, slot)),
+            NameChange::Gone(_) => drop(all.remove(&name)),
         }
     }
     if all.is_empty() && !is_end {

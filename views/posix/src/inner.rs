@@ -8,14 +8,14 @@ use std::time::Instant;
 use crate::sync::Mutex;
 use cenote::{Container, Store};
 
+use crate::cached_paths::CachedPaths;
 use crate::clock::Clock;
 use crate::images::{self, Images};
 use crate::keeper::{Bell, Keeper};
 use crate::names::{self};
 use crate::records::{INO_BITS, ROOT};
 use crate::rights::{self, SEARCH};
-use crate::tree::{Common, Found, NumberMap, Tree, Who};
-use crate::ways::Ways;
+use crate::tree::{Common, FoundNode, NumberMap, Tree, Who};
 use crate::{Attr, Caller, FsError, FsResult, Ino, Kind, Options, Time, fail, stat, top};
 
 /// Implementation of [`crate::FileSystem`].
@@ -28,7 +28,7 @@ pub struct Inner {
     /// Containers by label, with the time of the lookup.
     pub labels: Mutex<HashMap<String, (u64, Instant)>>,
     /// Cached paths to directories.
-    pub ways: Ways,
+    pub paths: CachedPaths,
     trees: Mutex<NumberMap<Arc<Tree>>>,
     /// The only tree, if the top is its root.
     single: Option<Arc<Tree>>,
@@ -47,7 +47,7 @@ pub enum Where {
     /// The directory of containers.
     Top,
     /// A node of a tree.
-    In(Arc<Tree>, Found),
+    In(Arc<Tree>, FoundNode),
 }
 
 impl Where {
@@ -83,7 +83,7 @@ impl Inner {
             common: common.clone(),
             begun,
             labels: Mutex::default(),
-            ways: Ways::default(),
+            paths: CachedPaths::default(),
             trees: Mutex::default(),
             single: None,
             keeper: Keeper::default(),
@@ -109,7 +109,7 @@ impl Inner {
     /// Forgets which containers labels lead to.
     pub fn forget_labels(&self) {
         self.labels.lock().clear();
-        self.ways.forget();
+        self.paths.forget();
     }
     /// Returns the root.
     pub fn root(&self) -> Ino {
@@ -169,7 +169,7 @@ impl Inner {
         }
     }
     /// Returns the parent of a directory.
-    pub fn parent_of(&self, tree: &Tree, found: &Found) -> Ino {
+    pub fn parent_of(&self, tree: &Tree, found: &FoundNode) -> Ino {
         if found.node.parent == found.ino || found.ino == ROOT {
             return self.root();
         }
@@ -188,7 +188,7 @@ impl Inner {
         let parent = tree.directory(number)?;
         rights::need(caller, &parent.node, SEARCH)?;
         match name {
-            b"." => Ok(Where::In(tree, Found::clone(&parent))),
+            b"." => Ok(Where::In(tree, FoundNode::clone(&parent))),
             b".." => self.find(self.parent_of(&tree, &parent)),
             _ => {
                 let found = images::find_in(self, &tree, number, name)?;

@@ -5,6 +5,7 @@
 //! files; what processes of a machine agree on without the store (locks) is behind `cenote_host::meeting::MeetingFile`.
 
 mod attr;
+mod cached_paths;
 mod caller;
 mod check;
 mod clock;
@@ -28,7 +29,6 @@ mod top;
 mod tree;
 mod unnamed;
 mod walk;
-mod ways;
 mod xattr;
 
 pub use attr::{Attr, Consistency, Ino, Kind, SetAttr, SetTime, Time};

@@ -8,7 +8,7 @@ use crate::file::Live;
 use crate::file::live::{FILE_BYTES_MAX, settled, truncated};
 use crate::records::{Node, Times, keys};
 use crate::rights::{self, Keeps, WRITE};
-use crate::tree::{Found, Tree};
+use crate::tree::{FoundNode, Tree};
 use crate::{Attr, Caller, FsResult, Kind, SetAttr, SetTime, Time, fail};
 
 /// Size that directories report.
@@ -17,7 +17,7 @@ const DIRECTORY_BYTES: u64 = 4096;
 const BLOCK: u64 = 512;
 
 /// Returns the attributes of what was found.
-pub fn attr(tree: &Tree, found: &Found) -> FsResult<Attr> {
+pub fn attr(tree: &Tree, found: &FoundNode) -> FsResult<Attr> {
     let live = if found.node.kind == Kind::File { tree.live(found.ino) } else { None };
     let mut node = live.as_ref().map_or_else(|| found.node.clone(), |live| settled(&found.node, live.dirty()));
     let page_cache = match (node.kind, live.as_deref()) {

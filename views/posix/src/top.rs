@@ -9,7 +9,7 @@ use cenote::{ContainerInfo, ErrorKind};
 use crate::inner::Inner;
 use crate::names::NAME_BYTES_MAX;
 use crate::records::{Claimant, Node, PRIVATE, ROOT};
-use crate::tree::{Change, Found, Tree};
+use crate::tree::{Change, FoundNode, Tree};
 use crate::{Attr, Caller, Consistency, FsError, FsResult, Ino, Kind, Make, Rename, fail};
 
 /// How long a looked-up label is trusted. A deleted container is still noticed at once, since its number is never reused.
@@ -99,10 +99,10 @@ pub fn label_holds_until(fs: &Inner, name: &[u8]) -> Option<Instant> {
 }
 
 /// Returns the root of a container's tree, by name.
-pub fn find(fs: &Inner, name: &[u8]) -> FsResult<(Arc<Tree>, Found)> {
+pub fn find(fs: &Inner, name: &[u8]) -> FsResult<(Arc<Tree>, FoundNode)> {
     let tree = tree(fs, name)?;
     match tree.directory(ROOT) {
-        Ok(found) => Ok((tree, Found::clone(&found))),
+        Ok(found) => Ok((tree, FoundNode::clone(&found))),
         // Removed since its label was looked up.
         Err(error) if error.errno == libc::ESTALE => {
             fs.forget_labels();
@@ -113,7 +113,7 @@ pub fn find(fs: &Inner, name: &[u8]) -> FsResult<(Arc<Tree>, Found)> {
 }
 
 /// Creates a container.
-pub fn make(fs: &Inner, caller: &Caller, name: &[u8], what: &Make) -> FsResult<(Arc<Tree>, Found)> {
+pub fn make(fs: &Inner, caller: &Caller, name: &[u8], what: &Make) -> FsResult<(Arc<Tree>, FoundNode)> {
     crate::names::check(name)?;
     fs.check_writable()?;
     if what.kind != Kind::Directory {
@@ -135,7 +135,7 @@ pub fn make(fs: &Inner, caller: &Caller, name: &[u8], what: &Make) -> FsResult<(
     }
     let tree = make_whole(fs, (caller.uid, caller.gid), label, what.mode & 0o7777)?;
     let found = tree.directory(ROOT)?;
-    Ok((tree, Found::clone(&found)))
+    Ok((tree, FoundNode::clone(&found)))
 }
 
 /// Creates a container with a tree in it under a hidden label, so that others find the whole tree or none.

@@ -6,7 +6,7 @@ use crate::file::{File, Live};
 use crate::names::{self, lose};
 use crate::records::{Entry, Node, PRIVATE, keys};
 use crate::rights::{self, SEARCH, WRITE};
-use crate::tree::{Change, Found, Place, Tree};
+use crate::tree::{Change, FoundNode, NodeLocation, Tree};
 use crate::{Caller, FsResult, Kind, OpenFlags, Over, Time, fail};
 
 /// Creates a file without a name.
@@ -26,7 +26,7 @@ pub fn open(tree: &Arc<Tree>, caller: &Caller, dir: u64, flags: OpenFlags, mode:
         let raw = node.encode();
         change.txn.put_new(&tree.opens, &keys::orphan(ino), &raw)?;
         tree.hold(change, ino, &[tree.common.who.me()])?;
-        let found = Found { ino, node, place: Place::Orphan, dir: 0, raw };
+        let found = FoundNode { ino, node, place: NodeLocation::Orphan, dir: 0, raw };
         opened = Some(Live::of(tree, &found));
         Ok(found)
     })?;
@@ -44,7 +44,7 @@ pub fn place(
     xattrs: &[(&[u8], &[u8])],
     over: Over,
     keep: Option<(u64, &[u8])>,
-) -> FsResult<Found> {
+) -> FsResult<FoundNode> {
     names::check(name)?;
     if names::is_dots(name) {
         return fail(libc::EEXIST);
@@ -60,7 +60,7 @@ pub fn place(
         rights::need(caller, &parent.node, WRITE | SEARCH)?;
         tree.check_changes(&parent)?;
         let found = live.find()?;
-        if found.place != Place::Orphan {
+        if found.place != NodeLocation::Orphan {
             return fail(libc::EINVAL); // it has a name already
         }
         let before = make_room(change, caller, &parent, name, over, keep)?;
@@ -79,8 +79,8 @@ pub fn place(
             Some(raw) => change.set(dir, name, &raw, &entry)?,
             None => change.add_over(dir, name, &entry)?,
         }
-        let place = Place::Entry { dir, name: name.to_vec() };
-        Ok(Found { ino: found.ino, node, place, dir, raw: entry.encode() })
+        let place = NodeLocation::Entry { dir, name: name.to_vec() };
+        Ok(FoundNode { ino: found.ino, node, place, dir, raw: entry.encode() })
     });
     let found = done.map_err(names::of_names)?;
     tree.seen(found.ino, dir, name);
@@ -105,7 +105,7 @@ pub fn put(
     new: New<'_>,
     over: Over,
     keep: Option<(u64, &[u8])>,
-) -> FsResult<Found> {
+) -> FsResult<FoundNode> {
     let New { bytes, mode: wanted_mode, describe } = new;
     names::check(name)?;
     if names::is_dots(name) {
@@ -135,8 +135,8 @@ pub fn put(
             Some(raw) => change.set(dir, name, &raw, &entry)?,
             None => change.add_over(dir, name, &entry)?,
         }
-        let place = Place::Entry { dir, name: name.to_vec() };
-        Ok(Found { ino, node, place, dir, raw: entry.encode() })
+        let place = NodeLocation::Entry { dir, name: name.to_vec() };
+        Ok(FoundNode { ino, node, place, dir, raw: entry.encode() })
     });
     let found = done.map_err(names::of_names)?;
     tree.seen(ino, dir, name);
@@ -147,7 +147,7 @@ pub fn put(
 fn make_room(
     change: &mut Change<'_>,
     caller: &Caller,
-    parent: &Found,
+    parent: &FoundNode,
     name: &[u8],
     over: Over,
     keep: Option<(u64, &[u8])>,

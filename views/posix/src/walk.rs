@@ -1,9 +1,9 @@
 //! Path walk: components, symbolic links, rights on the way. One walk serves callers that see only the tree ([`crate::resolve`]) and programs that
 //! see it at some place among other directories without a kernel to lead them there: their paths may lead out again.
 
+use crate::cached_paths::Grounds;
 use crate::inner::{Inner, Where};
 use crate::names::PATH_BYTES_MAX;
-use crate::ways::Grounds;
 use crate::{Attr, Caller, Follow, FsResult, Ino, Kind, fail, images, top};
 
 /// Maximum number of symbolic links followed in one walk.
@@ -64,14 +64,17 @@ impl Spot<'_> {
 }
 
 /// The part of a walk that may be cached, or is to be cached afterwards.
-struct Known<'p> {
+struct CachedPart<'p> {
     path: &'p [u8],
     grounds: Grounds,
     /// Start of the cached part's trail.
     trail: usize,
 }
 
-impl Known<'_> {
+impl<'p> CachedPart<'p> {
+    fn new(path: &'p [u8], trail: usize) -> Self {
+        Self { path, grounds: Grounds::default(), trail }
+    }
     /// Records a lookup of a name in a directory. Returns false if a path through it cannot be cached.
     fn note(&mut self, fs: &Inner, dir: Ino, name: &[u8]) -> FsResult<bool> {
         match fs.split(dir)? {
@@ -90,7 +93,7 @@ impl Known<'_> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     /// At the target of the path, which must exist.
-    Found,
+    Target,
     /// At the directory of the last component, which need not exist; a symbolic link there is followed if it is to be followed.
     Parent,
 }
@@ -142,7 +145,7 @@ impl<'a, 'w> Walk<'a, 'w> {
     }
     /// Returns the target of the path.
     pub fn reach(mut self, path: &[u8], known: usize) -> FsResult<Walked<Where>> {
-        if let Walked::Outside(path) = self.run(path, known, End::Found)? {
+        if let Walked::Outside(path) = self.run(path, known, End::Target)? {
             return Ok(Walked::Outside(path));
         }
         Ok(Walked::Inside(match self.found {
@@ -163,13 +166,13 @@ impl<'a, 'w> Walk<'a, 'w> {
         let (mut own, mut pos) = (None::<Vec<u8>>, 0);
         let mut walked = None;
         if known > 0 {
-            match fs.ways.get(self.caller, self.base, &path[..known]) {
-                Some(way) => {
-                    (self.ino, pos) = (way.to, known);
-                    self.trail.extend_from_slice(&way.trail);
+            match fs.paths.get(self.caller, self.base, &path[..known]) {
+                Some(cached) => {
+                    (self.ino, pos) = (cached.to, known);
+                    self.trail.extend_from_slice(&cached.trail);
                 }
                 None => {
-                    walked = Some(Known { path: &path[..known], grounds: Grounds::default(), trail: self.trail.len() });
+                    walked = Some(CachedPart::new(&path[..known], self.trail.len()));
                 }
             }
         }
@@ -177,7 +180,7 @@ impl<'a, 'w> Walk<'a, 'w> {
             let all = own.as_deref().unwrap_or(path);
             let begin = all[pos..].iter().position(|byte| *byte != b'/').map(|skip| pos + skip);
             if let Some(done) = walked.take_if(|_| begin.is_none_or(|begin| begin >= known)) {
-                fs.ways.put(
+                fs.paths.put(
                     self.caller,
                     self.base,
                     done.path,
@@ -331,9 +334,9 @@ pub fn walk_parent<'p>(
     if above.is_empty() {
         return Ok(Walked::Inside((start.base, name)));
     }
-    if let Some(way) = fs.ways.get(caller, start.base, above) {
-        trail.extend_from_slice(&way.trail);
-        return Ok(Walked::Inside((way.to, name)));
+    if let Some(cached) = fs.paths.get(caller, start.base, above) {
+        trail.extend_from_slice(&cached.trail);
+        return Ok(Walked::Inside((cached.to, name)));
     }
     let walk = Walk::new(fs, caller, start.base, Follow::Yes, trail).seen_at(start.at);
     Ok(match walk.reach(above, above.len())? {

@@ -2,7 +2,7 @@
 
 use crate::records::{Node, keys};
 use crate::rights::{self, READ, WRITE};
-use crate::tree::{Found, Tree};
+use crate::tree::{FoundNode, Tree};
 use crate::{Caller, Consistency, FsResult, Kind, SetXattr, fail};
 
 /// Maximum length of a name in bytes.
@@ -16,7 +16,7 @@ const CONSISTENCY: &[u8] = b"user.cenote.consistency";
 pub const CAPABILITIES: &[u8] = b"security.capability";
 
 /// Returns true if a file has capabilities.
-pub fn has_capabilities(tree: &Tree, found: &Found) -> FsResult<bool> {
+pub fn has_capabilities(tree: &Tree, found: &FoundNode) -> FsResult<bool> {
     let may_have = found.node.kind == Kind::File && found.node.has_xattrs;
     Ok(may_have && tree.nodes().get_one(&keys::xattr(found.ino, CAPABILITIES))?.is_some())
 }
@@ -80,7 +80,7 @@ fn is_shown(caller: &Caller, node: &Node, name: &[u8]) -> bool {
 }
 
 /// Returns the value of an attribute.
-pub fn get(tree: &Tree, caller: &Caller, found: &Found, name: &[u8]) -> FsResult<Vec<u8>> {
+pub fn get(tree: &Tree, caller: &Caller, found: &FoundNode, name: &[u8]) -> FsResult<Vec<u8>> {
     check(caller, &found.node, name, READ)?;
     if name == CONSISTENCY && found.node.kind == Kind::Directory {
         return Ok(found.node.consistency.word().into());
@@ -138,7 +138,7 @@ pub fn set(tree: &Tree, caller: &Caller, ino: u64, name: &[u8], value: &[u8], ho
 }
 
 /// Lists the names of all attributes.
-pub fn list(tree: &Tree, caller: &Caller, found: &Found) -> FsResult<Vec<Vec<u8>>> {
+pub fn list(tree: &Tree, caller: &Caller, found: &FoundNode) -> FsResult<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     if found.node.kind == Kind::Directory && found.node.consistency != Consistency::Strict {
         names.push(CONSISTENCY.to_vec());

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use posix::{Attr, DirCursor, File, Follow, FsError, Ino, LockOwner, OpenFlags, Start};
 
 use crate::shared::Shared;
-use crate::{inside, place};
+use crate::{context, inside};
 
 /// What was opened.
 pub enum What {
@@ -53,9 +53,9 @@ impl Later {
         if let Some(file) = self.file.get() {
             return Ok(file);
         }
-        let (system, caller) = (place::system()?, place::checked_caller());
+        let (system, caller) = (context::system()?, context::checked_caller());
         // A process learns most inode numbers by looking up names.
-        let at = &place::place().at[..];
+        let at = &context::settings().at[..];
         if let Some(path) = posix::within(at, &self.path) {
             let _ = system.walk(&caller, &Start { at, base: system.root() }, path, Follow::No, &mut Vec::new());
         }
@@ -164,7 +164,7 @@ impl Description {
     pub fn attr(&self) -> Result<Attr, i32> {
         match &self.what {
             What::File(file) => file.get()?.attr().map_err(errno),
-            _ => place::system()?.attr(self.ino).map_err(errno),
+            _ => context::system()?.attr(self.ino).map_err(errno),
         }
     }
     /// Runs `with` on the offset, which nobody else changes meanwhile.

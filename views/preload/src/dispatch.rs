@@ -4,14 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use posix::Follow;
 
-use crate::calls::bytes::{self, Place};
+use crate::calls::bytes::{self, FilePosition};
 use crate::calls::xattrs::{self, Of};
 use crate::calls::{
     Answer, attributes, copying, descriptors, directories, locks, mapping, names, opening, process, times, waiting,
 };
 use crate::entry::{self, DESCRIPTOR, LOOK, Registers};
 use crate::inside::{self, Inside};
-use crate::{fork, kernel, limit, pass, place, signals, users};
+use crate::{context, fork, kernel, limit, pass, signals, users};
 
 /// Calls that concern this library if the descriptor in their first argument is one of the store's.
 const BY_DESCRIPTOR: [i64; 32] = [
@@ -280,7 +280,7 @@ fn call(number: i64, a: &[u64; 6]) -> Answer {
         libc::SYS_execveat => return process::exec((a[0] as i32, a[1], a[4] as i32), a[2], a[3]),
         libc::SYS_rt_sigaction => return signals::action(a[0] as i32, a[1], a[2], a[3]),
         libc::SYS_umask => {
-            place::set_umask(a[0] as u32);
+            context::set_umask(a[0] as u32);
             return Answer::Kernel;
         }
         libc::SYS_setrlimit | libc::SYS_prlimit64 => {
@@ -307,7 +307,7 @@ fn call(number: i64, a: &[u64; 6]) -> Answer {
             users::before();
             // SAFETY: as the program requested.
             let result = unsafe { kernel::call(number, *a) };
-            place::forget_caller();
+            context::forget_caller();
             Answer::Done(result)
         }
         libc::SYS_setxattr..=libc::SYS_fremovexattr => xattr(number, a),
@@ -335,14 +335,14 @@ fn opened(number: i64, a: &[u64; 6]) -> Answer {
 fn by_descriptor(number: i64, a: &[u64; 6]) -> Answer {
     let fd = a[0] as i32;
     match number {
-        libc::SYS_read => bytes::read(fd, a[1], a[2], Place::Offset),
-        libc::SYS_write => bytes::write(fd, a[1], a[2], Place::Offset),
-        libc::SYS_pread64 => bytes::read(fd, a[1], a[2], Place::At(a[3] as i64)),
-        libc::SYS_pwrite64 => bytes::write(fd, a[1], a[2], Place::At(a[3] as i64)),
-        libc::SYS_readv => bytes::readv(fd, a[1], a[2], Place::Offset),
-        libc::SYS_writev => bytes::writev(fd, a[1], a[2], Place::Offset),
-        libc::SYS_preadv => bytes::readv(fd, a[1], a[2], Place::At(a[3] as i64)),
-        libc::SYS_pwritev => bytes::writev(fd, a[1], a[2], Place::At(a[3] as i64)),
+        libc::SYS_read => bytes::read(fd, a[1], a[2], FilePosition::Offset),
+        libc::SYS_write => bytes::write(fd, a[1], a[2], FilePosition::Offset),
+        libc::SYS_pread64 => bytes::read(fd, a[1], a[2], FilePosition::At(a[3] as i64)),
+        libc::SYS_pwrite64 => bytes::write(fd, a[1], a[2], FilePosition::At(a[3] as i64)),
+        libc::SYS_readv => bytes::readv(fd, a[1], a[2], FilePosition::Offset),
+        libc::SYS_writev => bytes::writev(fd, a[1], a[2], FilePosition::Offset),
+        libc::SYS_preadv => bytes::readv(fd, a[1], a[2], FilePosition::At(a[3] as i64)),
+        libc::SYS_pwritev => bytes::writev(fd, a[1], a[2], FilePosition::At(a[3] as i64)),
         libc::SYS_preadv2 => bytes::preadv2(fd, a[1], a[2], a[3], a[5] as i32),
         libc::SYS_pwritev2 => bytes::pwritev2(fd, a[1], a[2], a[3], a[5] as i32),
         libc::SYS_lseek => bytes::lseek(fd, a[1] as i64, a[2] as i32),

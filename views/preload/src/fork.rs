@@ -9,7 +9,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use posix::{FileSystem, Forking};
 
 use crate::inside::{self, Inside};
-use crate::{place, table};
+use crate::{context, table};
 
 /// Read-locked by calls in progress in the store, write-locked by `fork`. The lock of the standard library: a thread
 /// that waits for one of `parking_lot` is in a table of the whole process, whose own locks another thread may hold at
@@ -70,7 +70,7 @@ extern "C" fn before() {
     for (_, open) in table::all() {
         open.share();
     }
-    FORKING.set(Some((place::known_system().map(FileSystem::before_fork), gate)));
+    FORKING.set(Some((context::known_system().map(FileSystem::before_fork), gate)));
     FORKS.set(true);
     // Stays in effect until `in_parent` or `last_in_child`.
     std::mem::forget(inside);

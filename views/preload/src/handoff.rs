@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 use cenote_codec::{Decoder, Encode as _};
 use posix::{File, Ino, LockOwner};
 
+use crate::context::{self, Cwd};
 use crate::description::{Description, What};
-use crate::place::{self, Cwd};
 use crate::shared::{self, Shared};
 use crate::{calls, inside, kernel, table};
 
@@ -76,7 +76,7 @@ pub fn write() -> Result<Option<Handoff>, i32> {
     };
     let all = table::all();
     let open: Vec<&(i32, Arc<Description>)> = all.iter().filter(|(fd, _)| stays(*fd)).collect();
-    let cwd = place::cwd();
+    let cwd = context::cwd();
     if open.is_empty() && cwd.is_none() {
         return Ok(None);
     }
@@ -154,7 +154,7 @@ fn take(reader: &mut Reader<'_>) -> Option<()> {
     }
     let (ino, path) = (Ino(reader.number()?), reader.text()?);
     if !path.is_empty() {
-        place::set_cwd(Some(Arc::new(Cwd { ino, path: path.to_vec() })));
+        context::set_cwd(Some(Arc::new(Cwd { ino, path: path.to_vec() })));
     }
     let mut adopted = HashSet::new();
     while !reader.0.is_empty() {

@@ -15,6 +15,7 @@
 #![allow(unsafe_code, reason = "it stands between a program and its C library")]
 
 mod calls;
+mod context;
 mod description;
 mod dispatch;
 mod entry;
@@ -26,7 +27,6 @@ mod limit;
 mod memory;
 mod pass;
 mod paths;
-mod place;
 mod probe;
 mod shared;
 mod signals;

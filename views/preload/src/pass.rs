@@ -5,7 +5,7 @@
 //! Uncertain calls are examined in full (`dispatch`).
 
 use crate::calls::mapping;
-use crate::{dispatch, inside, paths, place, probe, table};
+use crate::{context, dispatch, inside, paths, probe, table};
 
 const HERE: i32 = libc::AT_FDCWD;
 
@@ -30,13 +30,13 @@ pub fn is_of_others(number: i64, a: &[u64; 6]) -> bool {
         libc::SYS_copy_file_range | libc::SYS_splice | libc::SYS_epoll_ctl => is_other(a[0]) && is_other(a[2]),
         libc::SYS_poll | libc::SYS_ppoll => none_is_waited_for(a[0], a[1]),
         libc::SYS_select | libc::SYS_pselect6 => none_is_in_sets(a),
-        libc::SYS_getcwd => !place::may_have_cwd(),
-        libc::SYS_exit_group => place::known_system().is_none(),
+        libc::SYS_getcwd => !context::may_have_cwd(),
+        libc::SYS_exit_group => context::known_system().is_none(),
         libc::SYS_fsetxattr
         | libc::SYS_fgetxattr
         | libc::SYS_flistxattr
         | libc::SYS_fremovexattr
-        | libc::SYS_fchdir => !place::may_have_cwd() && is_other(a[0]),
+        | libc::SYS_fchdir => !context::may_have_cwd() && is_other(a[0]),
         libc::SYS_open
         | libc::SYS_creat
         | libc::SYS_stat
@@ -56,7 +56,7 @@ pub fn is_of_others(number: i64, a: &[u64; 6]) -> bool {
         | libc::SYS_statfs
         | libc::SYS_chroot
         | libc::SYS_setxattr..=libc::SYS_lremovexattr => is_elsewhere(HERE, a[0]),
-        libc::SYS_chdir => !place::may_have_cwd() && is_elsewhere(HERE, a[0]),
+        libc::SYS_chdir => !context::may_have_cwd() && is_elsewhere(HERE, a[0]),
         libc::SYS_openat
         | libc::SYS_newfstatat
         | libc::SYS_statx

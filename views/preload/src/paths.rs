@@ -5,20 +5,20 @@ use std::sync::Arc;
 use posix::{Bounds, FileSystem, Follow, Ino, Spot, Start, Walked, within};
 
 use crate::description::{Description, errno};
-use crate::{kernel, place, probe, table};
+use crate::{context, kernel, probe, table};
 
 /// What a path in a call refers to.
-pub enum Way {
+pub enum PathClass {
     /// Nothing of the store.
     Kernel,
     /// A path below a directory of the store.
-    Ours(Ours),
+    Store(StorePath),
     /// A descriptor of the store, since the path is empty or stands for a descriptor.
     Descriptor(Arc<Description>),
 }
 
 /// A path that begins in a directory of the store.
-pub struct Ours {
+pub struct StorePath {
     base: Ino,
     /// Path of that directory; after a search, the path of the result.
     trail: Vec<u8>,
@@ -53,7 +53,7 @@ pub fn bad(at: u64) -> bool {
 fn may_be_ours(at: u64) -> bool {
     /// At least the length of the other beginnings.
     const BEGINNING: usize = 8;
-    let prefix = &place::place().at;
+    let prefix = &context::settings().at;
     // If the next page begins within the bytes to be read here, examine the whole path.
     if at as usize % 4096 + prefix.len() + BEGINNING > 4096 {
         return true;
@@ -76,19 +76,19 @@ fn may_be_ours(at: u64) -> bool {
 
 /// Classifies `path` as seen from `dir`.
 #[inline]
-pub fn way(dir: i32, path: u64) -> Result<Way, i32> {
+pub fn classify(dir: i32, path: u64) -> Result<PathClass, i32> {
     if bad(path) || probe::readable(path).is_err() {
-        return Ok(Way::Kernel);
+        return Ok(PathClass::Kernel);
     }
     // SAFETY: a string has at least one byte.
     let first = unsafe { *(path as *const u8) };
     if first == b'/' {
-        return if may_be_ours(path) { absolute(text(path)?) } else { Ok(Way::Kernel) };
+        return if may_be_ours(path) { absolute(text(path)?) } else { Ok(PathClass::Kernel) };
     }
     if dir == libc::AT_FDCWD {
-        return match place::cwd() {
+        return match context::cwd() {
             None => from_outside(dir, text(path)?),
-            Some(cwd) => Ok(Way::Ours(Ours {
+            Some(cwd) => Ok(PathClass::Store(StorePath {
                 base: cwd.ino,
                 trail: cwd.path.clone(),
                 base_trail: None,
@@ -100,14 +100,14 @@ pub fn way(dir: i32, path: u64) -> Result<Way, i32> {
         None => from_outside(dir, text(path)?),
         Some(held) => {
             let path = text(path)?.to_vec();
-            Ok(Way::Ours(Ours { base: held.ino(), trail: held.path.clone(), base_trail: None, path }))
+            Ok(PathClass::Store(StorePath { base: held.ino(), trail: held.path.clone(), base_trail: None, path }))
         }
     }
 }
 
 /// Returns true if a path certainly does not concern the store; uses neither memory nor locks.
 pub fn is_elsewhere(dir: i32, path: u64) -> bool {
-    let of_directory = || if dir == libc::AT_FDCWD { place::may_have_cwd() } else { table::may_be_ours(dir) };
+    let of_directory = || if dir == libc::AT_FDCWD { context::may_have_cwd() } else { table::may_be_ours(dir) };
     if bad(path) || probe::readable(path).is_err() {
         return !of_directory();
     }
@@ -120,24 +120,24 @@ pub fn is_elsewhere(dir: i32, path: u64) -> bool {
         let Ok(path) = text(path) else { return false };
         let doubled = path.iter().take_while(|byte| **byte == b'/').count().saturating_sub(1);
         let path = &path[doubled..];
-        return within(&place::place().at, path).is_none() && !number(path).is_some_and(table::may_be_ours);
+        return within(&context::settings().at, path).is_none() && !number(path).is_some_and(table::may_be_ours);
     }
     !of_directory() && text(path).is_ok_and(|path| !names_root(path))
 }
 
 /// Returns true if a component is named like the last component of the path at which the root appears.
 fn names_root(path: &[u8]) -> bool {
-    let at = &place::place().at;
+    let at = &context::settings().at;
     let last = at.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     path.len() >= last.len() && path.split(|byte| *byte == b'/').any(|name| name == last)
 }
 
 /// Classifies a path that begins in a directory of the kernel: it leads into the store if it names the last component
 /// of the path at which the root appears, in the right directory.
-fn from_outside(dir: i32, path: &[u8]) -> Result<Way, i32> {
-    let at = &place::place().at;
+fn from_outside(dir: i32, path: &[u8]) -> Result<PathClass, i32> {
+    let at = &context::settings().at;
     if !names_root(path) {
-        return Ok(Way::Kernel);
+        return Ok(PathClass::Kernel);
     }
     let mut all = directory(dir);
     for name in path.split(|byte| *byte == b'/') {
@@ -152,10 +152,10 @@ fn from_outside(dir: i32, path: &[u8]) -> Result<Way, i32> {
         if let Some(rest) = within(at, &all) {
             // From here on links are followed, so nothing may be left out.
             let skipped = name.as_ptr() as usize - path.as_ptr() as usize + name.len();
-            return Ok(Way::Ours(at_root(&[rest, &path[skipped..]].concat())?));
+            return Ok(PathClass::Store(at_root(&[rest, &path[skipped..]].concat())?));
         }
     }
-    Ok(Way::Kernel)
+    Ok(PathClass::Kernel)
 }
 
 /// The path of a directory of the kernel.
@@ -169,18 +169,23 @@ fn directory(dir: i32) -> Vec<u8> {
 }
 
 /// Classifies an absolute path.
-pub fn absolute(path: &[u8]) -> Result<Way, i32> {
+pub fn absolute(path: &[u8]) -> Result<PathClass, i32> {
     let doubled = path.iter().take_while(|byte| **byte == b'/').count().saturating_sub(1);
     let path = &path[doubled..];
-    if let Some(rest) = within(&place::place().at, path) {
-        return Ok(Way::Ours(at_root(rest)?));
+    if let Some(rest) = within(&context::settings().at, path) {
+        return Ok(PathClass::Store(at_root(rest)?));
     }
-    Ok(descriptor(path).map_or(Way::Kernel, Way::Descriptor))
+    Ok(descriptor(path).map_or(PathClass::Kernel, PathClass::Descriptor))
 }
 
-fn at_root(rest: &[u8]) -> Result<Ours, i32> {
+fn at_root(rest: &[u8]) -> Result<StorePath, i32> {
     let path = if rest.is_empty() { b"/." } else { rest };
-    Ok(Ours { base: place::system()?.root(), trail: place::place().at.clone(), base_trail: None, path: path.to_vec() })
+    Ok(StorePath {
+        base: context::system()?.root(),
+        trail: context::settings().at.clone(),
+        base_trail: None,
+        path: path.to_vec(),
+    })
 }
 
 /// The store's description for `/dev/fd/N` and the like, if there is one.
@@ -209,57 +214,57 @@ fn of_walk(error: posix::FsError) -> i32 {
 /// Where a path leads, for calls that go to the kernel if that is outside the store.
 pub enum To<T> {
     /// In the store.
-    Ours(T),
+    Store(T),
     /// To another path.
     Other(Vec<u8>),
 }
 
-impl Ours {
+impl StorePath {
     /// The start of a walk.
     fn start(&self) -> Start<'static> {
-        Start { at: &place::place().at, base: self.base }
+        Start { at: &context::settings().at, base: self.base }
     }
     /// Finds the target. Afterwards `self.trail` is its path.
     pub fn find(&mut self, follow: Follow) -> Result<To<Spot<'static>>, i32> {
-        let system: &'static FileSystem = place::system()?;
+        let system: &'static FileSystem = context::system()?;
         if self.path.is_empty() {
             return Err(libc::ENOENT);
         }
         if self.path.len() >= libc::PATH_MAX as usize {
             return Err(libc::ENAMETOOLONG);
         }
-        let walked = system.walk(&place::caller(), &self.start(), &self.path, follow, &mut self.trail);
+        let walked = system.walk(&context::caller(), &self.start(), &self.path, follow, &mut self.trail);
         Ok(match walked.map_err(of_walk)? {
-            Walked::Inside(spot) => To::Ours(spot),
+            Walked::Inside(spot) => To::Store(spot),
             Walked::Outside(path) => To::Other(path),
         })
     }
     /// The directory of the last component, that component, and whether a slash follows it.
     pub fn find_parent(&mut self) -> Result<To<(Ino, Vec<u8>, bool)>, i32> {
-        let system = place::system()?;
+        let system = context::system()?;
         if self.path.is_empty() {
             return Err(libc::ENOENT);
         }
         self.base_trail = Some(self.trail.clone());
-        let walked = system.walk_parent(&place::caller(), &self.start(), &self.path, &mut self.trail);
+        let walked = system.walk_parent(&context::caller(), &self.start(), &self.path, &mut self.trail);
         Ok(match walked.map_err(of_walk)? {
-            Walked::Inside((ino, name)) => To::Ours((ino, name.to_vec(), self.path.ends_with(b"/"))),
+            Walked::Inside((ino, name)) => To::Store((ino, name.to_vec(), self.path.ends_with(b"/"))),
             Walked::Outside(path) => To::Other(path),
         })
     }
     /// Resolves the path within bounds, up to the directory of its target; afterwards the path is the name there,
     /// without a link left to follow.
     pub fn narrow(&mut self, bounds: Bounds, follow: Follow) -> Result<To<()>, i32> {
-        let system = place::system()?;
+        let system = context::system()?;
         if self.path.is_empty() {
             return Err(libc::ENOENT);
         }
-        let (caller, start) = (place::caller(), self.start());
+        let (caller, start) = (context::caller(), self.start());
         let walked = system.walk_within(&caller, &start, &self.path, bounds, follow, &mut self.trail);
         Ok(match walked.map_err(of_walk)? {
             Walked::Inside((base, path)) => {
                 (self.base, self.path) = (base, path);
-                To::Ours(())
+                To::Store(())
             }
             Walked::Outside(path) => To::Other(path),
         })
@@ -271,7 +276,7 @@ impl Ours {
             self.path = target.to_vec();
             return Ok(None);
         }
-        match within(&place::place().at, target) {
+        match within(&context::settings().at, target) {
             Some(rest) => {
                 *self = at_root(rest)?;
                 Ok(None)
@@ -279,7 +284,7 @@ impl Ours {
             None => Ok(Some(target.to_vec())),
         }
     }
-    /// Like [`Ours::find`], after [`Ours::find_parent`] has moved `trail`.
+    /// Like [`StorePath::find`], after [`StorePath::find_parent`] has moved `trail`.
     pub fn find_again(&mut self, follow: Follow) -> Result<To<Spot<'static>>, i32> {
         self.trail = self.base_trail.take().unwrap_or_else(|| std::mem::take(&mut self.trail));
         self.find(follow)

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{dispatch, fork, handoff, inside, kernel, limit, place, signals, sites, table, threads, users};
+use crate::{context, dispatch, fork, handoff, inside, kernel, limit, signals, sites, table, threads, users};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -21,7 +21,7 @@ extern "C" fn begin() {
     }
     // Interception of C library functions applies in any case.
     users::begin();
-    if !place::begin() {
+    if !context::begin() {
         return;
     }
     threads::begin();
@@ -32,7 +32,7 @@ extern "C" fn begin() {
     signals::begin();
     // SAFETY: this is before any thread of the program.
     if let Err(why) = unsafe { sites::patch() } {
-        kernel::say(&format!("{} is not shown: {why}", String::from_utf8_lossy(&place::place().at)));
+        kernel::say(&format!("{} is not shown: {why}", String::from_utf8_lossy(&context::settings().at)));
         return;
     }
     handoff::read();

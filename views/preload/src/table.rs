@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
 
+use crate::context::Cwd;
 use crate::description::Description;
-use crate::place::Cwd;
 use crate::{kernel, memory, shared};
 
 /// Upper bound of the store's descriptors' numbers.

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use libc::{gid_t, uid_t};
 
 use crate::inside::Inside;
-use crate::{place, threads};
+use crate::{context, threads};
 
 /// Connects to the store before the process changes its user. It must connect as its former user: a forked child makes
 /// its own connection, which the new user might not be permitted.
 pub fn before() {
     let _inside = Inside::enter();
-    if let Some(system) = place::known_system() {
+    if let Some(system) = context::known_system() {
         let _ = system.attr(system.root()); // an error here will recur when it matters
     }
 }
@@ -44,7 +44,7 @@ macro_rules! passed_on {
             let result = unsafe {
                 std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($kind),*) -> i32>(real)($($argument),*)
             };
-            place::forget_caller();
+            context::forget_caller();
             result
         }
         )*

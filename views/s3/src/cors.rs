@@ -34,7 +34,7 @@ pub fn check(rules: &[CORSRule]) -> S3Result<()> {
 }
 
 /// A browser's question for a page.
-pub struct Asked<'a> {
+pub struct CorsRequest<'a> {
     /// Origin of the page.
     pub origin: &'a str,
     /// Method that it wants to use.
@@ -44,7 +44,7 @@ pub struct Asked<'a> {
 }
 
 /// Returns the headers of a positive answer; `None` if no rule matches.
-pub fn answer(rules: &[CORSRule], asked: &Asked<'_>) -> Option<HeaderMap> {
+pub fn answer(rules: &[CORSRule], asked: &CorsRequest<'_>) -> Option<HeaderMap> {
     let wanted: Vec<String> = asked
         .headers
         .unwrap_or_default()
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn rules_say_yes_or_nothing() {
         let rules = [rule("https://*.example.org", "GET", &["x-amz-*"]), rule("*", "PUT", &[])];
-        let asked = |origin, method, headers| answer(&rules, &Asked { origin, method, headers });
+        let asked = |origin, method, headers| answer(&rules, &CorsRequest { origin, method, headers });
         let yes = asked("https://a.example.org", "GET", Some("X-Amz-Date, x-amz-meta-a")).unwrap();
         assert_eq!(yes[header::ACCESS_CONTROL_ALLOW_ORIGIN], "https://a.example.org");
         assert!(asked("https://example.com", "GET", None).is_none());

@@ -38,7 +38,7 @@ pub struct Gateway {
 }
 
 /// Result of looking up a key's path.
-pub enum Found {
+pub enum Lookup {
     /// File.
     File(Attr),
     /// Directory.
@@ -90,19 +90,19 @@ impl Gateway {
         Ok(Some(at))
     }
     /// Looks up a key's path; also returns the directory.
-    pub fn find(&self, bucket: &Bucket, path: KeyPath<'_>) -> S3Result<(Option<Ino>, Found)> {
-        let Some(parent) = self.parent(bucket, path)? else { return Ok((None, Found::Nothing)) };
+    pub fn find(&self, bucket: &Bucket, path: KeyPath<'_>) -> S3Result<(Option<Ino>, Lookup)> {
+        let Some(parent) = self.parent(bucket, path)? else { return Ok((None, Lookup::Nothing)) };
         self.find_in(parent, path.last()).map(|found| (Some(parent), found))
     }
     /// Looks up a name in a directory.
-    pub fn find_in(&self, parent: Ino, name: &str) -> S3Result<Found> {
+    pub fn find_in(&self, parent: Ino, name: &str) -> S3Result<Lookup> {
         match self.fs.lookup(&self.me, parent, name.as_bytes()) {
             Ok(attr) => Ok(match attr.kind {
-                Kind::File => Found::File(attr),
-                Kind::Directory => Found::Directory(attr),
-                _ => Found::Other,
+                Kind::File => Lookup::File(attr),
+                Kind::Directory => Lookup::Directory(attr),
+                _ => Lookup::Other,
             }),
-            Err(error) if is_gone(&error) => Ok(Found::Nothing),
+            Err(error) if is_gone(&error) => Ok(Lookup::Nothing),
             Err(error) => Err(failed(&error, name)),
         }
     }
@@ -121,9 +121,9 @@ impl Gateway {
     pub fn directory(&self, caller: &Caller, at: Ino, name: &str, (way, key): (&str, &str)) -> S3Result<Ino> {
         for _ in 0..ATTEMPTS {
             match self.find_in(at, name)? {
-                Found::Directory(attr) => return Ok(attr.ino),
-                Found::File(_) | Found::Other => return Err(collision(key, way)),
-                Found::Nothing => {}
+                Lookup::Directory(attr) => return Ok(attr.ino),
+                Lookup::File(_) | Lookup::Other => return Err(collision(key, way)),
+                Lookup::Nothing => {}
             }
             let what = Make { kind: Kind::Directory, mode: 0o755, rdev: 0, target: Vec::new() };
             match self.fs.make(caller, at, name.as_bytes(), &what) {
@@ -147,7 +147,7 @@ impl Gateway {
         let mut names = Vec::new();
         for name in path.directories() {
             match self.find_in(way[way.len() - 1], name)? {
-                Found::Directory(attr) => way.push(attr.ino),
+                Lookup::Directory(attr) => way.push(attr.ino),
                 _ => break,
             }
             names.push(name);

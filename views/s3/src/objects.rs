@@ -14,7 +14,7 @@ use crate::body::Source;
 use crate::bucket::{Bucket, Versioning};
 use crate::condition::Conditions;
 use crate::failure::{collision, failed, is_missing};
-use crate::gateway::{Found, Gateway, again, is_aborted, is_race, no_key, vanished};
+use crate::gateway::{Gateway, Lookup, again, is_aborted, is_race, no_key, vanished};
 use crate::keys::User;
 use crate::meta::{ACL, MARKER, META, Meta, PARTS, TAGS, encode, etag};
 use crate::name::KeyPath;
@@ -156,10 +156,10 @@ impl Gateway {
     /// Returns the file at a key's name, and its metadata.
     fn there(&self, parent: Ino, name: &str, key: &str) -> S3Result<Option<(Attr, Option<Meta>)>> {
         match self.find_in(parent, name)? {
-            Found::File(attr) => self.meta(attr.ino).map(|meta| Some((attr, meta))),
-            Found::Nothing => Ok(None),
-            Found::Directory(_) => Err(collision(key, &format!("{key}/"))),
-            Found::Other => Err(collision(key, "a link or device of this name")),
+            Lookup::File(attr) => self.meta(attr.ino).map(|meta| Some((attr, meta))),
+            Lookup::Nothing => Ok(None),
+            Lookup::Directory(_) => Err(collision(key, &format!("{key}/"))),
+            Lookup::Other => Err(collision(key, "a link or device of this name")),
         }
     }
     /// Gives the content its name. The stored checksums refer to the file as it is then.
@@ -232,7 +232,7 @@ impl Gateway {
         again(|| {
             let parent = self.make_parent(&caller, bucket, path, key)?;
             let there = match self.find_in(parent, path.last())? {
-                Found::Directory(attr) => self.xattr(attr.ino, MARKER)?,
+                Lookup::Directory(attr) => self.xattr(attr.ino, MARKER)?,
                 _ => None,
             };
             let empty = ETag::Strong(EMPTY_MD5.to_owned());
@@ -294,11 +294,11 @@ impl Gateway {
         let Ok(path) = KeyPath::parse(key) else { return Err(no_key(key)) };
         let versioning = bucket.record.versioning;
         let current = match self.find(bucket, path)?.1 {
-            Found::File(attr) if !path.is_directory => {
+            Lookup::File(attr) if !path.is_directory => {
                 let meta = self.meta(attr.ino)?;
                 Some(Object { version: self.told(bucket, meta.as_ref()), attr, meta, is_directory: false })
             }
-            Found::Directory(attr) if path.is_directory => self.xattr(attr.ino, MARKER)?.map(|value| Object {
+            Lookup::Directory(attr) if path.is_directory => self.xattr(attr.ino, MARKER)?.map(|value| Object {
                 version: self.told(bucket, None),
                 attr,
                 meta: Meta::decode(&value),
@@ -367,7 +367,7 @@ impl Gateway {
         }
         let versioning = bucket.record.versioning;
         let there = again(|| match self.find(bucket, path)? {
-            (Some(parent), Found::File(attr)) => {
+            (Some(parent), Lookup::File(attr)) => {
                 let meta = self.meta(attr.ino)?;
                 Ok(Some((parent, Object { version: None, attr, meta, is_directory: false })))
             }
@@ -404,7 +404,7 @@ impl Gateway {
         path: KeyPath<'_>,
         may: &dyn Fn(&Object) -> S3Result<()>,
     ) -> S3Result<Deleted> {
-        let (Some(parent), Found::Directory(attr)) = self.find(bucket, path)? else { return Ok(Deleted::default()) };
+        let (Some(parent), Lookup::Directory(attr)) = self.find(bucket, path)? else { return Ok(Deleted::default()) };
         let Some(value) = self.xattr(attr.ino, MARKER)? else { return Ok(Deleted::default()) };
         may(&Object { attr: attr.clone(), meta: Meta::decode(&value), version: None, is_directory: true })?;
         for name in [MARKER, TAGS, ACL] {

@@ -348,7 +348,7 @@ async fn answer(
             shared.service.call(request).await?
         };
         if let (Some(origin), Some(rules)) = (&origin, &shared_rules) {
-            let asked = cors::Asked { origin, method: &method, headers: None };
+            let asked = cors::CorsRequest { origin, method: &method, headers: None };
             response.headers_mut().extend(cors::answer(rules, &asked).unwrap_or_default());
         }
         response
@@ -381,7 +381,7 @@ fn preflight(
     let text = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     let (status, headers) = match (origin, text("access-control-request-method")) {
         (Some(origin), Some(method)) => {
-            let asked = cors::Asked { origin, method, headers: text("access-control-request-headers") };
+            let asked = cors::CorsRequest { origin, method, headers: text("access-control-request-headers") };
             match rules.and_then(|rules| cors::answer(rules, &asked)) {
                 Some(headers) => (http::StatusCode::OK, headers),
                 None => (http::StatusCode::FORBIDDEN, http::HeaderMap::new()),

@@ -106,7 +106,7 @@ pub fn filter_of(codec: &Value, element_bytes: u64, chunk_bytes: u64) -> Result<
     let id = codec["id"].as_str().or_else(|| codec["name"].as_str()).unwrap_or_default();
     let config = if codec["id"].is_string() { codec } else { &codec["configuration"] };
     let id = id.strip_prefix("numcodecs.").unwrap_or(id);
-    let number = |name: &str, preset: u32| config[name].as_u64().map_or(preset, |n| n as u32);
+    let number = |name: &str, default: u32| config[name].as_u64().map_or(default, |n| n as u32);
     let made = |id: u32, name: &str, params: Vec<u32>| {
         Ok(Filter { id: id as i32, flags: filter::FLAG_OPTIONAL, params, name: name.into() })
     };

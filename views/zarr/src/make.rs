@@ -192,7 +192,7 @@ fn create(core: &Arc<Core>, group: u64, path: &[&str], doc: &Doc) -> Result<()> 
     let numbers: Vec<u64> = path.iter().map(|_| core.new_id()).collect::<Result<_>>()?;
     meta::transact(core, |tx| {
         let mut at = group;
-        let new_group = || Header { born_unix_s: objects::born(false), body: Body::Group(GroupProps::preset()) };
+        let new_group = || Header { born_unix_s: objects::born(false), body: Body::Group(GroupProps::defaults()) };
         for (name, oid) in above.iter().zip(&numbers) {
             objects::create_linked(tx, core, *oid, &new_group())?;
             links::insert(tx, core, at, name.as_bytes(), Link::hard(*oid, UTF8))?;
@@ -231,7 +231,7 @@ fn dataset(spec: &Spec) -> Result<Header> {
         let extent = Extent::Simple { dims: spec.shape.clone(), max: vec![u64::MAX; spec.shape.len()] };
         (Layout::Chunked(spec.chunk.clone()), extent)
     };
-    let props = DatasetProps::preset(layout, spec.filters.clone(), spec.fill.clone());
+    let props = DatasetProps::defaults(layout, spec.filters.clone(), spec.fill.clone());
     Ok(Header { born_unix_s: objects::born(false), body: Body::Dataset { dtype, committed: 0, props, extent } })
 }
 

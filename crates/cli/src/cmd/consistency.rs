@@ -51,7 +51,7 @@ Directories inherit from the one that they are made in. Its owner can set it. Th
   cenote consistency -r runs/done laminated";
 
 /// A directory, and how to reach it.
-enum Place {
+enum DirectoryAccess {
     Mounted,
     Here(FileSystem, Ino),
 }
@@ -86,9 +86,9 @@ pub fn consistency(context: &mut Context<'_>, args: &ConsistencyArgs) -> Done {
     if args.word.is_none() { context.out.line(now) } else { Ok(()) }
 }
 
-fn find(context: &mut Context<'_>, args: &ConsistencyArgs) -> cenote::Result<Place> {
+fn find(context: &mut Context<'_>, args: &ConsistencyArgs) -> cenote::Result<DirectoryAccess> {
     if of_mounted(Path::new(&args.path)).is_ok() {
-        return Ok(Place::Mounted);
+        return Ok(DirectoryAccess::Mounted);
     }
     let store = context.open(if args.word.is_some() { Access::Write } else { Access::Read })?;
     let is_read_only = args.word.is_none();
@@ -100,23 +100,23 @@ fn find(context: &mut Context<'_>, args: &ConsistencyArgs) -> cenote::Result<Pla
             .because("only directories, and containers, have a consistency of their own")
             .try_next("name a container, or a directory in one: CONTAINER/DIRECTORY"));
     }
-    Ok(Place::Here(fs, found.ino))
+    Ok(DirectoryAccess::Here(fs, found.ino))
 }
 
-fn show(place: &Place, path: &OsStr) -> cenote::Result<String> {
+fn show(place: &DirectoryAccess, path: &OsStr) -> cenote::Result<String> {
     match place {
-        Place::Mounted => of_mounted(Path::new(path)).map_err(|error| of_io(path, error)),
-        Place::Here(fs, ino) => {
+        DirectoryAccess::Mounted => of_mounted(Path::new(path)).map_err(|error| of_io(path, error)),
+        DirectoryAccess::Here(fs, ino) => {
             let attr = fs.attr(*ino).map_err(|error| of_path(path, error))?;
             Ok(word_of(attr.consistency).to_owned())
         }
     }
 }
 
-fn set(place: &Place, path: &OsStr, word: &str, recursive: bool) -> cenote::Result<()> {
+fn set(place: &DirectoryAccess, path: &OsStr, word: &str, recursive: bool) -> cenote::Result<()> {
     match place {
-        Place::Mounted => set_mounted(Path::new(path), word, recursive).map_err(|error| of_io(path, error)),
-        Place::Here(fs, ino) => set_here(fs, *ino, word, recursive).map_err(|error| of_path(path, error)),
+        DirectoryAccess::Mounted => set_mounted(Path::new(path), word, recursive).map_err(|error| of_io(path, error)),
+        DirectoryAccess::Here(fs, ino) => set_here(fs, *ino, word, recursive).map_err(|error| of_path(path, error)),
     }
 }
 

@@ -61,17 +61,17 @@ pub fn cp(context: &mut Context<'_>, args: &CpArgs) -> Done {
 }
 
 /// A file in the report.
-struct Told {
+struct FileRow {
     label: String,
     bytes: u64,
 }
 
-fn told(store: &Store, container: cenote::ContainerId) -> Told {
+fn told(store: &Store, container: cenote::ContainerId) -> FileRow {
     // A file deleted meanwhile takes no space.
     let info = store.container_by_id(container).and_then(|container| container.info());
     info.map_or_else(
-        |_| Told { label: format!("container {}", container.0), bytes: 0 },
-        |info| Told {
+        |_| FileRow { label: format!("container {}", container.0), bytes: 0 },
+        |info| FileRow {
             label: info.label.strip_prefix("hdf5:").unwrap_or(&info.label).to_owned(),
             bytes: info.stored_bytes,
         },

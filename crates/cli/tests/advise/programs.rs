@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::{Place, said};
+use crate::common::{TestDir, said};
 use crate::watched::{advise, compiled, file, number, tracer, watched};
 
 /// Threads, `fork`, `exec`, C streams, mapped files, memory objects, renaming, a signal handler that reads.
@@ -15,7 +15,7 @@ const EVERYTHING: &str = include_str!("everything.c");
 
 #[test]
 fn dd_cat_and_tar_are_seen_to_the_byte() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let (a, b) = (place.path("a"), place.path("b.tar"));
     let of = format!("of={}", a.display());
     let (done, report) = watched(&place, &[], ["dd", "if=/dev/zero", &of, "bs=64k", "count=50", "conv=fsync"]);
@@ -42,7 +42,7 @@ fn dd_cat_and_tar_are_seen_to_the_byte() {
 
 #[test]
 fn children_temporary_files_and_pipes_of_a_shell() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let script = "seq 1 200000 > big; sort -r big | head -c 100 > small; (cat big big > twice); mv twice three; rm big";
     let (done, report) = watched(&place, &[], ["sh", "-c", script]);
     assert_eq!(done.code, 0, "{done:?}");
@@ -60,7 +60,7 @@ fn children_temporary_files_and_pipes_of_a_shell() {
 /// The results are the same with and without watching, and everything the program does is seen.
 #[test]
 fn a_program_that_does_everything_does_it_unchanged() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let Some(program) = compiled(&place, EVERYTHING, &["-pthread", "-rdynamic"]) else { return };
     let (plain, traced) = (place.path("plain"), place.path("traced"));
     for dir in [&plain, &traced] {
@@ -132,7 +132,7 @@ fn a_program_that_does_everything_does_it_unchanged() {
 
 #[test]
 fn python_is_seen() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let script = r"
 import os, subprocess, sys
 data = os.urandom(1 << 20)
@@ -171,7 +171,7 @@ print('done')
 /// Counts survive whatever ends the program, and its exit status is passed on.
 #[test]
 fn a_killed_program_still_gives_a_report() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let script = "dd if=/dev/zero of=big bs=4k count=300 2>/dev/null; exec dd if=/dev/zero of=big bs=4k conv=notrunc 2>/dev/null";
     let report = place.path("report.json");
     let mut child = advise(&place, &["--json", "--output", report.to_str().unwrap()], ["sh", "-c", script])
@@ -206,7 +206,7 @@ fn a_killed_program_still_gives_a_report() {
 
 #[test]
 fn signals_are_passed_on_and_masks_are_the_programs_own() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let script = "trap 'echo told; exit 5' TERM; grep SigBlk /proc/self/status; echo ready > ready; while :; do sleep 0.05; done";
     let child = advise(&place, &["--output", "/dev/null"], ["sh", "-c", script])
         .stdout(Stdio::piped())
@@ -228,7 +228,7 @@ fn signals_are_passed_on_and_masks_are_the_programs_own() {
 
 #[test]
 fn what_cannot_be_watched_is_said_before_it_runs() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let main = "#include <stdio.h>\nint main(void) { fclose(fopen(\"ran\", \"w\")); return 0; }\n";
     if let Some(program) = compiled(&place, main, &["-static"]) {
         let done = said(&mut advise(&place, &[], [&program]));
@@ -263,7 +263,7 @@ fn what_cannot_be_watched_is_said_before_it_runs() {
 /// The tracer alone, without a place for traces, has no effect.
 #[test]
 fn without_a_place_for_traces_nothing_happens() {
-    let place = Place::new();
+    let place = TestDir::new();
     for dir in ["/no/such/directory", "", "/proc"] {
         let mut program = std::process::Command::new("sh");
         program.args(["-c", "echo hello; cat /dev/null; exit 4"]).env("LD_PRELOAD", tracer());

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::{Place, said};
+use crate::common::{TestDir, said};
 use crate::watched::{advise, file, watched};
 
 /// Writes and syncs small pieces; writes without sync more than the kernel's write cache holds, and deletes it.
@@ -11,7 +11,7 @@ const SLOW: &str = "for i in 1 2 3; do dd if=/dev/zero of=ckpt-$i.dat bs=16k cou
 
 #[test]
 fn the_policy_that_is_applied_sends_files_to_their_tiers() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let policy = place.store().join("policy.toml");
     fs::write(&policy, "version = 1\n").unwrap();
     let (done, report) = watched(&place, &["--apply"], ["sh", "-c", SLOW]);
@@ -50,7 +50,7 @@ fn the_policy_that_is_applied_sends_files_to_their_tiers() {
 
 #[test]
 fn tables_and_drawings() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let plot = place.path("gain.svg");
     let done = said(&mut advise(&place, &["--plot", plot.to_str().unwrap()], ["sh", "-c", SLOW]));
     assert_eq!((done.code, done.out.as_str()), (0, ""), "{done:?}");
@@ -68,7 +68,7 @@ fn tables_and_drawings() {
 
 #[test]
 fn without_a_store_this_machine_is_measured() {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut command = advise(&place, &[], ["true"]);
     command.env_remove("CENOTE_STORE").env("XDG_DATA_HOME", place.path("data")).env("TMPDIR", &place.dir);
     let done = said(&mut command);
@@ -87,7 +87,7 @@ fn without_a_store_this_machine_is_measured() {
 /// A watched program can write anything where its traces are.
 #[test]
 fn traces_that_are_none_are_left_out_and_named() {
-    let place = Place::with_store();
+    let place = TestDir::with_store();
     let script = "cp $(ls -d $CENOTE_TRACE_DIR/*.tally | head -n 1) copy; \
                   head -c 100 /dev/urandom > $CENOTE_TRACE_DIR/1-1.tally; \
                   head -c $(stat -c %s copy) /dev/urandom > $CENOTE_TRACE_DIR/2-1.tally; \

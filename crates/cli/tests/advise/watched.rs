@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use crate::common::{Place, Said, said};
+use crate::common::{CommandOutput, TestDir, said};
 
 /// Path of the tracer, built if missing: nothing that Rust links needs it, so `cargo test` does not build it by
 /// itself.
@@ -25,7 +25,7 @@ pub fn tracer() -> &'static Path {
 }
 
 /// Prepares `cenote advise` in a place.
-pub fn advise<S: AsRef<OsStr>>(place: &Place, options: &[&str], program: impl IntoIterator<Item = S>) -> Command {
+pub fn advise<S: AsRef<OsStr>>(place: &TestDir, options: &[&str], program: impl IntoIterator<Item = S>) -> Command {
     let mut command = place.command(["advise"]);
     command.env("CENOTE_TRACE_LIBRARY", tracer()).args(options).arg("--").args(program).stdin(Stdio::null());
     command
@@ -33,10 +33,10 @@ pub fn advise<S: AsRef<OsStr>>(place: &Place, options: &[&str], program: impl In
 
 /// Runs it with a JSON report.
 pub fn watched<S: AsRef<OsStr>>(
-    place: &Place,
+    place: &TestDir,
     options: &[&str],
     program: impl IntoIterator<Item = S>,
-) -> (Said, Value) {
+) -> (CommandOutput, Value) {
     let report = place.path("report.json");
     let output = report.display().to_string();
     let all = [&["--json", "--output", &output][..], options].concat();
@@ -61,7 +61,7 @@ pub fn number(value: &Value, path: &str) -> u64 {
 }
 
 /// Compiles a C program, or prints why not.
-pub fn compiled(place: &Place, source: &str, options: &[&str]) -> Option<PathBuf> {
+pub fn compiled(place: &TestDir, source: &str, options: &[&str]) -> Option<PathBuf> {
     let (from, to) = (place.path("program.c"), place.path("program"));
     std::fs::write(&from, source).unwrap();
     let built = Command::new("cc").args(["-O1", "-o"]).arg(&to).arg(&from).args(options).output();

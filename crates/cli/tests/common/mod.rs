@@ -10,20 +10,20 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A directory for a test; dropping it also removes its daemon and its shared memory.
-pub struct Place {
+pub struct TestDir {
     pub dir: PathBuf,
 }
 
 /// Result of a command.
 #[derive(Debug)]
-pub struct Said {
+pub struct CommandOutput {
     pub code: i32,
     pub out: String,
     pub err: String,
     pub bytes: Vec<u8>,
 }
 
-impl Place {
+impl TestDir {
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -76,19 +76,19 @@ impl Place {
             .args(args);
         command
     }
-    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Said {
+    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> CommandOutput {
         said(self.command(args).stdin(Stdio::null()))
     }
     /// Runs the command with additional environment variables.
-    pub fn run_in<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>, more: &[(&str, &str)]) -> Said {
+    pub fn run_in<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>, more: &[(&str, &str)]) -> CommandOutput {
         said(self.command(args).stdin(Stdio::null()).envs(more.iter().copied()))
     }
-    pub fn run_with_input<S: AsRef<OsStr>>(&self, input: &[u8], args: impl IntoIterator<Item = S>) -> Said {
+    pub fn run_with_input<S: AsRef<OsStr>>(&self, input: &[u8], args: impl IntoIterator<Item = S>) -> CommandOutput {
         let mut child =
             self.command(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input).unwrap();
         let output = child.wait_with_output().unwrap();
-        Said::of(output)
+        CommandOutput::of(output)
     }
     /// Runs the command, which must succeed. Returns its output without the final line end.
     #[track_caller]
@@ -107,11 +107,11 @@ impl Place {
 }
 
 /// Runs a command to its end.
-pub fn said(command: &mut Command) -> Said {
-    Said::of(command.output().unwrap())
+pub fn said(command: &mut Command) -> CommandOutput {
+    CommandOutput::of(command.output().unwrap())
 }
 
-impl Said {
+impl CommandOutput {
     fn of(output: std::process::Output) -> Self {
         Self {
             code: output.status.code().unwrap_or(-1),
@@ -122,7 +122,7 @@ impl Said {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         // For stores that a test moved or damaged, the shared memory is found by their notes.
         self.run(["destroy", "--yes", "--force"]);

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{Place, Said, said};
+use crate::common::{CommandOutput, TestDir, said};
 
 /// A mounted store with a container `runs`.
 pub struct Mounted {
-    pub place: Place,
+    pub place: TestDir,
     /// Mount point with all containers.
     pub dir: PathBuf,
     more: Vec<PathBuf>,
@@ -34,7 +34,7 @@ impl Mounted {
             println!("skipped: /dev/fuse: {error}");
             return None;
         }
-        let place = Place::new();
+        let place = TestDir::new();
         place.init("64MiB", "256MiB");
         place.ok(["mk", "runs"]);
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_cenote"), place.path("program")).unwrap();
@@ -49,7 +49,7 @@ impl Mounted {
         assert_eq!(said.code, 0, "{said:?}");
         self.more.push(dir.to_owned());
     }
-    pub fn try_mount(&self, dir: &Path, options: &[&str]) -> Said {
+    pub fn try_mount(&self, dir: &Path, options: &[&str]) -> CommandOutput {
         let _ = fs::create_dir(dir);
         let mut command = self.place.command(["mount"]);
         command.env("CENOTE_BIN", self.program()).args(options).arg(self.place.store()).arg(dir).stdin(Stdio::null());
@@ -60,7 +60,7 @@ impl Mounted {
         self.place.path("program")
     }
     /// Mounts where something is or was mounted.
-    pub fn try_mount_over(&self) -> Said {
+    pub fn try_mount_over(&self) -> CommandOutput {
         self.place.run(["mount".as_ref(), self.place.store().as_os_str(), self.dir.as_os_str()])
     }
     /// Returns a path in the container `runs`.
@@ -165,7 +165,7 @@ pub fn checked(result: i64) -> io::Result<i64> {
 }
 
 /// Runs a shell command as another user with additional groups.
-pub fn as_user(uid: u32, groups: &[u32], line: &str) -> Said {
+pub fn as_user(uid: u32, groups: &[u32], line: &str) -> CommandOutput {
     use std::os::unix::process::CommandExt;
     let groups = groups.to_vec();
     let mut command = Command::new("sh");

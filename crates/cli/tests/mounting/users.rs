@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
-use crate::common::Said;
+use crate::common::CommandOutput;
 use crate::mounted::{Mounted, as_user};
 
 const USER: u32 = 65_534;
@@ -12,7 +12,7 @@ const OTHER: u32 = 65_533;
 const GROUP: u32 = 4242;
 
 #[track_caller]
-fn refused(said: &Said, words: &str) {
+fn refused(said: &CommandOutput, words: &str) {
     assert!(said.code != 0 && said.err.contains(words), "{said:?}");
 }
 

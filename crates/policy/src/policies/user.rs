@@ -84,17 +84,17 @@ impl Policy for User {
         let mut free = Vec::with_capacity(ranges.len());
         let mut bytes_left = limits.bytes_max;
         for (i, range) in ranges.iter().enumerate() {
-            let said = if limits.room_only { Said::Nothing } else { ruling.say(range) };
+            let said = if limits.room_only { Verdict::Nothing } else { ruling.say(range) };
             match said {
-                Said::Move(action, cost_ns, reason) => {
+                Verdict::Move(action, cost_ns, reason) => {
                     let costs = if cost_ns > 0.0 { range.bytes } else { 0 };
                     if ruling.plan.moves.len() < limits.moves_max && costs <= bytes_left {
                         bytes_left -= costs;
                         ruling.plan.moves.push(Planned { range: i, action, gain_ns: 0.0, cost_ns, reason });
                     }
                 }
-                Said::Stays if ranges_device_is_online(&tiers, range) => {}
-                Said::Stays | Said::Nothing => free.push(i),
+                Verdict::Stays if ranges_device_is_online(&tiers, range) => {}
+                Verdict::Stays | Verdict::Nothing => free.push(i),
             }
         }
         let mut plan = ruling.plan;
@@ -117,7 +117,7 @@ fn reason(rule: &Arc<str>, line: u32, device: &DeviceView) -> Reason {
 }
 
 /// What the rules say about a range.
-enum Said {
+enum Verdict {
     /// Nothing: the fallback decides.
     Nothing,
     /// It is in the right place and stays.
@@ -135,10 +135,10 @@ struct Ruling<'a> {
 }
 
 impl Ruling<'_> {
-    fn say(&mut self, range: &RangeView<'_>) -> Said {
-        let Some(at) = self.tiers.iter().position(|tier| tier.id == range.device) else { return Said::Nothing };
+    fn say(&mut self, range: &RangeView<'_>) -> Verdict {
+        let Some(at) = self.tiers.iter().position(|tier| tier.id == range.device) else { return Verdict::Nothing };
         if range.is_pinned {
-            return Said::Nothing;
+            return Verdict::Nothing;
         }
         let of = Subject {
             label: range.label,
@@ -153,35 +153,35 @@ impl Ruling<'_> {
         if let Some(said) = self.lifecycle(range, at, &of) {
             return said;
         }
-        let Some(rule) = self.schema.rule_for(&of) else { return Said::Nothing };
+        let Some(rule) = self.schema.rule_for(&of) else { return Verdict::Nothing };
         let idle_ms = range.heat.idle_ms(self.limits.now_ms).unwrap_or(range.age_ms);
         if rule.demote_after_ms.is_some_and(|after| idle_ms >= after) {
             let to = rule.demote_to.as_ref().map_or(Some(at + 1), |named| self.tier(&named.name));
-            return self.down(range, at, to, &rule.name, rule.place.0).unwrap_or(Said::Nothing);
+            return self.down(range, at, to, &rule.name, rule.place.0).unwrap_or(Verdict::Nothing);
         }
         let wanted: Vec<usize> = rule.tiers.iter().filter_map(|named| self.tier(&named.name)).collect();
         if wanted.contains(&at) {
-            return if rule.pin { Said::Stays } else { Said::Nothing };
+            return if rule.pin { Verdict::Stays } else { Verdict::Nothing };
         }
         // Up to the first of its tiers with room, if that is higher.
         let Some(to) = wanted.into_iter().find(|to| *to < at && self.room[*to] >= range.bytes) else {
-            return Said::Nothing;
+            return Verdict::Nothing;
         };
         let budget = rule.budget.map_or(u64::MAX, |(_, share)| share.bytes_of(self.tiers[to]));
         if self.tiers[to].used_bytes.saturating_add(range.bytes) > budget {
-            return Said::Nothing;
+            return Verdict::Nothing;
         }
         self.room[to] -= range.bytes;
         let cost_ns = self.tiers[at].speed.read_ns(range.bytes) + self.tiers[to].speed.write_ns(range.bytes);
         let reason = reason(&rule.name, rule.place.0, self.tiers[to]);
-        Said::Move(Action::Promote(self.tiers[to].id), cost_ns, reason)
+        Verdict::Move(Action::Promote(self.tiers[to].id), cost_ns, reason)
     }
 
     fn tier(&self, name: &str) -> Option<usize> {
         self.tiers.iter().position(|tier| *tier.name == *name && tier.is_online())
     }
 
-    fn lifecycle(&mut self, range: &RangeView<'_>, at: usize, of: &Subject<'_>) -> Option<Said> {
+    fn lifecycle(&mut self, range: &RangeView<'_>, at: usize, of: &Subject<'_>) -> Option<Verdict> {
         for rule in self.schema.lifecycle.iter().filter(|rule| rule.when.holds(of)) {
             let to = match &rule.action {
                 LifecycleAction::Demote(to) | LifecycleAction::Archive(Some(to)) => self.tier(&to.name),
@@ -192,7 +192,7 @@ impl Ruling<'_> {
                     let spare = range.copy.is_some() && copy_is_spare(range, self.devices);
                     if spare {
                         let reason = reason(&rule.name, rule.place.0, self.tiers[at]);
-                        return Some(Said::Move(Action::DropCopy, 0.0, reason));
+                        return Some(Verdict::Move(Action::DropCopy, 0.0, reason));
                     }
                     continue;
                 }
@@ -201,7 +201,7 @@ impl Ruling<'_> {
                 return Some(said);
             }
             if to == Some(at) {
-                return Some(Said::Stays);
+                return Some(Verdict::Stays);
             }
         }
         None
@@ -215,12 +215,12 @@ impl Ruling<'_> {
         to: Option<usize>,
         rule: &Arc<str>,
         line: u32,
-    ) -> Option<Said> {
+    ) -> Option<Verdict> {
         let to = to.filter(|to| *to > at && *to < self.tiers.len())?;
         let device = self.tiers[to];
         let reason = reason(rule, line, device);
         if range.copy == Some(device.id) {
-            return Some(Said::Move(Action::Evict, 0.0, reason));
+            return Some(Verdict::Move(Action::Evict, 0.0, reason));
         }
         let persistent_only = range.durability != cenote_model::Durability::Scratch;
         if !device.takes(persistent_only) || self.room[to] < range.bytes {
@@ -228,7 +228,7 @@ impl Ruling<'_> {
         }
         self.room[to] -= range.bytes;
         let cost_ns = self.tiers[at].speed.read_ns(range.bytes) + device.speed.write_ns(range.bytes);
-        Some(Said::Move(Action::Demote(device.id), cost_ns, reason))
+        Some(Verdict::Move(Action::Demote(device.id), cost_ns, reason))
     }
 }
 

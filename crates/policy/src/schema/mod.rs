@@ -154,14 +154,14 @@ pub enum Prefetch {
 
 /// A part of a tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Share {
+pub enum Budget {
     /// Number of bytes.
     Bytes(u64),
     /// Thousandths of the tier's capacity.
     Permille(u64),
 }
 
-impl Share {
+impl Budget {
     /// Its bytes on that tier.
     pub fn bytes_of(self, device: &DeviceView) -> u64 {
         match self {
@@ -193,7 +193,7 @@ pub struct Rule {
     /// The tier that they move down to; `None`: the next lower one.
     pub demote_to: Option<Named>,
     /// Upper bound of the rule's ranges on its first tier.
-    pub budget: Option<((u32, u32), Share)>,
+    pub budget: Option<((u32, u32), Budget)>,
     /// The rule to follow if none of its tiers has room.
     pub otherwise: Option<Named>,
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::text::{Bound, Glob, duration_ms};
-use super::{Fault, Lifecycle, LifecycleAction, Pattern, Prefetch, Rule, Schema, Share, When};
+use super::{Budget, Fault, Lifecycle, LifecycleAction, Pattern, Prefetch, Rule, Schema, When};
 
 /// The version of the schema language that this parser reads.
 const VERSION: i64 = 1;
@@ -255,11 +255,11 @@ fn mode(word: &str) -> Result<Durability, String> {
     }
 }
 
-fn share(text: &str) -> Result<Share, String> {
+fn share(text: &str) -> Result<Budget, String> {
     match text.strip_suffix('%') {
-        None => size::parse(text).map(Share::Bytes),
+        None => size::parse(text).map(Budget::Bytes),
         Some(percent) => match percent.trim().parse::<f64>() {
-            Ok(percent) if percent >= 0.0 && percent.is_finite() => Ok(Share::Permille((percent * 10.0) as u64)),
+            Ok(percent) if percent >= 0.0 && percent.is_finite() => Ok(Budget::Permille((percent * 10.0) as u64)),
             _ => Err(format!("`{text}` is not a share such as 25%")),
         },
     }

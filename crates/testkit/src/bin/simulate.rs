@@ -161,7 +161,7 @@ fn add(total: &mut Summary, one: &Summary) {
     total.errors += one.errors;
     total.flips += one.flips;
     total.jobs += one.jobs;
-    total.ills += one.ills;
+    total.faulty += one.faulty;
     total.losses += one.losses;
     total.recoveries += one.recoveries;
     total.packed += one.packed;

@@ -13,7 +13,7 @@ use cenote_model::{ContainerId, DeviceKind, DeviceSpec, IndexId, StoreConfig};
 use super::ops::{Op, beginnings, draw};
 use super::plain::{compare, read};
 use super::{ACCOUNTS, SHARED, UNITS};
-use crate::oracle::{Change, State};
+use crate::oracle::{Change, StoreState};
 use crate::rng::Rng;
 
 /// Settings of a run.
@@ -54,7 +54,7 @@ struct Slot {
     number: u64,
     child: Child,
     log: Receiver<String>,
-    state: State,
+    state: StoreState,
     containers: Vec<Container>,
     /// End of the acknowledged operations.
     done: u64,
@@ -138,7 +138,7 @@ impl Run<'_> {
     }
     fn new_slot(&mut self, number: u64) -> Check<Slot> {
         let mut containers = Vec::new();
-        let mut state = State::default();
+        let mut state = StoreState::default();
         for (part, durability) in [("a", Durability::Async), ("b", Durability::Sync)] {
             let spec = ContainerSpec { durability, ..ContainerSpec::default() };
             let label = format!("slot{number}{part}");
@@ -264,7 +264,7 @@ impl Run<'_> {
 }
 
 /// Finds the allowed state that the slot's containers have.
-fn settle(slot: &Slot, allowed: &[State]) -> Check<State> {
+fn settle(slot: &Slot, allowed: &[StoreState]) -> Check<StoreState> {
     let mut last = String::new();
     let found: Vec<_> = slot.containers.iter().map(|c| read(c).map_err(text)).collect::<Check<_>>()?;
     for state in allowed.iter().rev() {

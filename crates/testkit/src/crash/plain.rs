@@ -7,13 +7,13 @@ use crate::oracle::ContainerState;
 
 /// A container's content, read through the client.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ContainerContent {
     objects: Vec<(ObjectId, u64, Vec<u8>)>,
     records: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// Reads a whole container.
-pub fn read(container: &Container) -> cenote::Result<Found> {
+pub fn read(container: &Container) -> cenote::Result<ContainerContent> {
     let mut objects = Vec::new();
     for id in container.objects(None, 1000)? {
         let object = container.object(id);
@@ -24,11 +24,11 @@ pub fn read(container: &Container) -> cenote::Result<Found> {
         objects.push((id, size, bytes));
     }
     let records = container.index(IndexId(1)).iter(&[]).collect::<cenote::Result<_>>()?;
-    Ok(Found { objects, records })
+    Ok(ContainerContent { objects, records })
 }
 
 /// The first difference from the model.
-pub fn compare(found: &Found, expected: &ContainerState) -> Result<(), String> {
+pub fn compare(found: &ContainerContent, expected: &ContainerState) -> Result<(), String> {
     let ids: Vec<ObjectId> = found.objects.iter().map(|(id, ..)| *id).collect();
     let wanted: Vec<ObjectId> = expected.objects.keys().copied().collect();
     if ids != wanted {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cenote_model::{Check, ContainerId, Durability, KeyCode};
 
 use super::observed::{Lenience, Observed, ObservedContainer};
-use super::state::{Change, ContainerState, Outcome, State};
+use super::state::{Change, ContainerState, Outcome, StoreState};
 
 /// The allowed prefixes of each container, with their states.
 type Prefixes = BTreeMap<ContainerId, BTreeMap<usize, ContainerState>>;
@@ -34,12 +34,12 @@ pub struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     /// State before `entries[0]`; all of it survives anything.
-    base: State,
+    base: StoreState,
     /// Number of the first entry: entries are numbered over the whole run.
     first: usize,
     entries: Vec<Entry>,
     /// State after all entries: what any reader sees now.
-    current: State,
+    current: StoreState,
     /// For each container, the number of entries (counted from the beginning) that must survive power loss.
     floors: BTreeMap<ContainerId, usize>,
     /// Number of entries of the journal itself that must survive power loss, whatever happens to the content of
@@ -55,7 +55,7 @@ impl Oracle {
         Self::default()
     }
     /// The state that any reader sees now.
-    pub fn current(&self) -> &State {
+    pub fn current(&self) -> &StoreState {
         &self.current
     }
     /// Number of entries so far.
@@ -67,9 +67,9 @@ impl Oracle {
         self.len() == 0
     }
     /// Predicts the answer to a request, without applying it.
-    pub fn predict(&self, checks: &[Check], changes: &[Change], atomic: bool) -> (Outcome, State) {
+    pub fn predict(&self, checks: &[Check], changes: &[Change], atomic: bool) -> (Outcome, StoreState) {
         if !checks.iter().all(|check| self.current.holds(check)) {
-            return (Outcome::Conflict, State::default());
+            return (Outcome::Conflict, StoreState::default());
         }
         let mut next = self.current.clone();
         let mut codes = Vec::with_capacity(changes.len());
@@ -78,7 +78,7 @@ impl Oracle {
             // A transaction that deletes a missing record has done its work.
             let fine = code == KeyCode::Ok || (code == KeyCode::NotFound && deletes_missing_record(&next, change));
             if atomic && !fine {
-                return (Outcome::Refused(code), State::default());
+                return (Outcome::Refused(code), StoreState::default());
             }
             codes.push(code);
         }
@@ -226,7 +226,7 @@ impl Oracle {
             first + reached.unwrap_or(0),
         ))
     }
-    fn cut(&mut self, at: usize, state: State) -> usize {
+    fn cut(&mut self, at: usize, state: StoreState) -> usize {
         self.entries.truncate(at);
         self.current = state;
         let len = self.len();
@@ -247,7 +247,7 @@ impl Oracle {
             allowed.insert(*id, self.allowed_prefixes(*id, found, journal)?);
         }
         let chosen = self.agree(&allowed)?;
-        let mut state = State::default();
+        let mut state = StoreState::default();
         for (id, at) in chosen {
             let content = allowed.get_mut(&id).and_then(|prefixes| prefixes.remove(&at));
             let (Some(mut container), Some(found)) = (content, observed.containers.get(&id)) else { continue };
@@ -270,7 +270,7 @@ impl Oracle {
     }
     /// The first difference in the existing containers if the journal ended at `at`. A container created with a label
     /// that another one had given up may be missing, unless it was promised.
-    fn compare_existence(&self, observed: &Observed, state: &State, at: usize) -> Result<(), String> {
+    fn compare_existence(&self, observed: &Observed, state: &StoreState, at: usize) -> Result<(), String> {
         if let Some(id) = observed.containers.keys().find(|id| !state.containers.contains_key(id)) {
             return Err(format!("container {id} should not be there"));
         }
@@ -317,7 +317,7 @@ impl Oracle {
     /// The latest position at which the journal can have ended for these containers to exist.
     fn journal_end(&self, observed: &Observed) -> Result<usize, String> {
         let floor = self.floors.values().copied().max().unwrap_or(0).max(self.journal_floor).saturating_sub(self.first);
-        let mut state = State::default();
+        let mut state = StoreState::default();
         for (id, container) in &self.base.containers {
             let bare =
                 ContainerState { label: container.label.clone(), spec: container.spec.clone(), ..Default::default() };
@@ -353,7 +353,7 @@ impl Oracle {
         let floor = self.floors.get(&id).copied().unwrap_or(0).saturating_sub(self.first);
         let lenience = Lenience { objects_may_be_gone: self.scratch.contains(&id) };
         // Only this container, so that labels of others do not block its changes.
-        let mut state = State::default();
+        let mut state = StoreState::default();
         if let Some(container) = self.base.containers.get(&id) {
             state.containers.insert(id, container.clone());
         }
@@ -422,6 +422,6 @@ impl Oracle {
 }
 
 /// Returns true for the deletion of a missing record from an existing index.
-fn deletes_missing_record(state: &State, change: &Change) -> bool {
+fn deletes_missing_record(state: &StoreState, change: &Change) -> bool {
     matches!(change, Change::Del { index, .. } if state.index(*index).is_some())
 }

@@ -1,6 +1,6 @@
 //! The oracle: the required content of a store, and the allowed states after each kind of crash.
 //!
-//! * [`State`] is a model of a store: containers, objects as maps from ranges to write ids, indices.
+//! * [`StoreState`] is a model of a store: containers, objects as maps from ranges to write ids, indices.
 //! * [`Observed`] is the content actually read from a store, byte for byte.
 //! * [`Oracle`] keeps the acknowledged history and decides whether an observation is allowed: after *process death*
 //!   everything acknowledged and any prefix of what was in flight; after *power loss*, for each container, a prefix
@@ -13,4 +13,4 @@ mod state;
 
 pub use history::{Entry, Oracle};
 pub use observed::{Lenience, Observed, ObservedContainer, ObservedObject, ObservedRecords};
-pub use state::{Change, ContainerState, ObjectState, Outcome, Record, Segment, State};
+pub use state::{Change, ContainerState, ObjectState, Outcome, Record, Segment, StoreState};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cenote_model::{ContainerId, ContainerSpec, IndexId, ObjectId};
 
-use super::state::{ContainerState, ObjectState, State};
+use super::state::{ContainerState, ObjectState, StoreState};
 use crate::content::first_difference;
 
 /// An object as it was read.
@@ -58,7 +58,7 @@ pub struct Lenience {
 
 impl Observed {
     /// The first difference from a state of the model.
-    pub fn compare(&self, state: &State) -> Result<(), String> {
+    pub fn compare(&self, state: &StoreState) -> Result<(), String> {
         self.compare_containers(state)?;
         for (id, expected) in &state.containers {
             if let Some(found) = self.containers.get(id) {
@@ -68,7 +68,7 @@ impl Observed {
         Ok(())
     }
     /// The first difference in the existing containers, their labels and their settings.
-    pub fn compare_containers(&self, state: &State) -> Result<(), String> {
+    pub fn compare_containers(&self, state: &StoreState) -> Result<(), String> {
         for (id, expected) in &state.containers {
             let Some(found) = self.containers.get(id) else {
                 return Err(format!("container {id} `{}` is missing", expected.label));

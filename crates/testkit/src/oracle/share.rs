@@ -2,9 +2,9 @@
 
 use cenote_model::{KeyCode, OBJECT_BYTES_MAX, ObjectKey};
 
-use super::State;
+use super::StoreState;
 
-impl State {
+impl StoreState {
     pub(super) fn share(
         &mut self,
         (to, at): (ObjectKey, u64),

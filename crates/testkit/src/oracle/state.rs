@@ -206,12 +206,12 @@ pub enum Outcome {
 
 /// A whole store. Cheap to clone: containers are copied on write.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct State {
+pub struct StoreState {
     /// Its containers.
     pub containers: BTreeMap<ContainerId, Arc<ContainerState>>,
 }
 
-impl State {
+impl StoreState {
     /// An object, if it exists.
     pub fn object(&self, key: ObjectKey) -> Option<&ObjectState> {
         self.containers.get(&key.container)?.objects.get(&key.object)

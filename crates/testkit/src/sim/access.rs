@@ -10,9 +10,9 @@ use crate::survey::{Survey, survey};
 impl Sim {
     /// Reads an extent as a client does. `None`: refused because of injected damage.
     pub(super) fn read_extent(&mut self, extent: &Extent) -> Check<Option<Vec<u8>>> {
-        let ill = self.is_ill(extent.device);
+        let fault = self.is_faulty(extent.device);
         let Some(device) = self.engine().device(extent.device) else {
-            if ill {
+            if fault {
                 return Ok(None);
             }
             return Err(format!("{extent:?} is on a device that is not there"));
@@ -24,7 +24,7 @@ impl Sim {
             Ok(bytes) => Ok(Some(bytes)),
             Err(_) if self.flips > 0 => Ok(None),
             // Only an error is excused, never wrong bytes.
-            Err(why) if ill && !why.starts_with("checksum") => Ok(None),
+            Err(why) if fault && !why.starts_with("checksum") => Ok(None),
             Err(why) => Err(why),
         }
     }

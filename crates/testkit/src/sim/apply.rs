@@ -287,7 +287,7 @@ impl Sim {
         self.world.faults.pause(true);
         let extent = write_run(device.as_ref(), run.device, run.offset, &content::bytes(id, 0, len as usize));
         self.world.faults.pause(false);
-        if extent.is_err() && self.is_ill(run.device) {
+        if extent.is_err() && self.is_faulty(run.device) {
             self.give_back(at, run)?;
             return Ok(None);
         }

@@ -113,7 +113,7 @@ pub struct Summary {
     /// Background jobs run.
     pub jobs: u64,
     /// Devices that had a fault.
-    pub ills: u64,
+    pub faulty: u64,
     /// Devices destroyed.
     pub losses: u64,
     /// Times that all faults ended and the store had to come to rest without being reopened.

@@ -13,7 +13,7 @@ use super::client::Goal;
 use super::step::CROWDED;
 use super::{Check, Profile, Sim, draw_device, trace};
 use crate::rng::Rng;
-use crate::weather::Ill;
+use crate::weather::DeviceFault;
 
 /// Errors of reads whose data have no other place.
 const NO_OTHER_PLACE: &[ErrorKind] = &[ErrorKind::Io, ErrorKind::NotFound];
@@ -56,7 +56,7 @@ pub(super) fn bucket(rng: &mut Rng, number: u64) -> DeviceSpec {
 
 impl Sim {
     /// Returns true if a device has a fault, or was destroyed.
-    pub(super) fn is_ill(&self, id: DeviceId) -> bool {
+    pub(super) fn is_faulty(&self, id: DeviceId) -> bool {
         self.world.weather.of(id).is_some()
             || self.lost.contains(&id)
             || self.is_closed(id)
@@ -98,12 +98,12 @@ impl Sim {
     pub(super) fn step_weather(&mut self) -> Check {
         let devices = self.engine().device_infos();
         match self.rng.below(20) {
-            0..=7 => self.befall(&devices),
+            0..=7 => self.inject(&devices),
             8..=11 => {
-                let ills: Vec<DeviceId> = self.world.weather.ills().into_iter().map(|(id, _)| id).collect();
-                let ills: Vec<DeviceId> = ills.into_iter().filter(|id| !self.lost.contains(id)).collect();
-                if !ills.is_empty() {
-                    let id = *self.rng.pick(&ills);
+                let faulty: Vec<DeviceId> = self.world.weather.faulty().into_iter().map(|(id, _)| id).collect();
+                let faulty: Vec<DeviceId> = faulty.into_iter().filter(|id| !self.lost.contains(id)).collect();
+                if !faulty.is_empty() {
+                    let id = *self.rng.pick(&faulty);
                     trace!(self.trace, "device {id} is well again");
                     self.world.weather.heal(id);
                 }
@@ -115,19 +115,19 @@ impl Sim {
         }
         Ok(())
     }
-    fn befall(&mut self, devices: &[DeviceInfo]) {
+    fn inject(&mut self, devices: &[DeviceInfo]) {
         let device = self.rng.pick(devices).clone();
-        let mut ill = Ill::draw(&mut self.rng, device.spec.capacity_bytes);
+        let mut fault = DeviceFault::draw(&mut self.rng, device.spec.capacity_bytes);
         if device.spec.kind == DeviceKind::SharedMemory {
-            ill = Ill::Slow(1_000_000);
+            fault = DeviceFault::Slow(1_000_000);
         }
         if self.lost.contains(&device.id) {
             return;
         }
-        trace!(self.trace, "device {} `{}`: {ill:?}", device.id, device.spec.name);
-        self.summary.ills += 1;
+        trace!(self.trace, "device {} `{}`: {fault:?}", device.id, device.spec.name);
+        self.summary.faulty += 1;
         let rng = self.rng.fork();
-        self.world.weather.befall(device.id, ill, rng);
+        self.world.weather.inject(device.id, fault, rng);
     }
     /// The machine sleeps, or the calendar is set.
     fn jump(&mut self) {
@@ -177,7 +177,7 @@ impl Sim {
     /// Destroys a persistent device. Data with another place are readable once a reader has reported that it cannot
     /// read them.
     fn lose_device(&mut self, devices: &[DeviceInfo]) -> Check {
-        let there = |info: &&DeviceInfo| info.spec.kind.is_persistent() && !self.is_ill(info.id);
+        let there = |info: &&DeviceInfo| info.spec.kind.is_persistent() && !self.is_faulty(info.id);
         let well: Vec<&DeviceInfo> = devices.iter().filter(there).collect();
         if self.lost.len() >= 2 || well.is_empty() || self.flips > 0 {
             return Ok(());
@@ -196,7 +196,7 @@ impl Sim {
         let store = self.engine().id();
         self.world.devices.destroy(store, victim.id);
         let rng = self.rng.fork();
-        self.world.weather.befall(victim.id, Ill::Away, rng);
+        self.world.weather.inject(victim.id, DeviceFault::Away, rng);
         self.hurt = true;
         // Others may have faults as well, or the journal may not accept it: then nothing can be checked.
         if self.fails_at_random || !self.is_calm_but(victim.id) {
@@ -205,7 +205,7 @@ impl Sim {
         self.rescue(&safe)
     }
     fn is_calm_but(&self, id: DeviceId) -> bool {
-        let others = self.world.weather.ills().into_iter().filter(|(other, _)| *other != id);
+        let others = self.world.weather.faulty().into_iter().filter(|(other, _)| *other != id);
         others.count() == 0 && self.lost.len() == 1 && !self.is_troubled()
     }
     /// Returns true if the object service may fail at any later call.
@@ -214,7 +214,7 @@ impl Sim {
     }
     /// Ranges on a device that are also on another, healthy one: object, begin, end.
     fn with_another_place(&mut self, victim: &DeviceInfo, devices: &[DeviceInfo]) -> Check<Vec<(ObjectKey, u64, u64)>> {
-        let well: BTreeSet<String> = (devices.iter().filter(|info| info.id != victim.id && !self.is_ill(info.id)))
+        let well: BTreeSet<String> = (devices.iter().filter(|info| info.id != victim.id && !self.is_faulty(info.id)))
             .map(|info| info.spec.name.clone())
             .collect();
         let session = self.observer()?;
@@ -288,7 +288,7 @@ impl Sim {
     }
     /// Ends all device faults; destroyed devices stay so.
     pub(super) fn calm(&mut self) {
-        for (id, _) in self.world.weather.ills() {
+        for (id, _) in self.world.weather.faulty() {
             if !self.lost.contains(&id) {
                 self.world.weather.heal(id);
             }
@@ -301,7 +301,7 @@ impl Sim {
     pub(super) fn check_states(&mut self) -> Check {
         for info in self.engine().device_infos() {
             let failed = info.state == DeviceState::Failed;
-            if failed && !self.is_ill(info.id) {
+            if failed && !self.is_faulty(info.id) {
                 return Err(format!("device `{}` is well, and failed: {}", info.spec.name, info.note));
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::abi::OUT_HEADER_BYTES;
 use super::device::Device;
-use super::flight::Flight;
+use super::in_flight::RequestInFlight;
 
 /// Fields in the order of the kernel's structures.
 pub struct Fields {
@@ -56,12 +56,12 @@ impl Reply {
         Self { device: device.clone(), unique }
     }
     /// Answers with bytes. Returns false if nobody waits any more.
-    pub fn data(&self, flight: &Flight, bytes: &[u8]) -> bool {
-        flight.land(self.unique) && self.send(0, bytes)
+    pub fn data(&self, in_flight: &RequestInFlight, bytes: &[u8]) -> bool {
+        in_flight.complete(self.unique) && self.send(0, bytes)
     }
     /// Answers with an error number, or with 0 for success.
-    pub fn done(&self, flight: &Flight, errno: i32) -> bool {
-        flight.land(self.unique) && self.send(errno, &[])
+    pub fn done(&self, in_flight: &RequestInFlight, errno: i32) -> bool {
+        in_flight.complete(self.unique) && self.send(errno, &[])
     }
     /// Answers in place of the thread that carries the request out; its own answer is
     /// dropped later.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::chunked::{Chunked, Facts, Group};
 use super::geometry::{Geometry, Piece};
 use super::memory::Memory;
-use super::place::Place;
+use super::place::DatasetRef;
 use crate::Result;
 use crate::file::File;
 
@@ -65,7 +65,7 @@ fn open_datasets<T>(body: impl FnOnce(&mut Open) -> T) -> T {
 }
 
 /// The chunks of a dataset; handles of a dataset with filters share them.
-pub fn shared(place: Place, facts: Facts, dims: &[u64]) -> Result<Arc<Chunked>> {
+pub fn shared(place: DatasetRef, facts: Facts, dims: &[u64]) -> Result<Arc<Chunked>> {
     if facts.pipeline.is_empty() {
         return Chunked::new(place, facts, dims).map(Arc::new);
     }

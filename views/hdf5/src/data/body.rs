@@ -12,7 +12,7 @@ use super::filter::{Filter, Pipeline, SHUFFLE};
 use super::heap;
 use super::memory::Memory;
 use super::native::NativeChunk;
-use super::place::Place;
+use super::place::DatasetRef;
 use super::runs::Pair;
 use super::transfer::{self, Part};
 use super::virt::Virtual;
@@ -27,9 +27,9 @@ use crate::space::Extent;
 pub(super) const BLOCK_BYTES: u64 = 4 << 20;
 
 /// State that this module keeps for an open dataset.
-pub struct State {
+pub struct DatasetState {
     /// The dataset's file and number.
-    pub place: Place,
+    pub place: DatasetRef,
     /// Bytes of a stored element.
     pub element_bytes: usize,
     /// True if stored elements name bytes in the heap.
@@ -60,9 +60,9 @@ pub enum Body {
     Countless,
 }
 
-impl State {
+impl DatasetState {
     /// The state of a dataset with this header. `element_bytes`: size of a stored element.
-    pub fn new(place: Place, header: &DatasetHeader, element_bytes: usize, blobs: bool) -> Result<Self> {
+    pub fn new(place: DatasetRef, header: &DatasetHeader, element_bytes: usize, blobs: bool) -> Result<Self> {
         let body = body(&place, header, element_bytes)?;
         Ok(Self { place, element_bytes, blobs, body, lease: Mutex::default() })
     }
@@ -179,7 +179,7 @@ impl State {
     }
 }
 
-fn body(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<Body> {
+fn body(place: &DatasetRef, header: &DatasetHeader, element_bytes: usize) -> Result<Body> {
     if let Some(native) = &place.file.native {
         return Ok(Body::Native(NativeData::open(native, place.oid)?));
     }
@@ -229,7 +229,7 @@ fn body(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<B
 }
 
 /// The value of an element that was never written; `None` for zeros.
-fn fill(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<Option<Vec<u8>>> {
+fn fill(place: &DatasetRef, header: &DatasetHeader, element_bytes: usize) -> Result<Option<Vec<u8>>> {
     let props = &header.props;
     if props.fill_time == H5D_FILL_TIME_NEVER || props.fill_status != H5D_FILL_VALUE_USER_DEFINED {
         return Ok(None);
@@ -248,7 +248,7 @@ fn fill(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<O
 }
 
 /// Bytes of a chunk; HDF5 requires less than 4 GiB.
-pub fn chunk_bytes(place: &Place, chunk: &[u64], element_bytes: usize) -> Result<u64> {
+pub fn chunk_bytes(place: &DatasetRef, chunk: &[u64], element_bytes: usize) -> Result<u64> {
     chunk
         .iter()
         .try_fold(element_bytes as u64, |product, c| product.checked_mul(*c))

@@ -20,7 +20,7 @@ use super::filter::Pipeline;
 use super::geometry::{Geometry, Piece, group};
 use super::memory::Memory;
 use super::native::NativeChunk;
-use super::place::{ChunkRecord, Place};
+use super::place::{ChunkRecord, DatasetRef};
 use super::runs::Pair;
 use super::slots::Slots;
 use super::transfer::{self, Part};
@@ -58,7 +58,7 @@ pub(super) struct Decoded {
     pub(super) is_as_read: bool,
 }
 
-pub(super) struct State {
+pub(super) struct ChunkedState {
     generation: u64,
     geometry: Arc<Geometry>,
     /// Slots of chunks known to exist; a slot stays until the generation changes.
@@ -70,10 +70,10 @@ pub(super) struct State {
 
 /// The chunks of one open dataset.
 pub struct Chunked {
-    pub(super) place: Place,
+    pub(super) place: DatasetRef,
     pub(super) object: Object,
     pub(super) facts: Facts,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<ChunkedState>,
     /// The write buffer for parts of filtered chunks.
     pub(super) dirty: Mutex<Dirty>,
 }
@@ -87,9 +87,9 @@ pub(super) struct Group {
 
 impl Chunked {
     /// The chunks of the dataset at `place`. `dims`: its dimensions at creation.
-    pub fn new(place: Place, facts: Facts, dims: &[u64]) -> Result<Self> {
+    pub fn new(place: DatasetRef, facts: Facts, dims: &[u64]) -> Result<Self> {
         let geometry = Arc::new(Geometry::new(dims, &facts.chunk)?);
-        let state = State {
+        let state = ChunkedState {
             generation: 0,
             geometry,
             slots: HashMap::new(),

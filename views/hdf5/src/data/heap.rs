@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use cenote::{Error, ErrorKind, Object};
 
-use super::place::Place;
+use super::place::DatasetRef;
 use crate::Result;
 use crate::blob::ID_BYTES;
 
@@ -36,7 +36,7 @@ pub struct Lease {
 
 /// A conversion in progress.
 pub struct Session {
-    place: Place,
+    place: DatasetRef,
     heap: Object,
     lease: Lease,
     pending: Vec<u8>,
@@ -54,7 +54,7 @@ thread_local! {
 
 impl Session {
     /// A session on the heap of the dataset at `place`, with the rest of an earlier lease.
-    pub fn new(place: &Place, lease: Lease) -> Self {
+    pub fn new(place: &DatasetRef, lease: Lease) -> Self {
         Self {
             heap: place.heap(),
             place: place.clone(),
@@ -94,7 +94,7 @@ impl Session {
     }
 
     /// A session for a heap that does not exist yet, with room for `bytes`.
-    pub fn fresh(place: &Place) -> Self {
+    pub fn fresh(place: &DatasetRef) -> Self {
         let mut this = Self::new(place, Lease { range: START..u64::MAX >> 2, next_bytes: LEASE_FIRST });
         this.pending_at = START;
         this

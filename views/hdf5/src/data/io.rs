@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cenote::{Error, ErrorKind};
 
 use super::Io;
-use super::body::{Body, State};
+use super::body::{Body, DatasetState};
 use super::convert::{Background, Conversion};
 use super::heap::Session;
 use super::memory::Memory;
@@ -47,7 +47,7 @@ impl Options {
 
 /// A transfer about to begin.
 struct Transfer<'a> {
-    state: &'a State,
+    state: &'a DatasetState,
     mem: Selection,
     file: Selection,
     user: *mut u8,
@@ -301,7 +301,7 @@ impl Transfer<'_> {
 
 /// Converts `count` packed elements in place; variable-length parts go to or come from the dataset's heap.
 fn convert(
-    state: &State,
+    state: &DatasetState,
     options: &Options,
     conversion: &Conversion,
     blobs: bool,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::Io;
-use super::body::{Body, State};
+use super::body::{Body, DatasetState};
 use super::io::{Options, Types, extent, types};
 use super::memory::Memory;
 use super::runs::{Pair, Zip};
@@ -34,7 +34,7 @@ pub struct Later {
 }
 
 struct Piece {
-    state: Arc<State>,
+    state: Arc<DatasetState>,
     pairs: Vec<Pair>,
     dims: Vec<u64>,
     apart: bool,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use cenote::{Error, ErrorKind, Object, Transaction};
 
-use super::body::{Body, State, chunk_bytes, pipeline};
+use super::body::{Body, DatasetState, chunk_bytes, pipeline};
 use super::heap::Session;
 use super::native::NativeChunk;
-use super::place::{self, Place};
+use super::place::{self, DatasetRef};
 use super::transfer;
 use crate::error::{h5_check, unsupported};
 use crate::ffi::types::{H5P_DEFAULT, H5T_FLOAT, H5T_INTEGER, hid_t};
@@ -45,7 +45,7 @@ fn stored_form(file: &Arc<File>, dtype: hid_t) -> Result<(usize, bool)> {
 
 /// Creates raw data, see [`super::create`].
 pub fn create(tx: &mut Transaction, file: &Arc<File>, oid: u64, header: &DatasetHeader) -> Result<()> {
-    let place = Place { file: file.clone(), oid };
+    let place = DatasetRef { file: file.clone(), oid };
     let (element_bytes, blobs) = stored_form(file, header.dtype.get())?;
     check(&place, header, element_bytes)?;
     tx.create_object(&file.container, Some(place.object_id()), None)?;
@@ -58,7 +58,7 @@ pub fn create(tx: &mut Transaction, file: &Arc<File>, oid: u64, header: &Dataset
 }
 
 /// Refuses impossible layouts and missing filters.
-fn check(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<()> {
+fn check(place: &DatasetRef, header: &DatasetHeader, element_bytes: usize) -> Result<()> {
     let bad = |cause: String| Err(Error::new(ErrorKind::InvalidInput, "a new dataset").because(cause));
     let (dims, max) = (header.extent.dims(), header.extent.max_dims());
     match &header.props.layout {
@@ -100,7 +100,7 @@ fn check(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<
 /// Stores a fill value with variable-length parts. Returns the heap bytes that it takes.
 fn store_fill(
     tx: &mut Transaction,
-    place: &Place,
+    place: &DatasetRef,
     heap: &Object,
     header: &DatasetHeader,
     element_bytes: usize,
@@ -139,9 +139,9 @@ fn store_fill(
 }
 
 /// Opens raw data, see [`super::open`].
-pub fn open(file: &Arc<File>, oid: u64, header: &DatasetHeader) -> Result<State> {
+pub fn open(file: &Arc<File>, oid: u64, header: &DatasetHeader) -> Result<DatasetState> {
     let (element_bytes, blobs) = stored_form(file, header.dtype.get())?;
-    State::new(Place { file: file.clone(), oid }, header, element_bytes, blobs)
+    DatasetState::new(DatasetRef { file: file.clone(), oid }, header, element_bytes, blobs)
 }
 
 /// Deletes raw data, see [`super::delete`].
@@ -182,7 +182,7 @@ pub fn copy(from: &Dataset, to: &Dataset) -> Result<()> {
     if source.blobs {
         copy_object(&source.place.heap(), &target.place.heap())?;
     }
-    let keys = |place: &Place| [place.slot_key(), place.heap_key(), place.fill_key(), place.had_key()];
+    let keys = |place: &DatasetRef| [place.slot_key(), place.heap_key(), place.fill_key(), place.had_key()];
     for (key, copy) in keys(&source.place).iter().zip(&keys(&target.place)) {
         if let Some(record) = source.place.index().get_one(key)? {
             target.place.index().put(&[(copy, &record)])?;

@@ -51,7 +51,7 @@ use crate::object::{Dataset, DatasetHeader};
 use crate::props::DatasetProps;
 use crate::space::Extent;
 
-pub use body::State;
+pub use body::DatasetState;
 pub(crate) use convert::{Background, Conversion};
 pub use later::{Direction, Later, later};
 pub(crate) use place::{HEAP_BIT, nonce};
@@ -79,7 +79,7 @@ pub fn create(tx: &mut Transaction, file: &Arc<File>, oid: u64, header: &Dataset
     life::create(tx, file, oid, header)
 }
 /// The state of a dataset that is being opened (or was just made).
-pub fn open(file: &Arc<File>, oid: u64, header: &DatasetHeader) -> Result<State> {
+pub fn open(file: &Arc<File>, oid: u64, header: &DatasetHeader) -> Result<DatasetState> {
     life::open(file, oid, header)
 }
 /// Reads the parts of one call.

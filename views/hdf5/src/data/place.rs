@@ -66,14 +66,14 @@ pub fn chunk_key(oid: u64, coords: &[u64]) -> Vec<u8> {
 
 /// The place of one dataset.
 #[derive(Clone)]
-pub struct Place {
+pub struct DatasetRef {
     /// The file.
     pub file: Arc<File>,
     /// The dataset's number.
     pub oid: u64,
 }
 
-impl Place {
+impl DatasetRef {
     /// The object that holds the elements.
     pub fn object(&self) -> Object {
         self.file.object(self.oid)
@@ -170,11 +170,11 @@ impl Place {
     /// repeats a `body` that fails with a conflict.
     pub fn transact<T>(&self, mut body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         let ahead = self.file.shared.ahead();
-        ahead.with(|premise| match premise {
-            Some(premise) => {
+        ahead.with(|precondition| match precondition {
+            Some(precondition) => {
                 let mut tx = self.store().begin();
                 let done = body(&mut tx)?;
-                ahead.send(tx, premise).map(|()| done)
+                ahead.send(tx, precondition).map(|()| done)
             }
             None => self.transact_awaited(&mut body),
         })

@@ -13,7 +13,7 @@ use crate::ffi::types::{H5P_DEFAULT, H5T_REFERENCE, hid_t};
 use crate::file::File;
 use crate::meta::header::{self, Body};
 use crate::meta::objects;
-use crate::meta::resolve::Place;
+use crate::meta::resolve::Location;
 use crate::regions;
 use crate::regions::records::{self, REFERENCE_BYTES as REGION_BYTES};
 use crate::vol::visit::GroupId;
@@ -55,7 +55,7 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 fn id_of(file: &Arc<File>, oid: u64) -> Result<GroupId> {
-    GroupId::new(file.h5, &Place { file: file.clone(), oid, path: Vec::new() })
+    GroupId::new(file.h5, &Location { file: file.clone(), oid, path: Vec::new() })
 }
 
 /// Makes a new object reference. `place` has the size and the alignment of a new reference.

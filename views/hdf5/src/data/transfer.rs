@@ -8,7 +8,7 @@
 use cenote::{ErrorKind, Object, Result};
 
 use super::memory::Memory;
-use super::place::Place;
+use super::place::DatasetRef;
 
 /// Elements that are consecutive in memory and in the object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +66,7 @@ fn spans(parts: &[Part], element_bytes: u64, gap: u64) -> Vec<Span> {
 }
 
 /// Reads `parts` into `mem`. Holes and bytes past the object's end are zeros. `apart`: no two parts overlap in memory.
-pub fn read(place: &Place, object: &Object, parts: &[Part], mem: Memory, apart: bool) -> Result<()> {
+pub fn read(place: &DatasetRef, object: &Object, parts: &[Part], mem: Memory, apart: bool) -> Result<()> {
     let element_bytes = mem.element_bytes() as u64;
     place.wait_for_others_at(object, parts.iter().map(|part| (part.offset, part.count * element_bytes)))?;
     if let [one] = parts {
@@ -126,7 +126,7 @@ pub fn read_range(object: &Object, offset: u64, to: &mut [u8]) -> Result<()> {
 }
 
 /// Writes `parts` from `mem`. Where parts overlap in the object, the later one wins.
-pub fn write(place: &Place, object: &Object, parts: &[Part], mem: Memory) -> Result<()> {
+pub fn write(place: &DatasetRef, object: &Object, parts: &[Part], mem: Memory) -> Result<()> {
     if let [one] = parts {
         return place.write(object, &[(one.offset, mem.get(one.mem, one.count))]);
     }
@@ -144,7 +144,7 @@ fn scattered(spans: &[Span]) -> bool {
     spans.len() >= 16 && bytes / (spans.len() as u64) < GAP_BYTES_MAX
 }
 
-fn write_spans(place: &Place, object: &Object, parts: &[Part], spans: &[Span], mem: Memory) -> Result<()> {
+fn write_spans(place: &DatasetRef, object: &Object, parts: &[Part], spans: &[Span], mem: Memory) -> Result<()> {
     let mut todo = spans;
     while !todo.is_empty() {
         let (mut count, mut scratch_bytes) = (0, 0);
@@ -181,7 +181,7 @@ fn write_spans(place: &Place, object: &Object, parts: &[Part], spans: &[Span], m
     Ok(())
 }
 
-fn write_scattered(place: &Place, object: &Object, parts: &[Part], mem: Memory) -> Result<()> {
+fn write_scattered(place: &DatasetRef, object: &Object, parts: &[Part], mem: Memory) -> Result<()> {
     let size = mem.element_bytes() as u64;
     for span in spans(parts, size, GAP_BYTES_MAX) {
         let inside = &parts[span.first..span.end];
@@ -193,7 +193,7 @@ fn write_scattered(place: &Place, object: &Object, parts: &[Part], mem: Memory) 
 }
 
 /// Writes the parts of a span together with the bytes between them. Returns false if others kept changing the object.
-fn read_modify_write(place: &Place, object: &Object, span: &Span, parts: &[Part], mem: Memory) -> Result<bool> {
+fn read_modify_write(place: &DatasetRef, object: &Object, span: &Span, parts: &[Part], mem: Memory) -> Result<bool> {
     let _turn = place.file.shared.ahead().turn(object);
     place.wait_for_others(object, span.offset, span.len)?;
     let mut scratch = vec![0u8; span.len as usize];

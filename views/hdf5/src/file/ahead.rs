@@ -2,10 +2,10 @@
 //!
 //! Waiting for one message costs as much as everything else in making a small dataset. A process that opens a file for
 //! writing therefore puts its name into a record. While the record holds no other name, the process *launches* metadata and
-//! small data: dozens of changes in one message, on the premise that the record stays as it is. Launched changes are in a log
+//! small data: dozens of changes in one message, on the precondition that the record stays as it is. Launched changes are in a log
 //! that outlives this process once the call returns (`cenote::Object::launch_write_kept`, a redo log): if the process is
 //! killed, the engine carries them out.
-//! A second writer *knocks* (sets another record). The first writer sees the knock at its next change, settles what it has
+//! A second writer requests the revocation of this lease (sets another record). The first writer sees that at its next change, settles what it has
 //! launched, and lets the second in. From then on both await every change, since conflicts are possible. A first writer that
 //! makes no change has nothing under way, so the second lets itself in after a while.
 //!
@@ -26,16 +26,16 @@ use cenote::{
 use cenote_host::fork::generation as fork_generation;
 use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard, RwLock};
 
-use super::knocking::Knocking;
 use super::process::Process;
 use super::random_u64;
-use super::writers::{First, WRITERS_KEY, Writers, knocking, put_name, settle_dead};
+use super::revocation::Revocation;
+use super::writers::{First, WRITERS_KEY, Writers, put_name, requester, settle_dead};
 use crate::Result;
 use crate::meta::keys;
 use crate::team::pending::{Pending, Turn};
 
-/// The record that names the process that knocks.
-const KNOCK_KEY: &[u8] = b"knock";
+/// The record that names the process that requests the revocation; the name on media is that of the first version.
+const REVOCATION_KEY: &[u8] = b"knock";
 /// Interval at which a waiting writer looks again.
 const LOOK_EVERY: Duration = Duration::from_micros(300);
 /// Attempts to change the record before a conflict with other writers becomes an error.
@@ -58,7 +58,7 @@ pub struct Ahead {
     supers: Index,
     /// The metadata index.
     meta: Index,
-    state: Mutex<State>,
+    state: Mutex<LaunchState>,
     /// Changes are always awaited, so that all processes see each one when its call returns.
     pub(super) is_shared: AtomicBool,
     /// Writes of raw data are awaited too.
@@ -72,7 +72,7 @@ pub struct Ahead {
 }
 
 #[derive(Default)]
-struct State {
+struct LaunchState {
     registered: Option<Registered>,
     launched: VecDeque<Op>,
     /// The fork generation of the process that launched them: a forked child has nothing to settle.
@@ -83,10 +83,10 @@ struct Registered {
     name: Process,
     /// Fork generation of this process: a forked child registers under a name of its own.
     generation: u64,
-    /// Version of the record's index when `premise` was established.
+    /// Version of the record's index when `precondition` was established.
     seen: IndexVersion,
     /// Set while no other writer is registered.
-    premise: Option<Precondition>,
+    precondition: Option<Precondition>,
 }
 
 impl Ahead {
@@ -110,7 +110,7 @@ impl Ahead {
     pub fn never_alone(&self, table: Option<&Arc<Pending>>) -> Result<()> {
         if !self.is_shared.swap(true, Ordering::Relaxed) && self.state.lock().registered.is_some() {
             self.state.lock().take_in(true)?;
-            self.supers.put(&[(KNOCK_KEY, b"")])?;
+            self.supers.put(&[(REVOCATION_KEY, b"")])?;
         }
         if let Some(table) = table {
             let mut tables = self.tables.write();
@@ -155,45 +155,46 @@ impl Ahead {
     pub fn wait_for_all_others(&self) -> Result<()> {
         self.tables().iter().try_for_each(|table| table.wait_for_all())
     }
-    /// Runs `work` with the premise on which its changes can be launched, or with none if they must be awaited.
+    /// Runs `work` with the precondition on which its changes can be launched, or with none if they must be awaited.
     pub fn with<T>(&self, work: impl FnOnce(Option<&Precondition>) -> Result<T>) -> Result<T> {
         let turn: ReentrantMutexGuard<'_, ()> = self.turn.lock();
-        let premise = self.premise()?;
-        if premise.is_none() {
+        let precondition = self.precondition()?;
+        if precondition.is_none() {
             drop(turn); // the transaction itself detects concurrent changes
         }
-        work(premise.as_ref())
+        work(precondition.as_ref())
     }
-    /// The premise on which changes can be launched. Reports launched changes that have failed.
-    pub fn premise(&self) -> Result<Option<Precondition>> {
+    /// The precondition on which changes can be launched. Reports launched changes that have failed.
+    pub fn precondition(&self) -> Result<Option<Precondition>> {
         let mut state = self.state.lock();
         state.take_in(false)?;
         if let Some(registered) = state.registered.as_ref().filter(|registered| registered.is_own())
             && registered.seen == self.supers.version()?
         {
-            if registered.premise.is_some() && !self.meta.is_pinned() {
+            if registered.precondition.is_some() && !self.meta.is_pinned() {
                 // A launched change failed. Report it before anything else is done; later changes start a new series.
                 state.take_in(true)?;
                 if let Some(registered) = &mut state.registered {
-                    registered.premise = registered.premise.as_ref().map(|old| self.in_series(old)).transpose()?;
+                    registered.precondition =
+                        registered.precondition.as_ref().map(|old| self.in_series(old)).transpose()?;
                     self.meta.pin(&self.supers, registered.seen)?;
                 }
             }
-            return Ok(state.registered.as_ref().and_then(|registered| registered.premise.clone()));
+            return Ok(state.registered.as_ref().and_then(|registered| registered.precondition.clone()));
         }
         self.register(&mut state)
     }
     /// Puts changes of metadata in a series, since they build on each other: if one fails, no later one may be carried out.
-    fn in_series(&self, premise: &Precondition) -> Result<Precondition> {
-        Ok(premise.in_series(&self.meta, &keys::of(keys::TAG_SERIES, keys::ROOT), random_u64()?))
+    fn in_series(&self, precondition: &Precondition) -> Result<Precondition> {
+        Ok(precondition.in_series(&self.meta, &keys::of(keys::TAG_SERIES, keys::ROOT), random_u64()?))
     }
     /// Launches a transaction; awaits it if it is large.
-    pub fn send(&self, tx: Transaction, premise: &Precondition) -> Result<()> {
+    pub fn send(&self, tx: Transaction, precondition: &Precondition) -> Result<()> {
         if tx.bytes() > LAUNCHED_BYTES_MAX {
             self.settle()?;
             return tx.commit().map(|_| ());
         }
-        self.note(tx.launch(premise)?);
+        self.note(tx.launch(precondition)?);
         Ok(())
     }
     /// Writes bytes to an object: launched if they are few and this process is the only writer.
@@ -201,18 +202,18 @@ impl Ahead {
         let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
         self.wait_for_others(object, &parts.iter().map(|(offset, bytes)| *offset..*offset + bytes.len() as u64))?;
         let is_small = bytes as u64 <= LAUNCHED_BYTES_MAX;
-        let premise = if is_small { self.premise()? } else { None };
-        if premise.is_none()
+        let precondition = if is_small { self.precondition()? } else { None };
+        if precondition.is_none()
             && is_small
             && parts.len() <= LAUNCHED_PARTS_MAX
             && let Some(table) = self.table()
         {
             return self.write_among_others(&table, object, parts);
         }
-        match (premise, parts) {
-            (Some(premise), parts) => {
+        match (precondition, parts) {
+            (Some(precondition), parts) => {
                 for (offset, bytes) in parts {
-                    self.note(object.launch_write_on(&premise, *offset, bytes)?);
+                    self.note(object.launch_write_on(&precondition, *offset, bytes)?);
                 }
                 Ok(())
             }
@@ -255,12 +256,13 @@ impl Ahead {
         let mut state = self.state.lock();
         let known = state.registered.as_ref().filter(|registered| registered.is_own());
         let Some(registered) = known else { return state.take_in(true) };
-        let (Some(premise), true) = (registered.premise.clone(), registered.seen == self.supers.version()?) else {
+        let (Some(precondition), true) = (registered.precondition.clone(), registered.seen == self.supers.version()?)
+        else {
             return state.take_in(true);
         };
         let mut tx = self.store.begin();
         tx.put(&self.supers, WRITERS_KEY, &Writers::default().encode())?;
-        let op = tx.launch(&premise)?;
+        let op = tx.launch(&precondition)?;
         state.leave_to_parent();
         state.launched.push_back(op);
         state.take_in(true)?;
@@ -276,16 +278,16 @@ impl Ahead {
         }
     }
     /// Puts this process's name into the record, or finds out who else is registered.
-    fn register(&self, state: &mut State) -> Result<Option<Precondition>> {
+    fn register(&self, state: &mut LaunchState) -> Result<Option<Precondition>> {
         let known = state.registered.take().filter(Registered::is_own).map(|registered| registered.name);
         state.take_in(true)?;
         let name = known.map_or_else(Process::this, Ok)?;
-        let mut knocked: Option<Knocking> = None;
+        let mut revocation: Option<Revocation> = None;
         for _ in 0..TRIES {
             let seen = self.supers.version()?;
-            let mut values = self.supers.get(&[WRITERS_KEY, KNOCK_KEY])?.into_iter();
+            let mut values = self.supers.get(&[WRITERS_KEY, REVOCATION_KEY])?.into_iter();
             let record = values.next().flatten();
-            let knock = values.next().flatten();
+            let request = values.next().flatten();
             // Settle first: changes of dead writers hold only while the record names them.
             settle_dead(&self.store, record.as_deref())?;
             let mut writers = Writers::decode(record.as_deref())?;
@@ -294,11 +296,11 @@ impl Ahead {
             let is_in = writers.names.contains(&name);
             if !is_in {
                 let is_kept_out = writers.is_sole && !writers.names.is_empty();
-                if is_kept_out && !self.knocks(&mut knocked, name, &writers)? {
+                if is_kept_out && !self.may_enter(&mut revocation, name, &writers)? {
                     continue;
                 }
                 writers.names.push(name);
-            } else if let Some(other) = knock.as_deref().and_then(knocking).filter(Process::is_alive)
+            } else if let Some(other) = request.as_deref().and_then(requester).filter(Process::is_alive)
                 && !writers.names.contains(&other)
             {
                 writers.names.push(other);
@@ -307,7 +309,7 @@ impl Ahead {
             let now = if writers == before {
                 Some(seen)
             } else {
-                self.replace(record.as_deref(), &writers, knock.is_some(), seen)?
+                self.replace(record.as_deref(), &writers, request.is_some(), seen)?
             };
             if let Some(now) = now {
                 return self.registered(state, name, now, &writers);
@@ -318,45 +320,46 @@ impl Ahead {
             .try_next("try again"))
     }
     /// Asks to be let in, and waits a while. Returns true if nobody answered: this process lets itself in.
-    fn knocks(&self, knocked: &mut Option<Knocking>, name: Process, writers: &Writers) -> Result<bool> {
-        if !knocked.as_ref().is_some_and(|knocking| knocking.is_at(&writers.names)) {
-            *knocked = None;
+    fn may_enter(&self, asked: &mut Option<Revocation>, name: Process, writers: &Writers) -> Result<bool> {
+        if !asked.as_ref().is_some_and(|revocation| revocation.is_at(&writers.names)) {
+            *asked = None;
         }
-        let knocking = knocked.get_or_insert_with(|| Knocking::at(&writers.names));
-        if knocking.is_over() {
+        let revocation = asked.get_or_insert_with(|| Revocation::at(&writers.names));
+        if revocation.is_over() {
             return Ok(true);
         }
-        if knocking.is_due() {
-            self.knock(name)?;
-            knocking.knocked();
+        if revocation.is_due() {
+            self.request_revocation(name)?;
+            revocation.requested();
         }
         let before = self.supers.version()?;
-        while self.supers.version()? == before && !knocking.is_silent() {
+        while self.supers.version()? == before && !revocation.is_silent() {
             std::thread::sleep(LOOK_EVERY);
         }
         Ok(false)
     }
-    /// Sets the record that names the knocking process.
-    fn knock(&self, name: Process) -> Result<()> {
+    /// Sets the record that requests the revocation for this process.
+    fn request_revocation(&self, name: Process) -> Result<()> {
         let mut w = Vec::new();
         put_name(&mut w, &name);
-        self.supers.put(&[(KNOCK_KEY, &w)]).map(|_| ())
+        self.supers.put(&[(REVOCATION_KEY, &w)]).map(|_| ())
     }
     fn registered(
         &self,
-        state: &mut State,
+        state: &mut LaunchState,
         name: Process,
         seen: IndexVersion,
         writers: &Writers,
     ) -> Result<Option<Precondition>> {
-        let premise = writers.is_sole.then(|| Precondition::new(&self.supers, WRITERS_KEY, &writers.encode()));
-        let premise = premise.map(|premise| self.in_series(&premise)).transpose()?;
-        match premise {
+        let precondition = writers.is_sole.then(|| Precondition::new(&self.supers, WRITERS_KEY, &writers.encode()));
+        let precondition = precondition.map(|precondition| self.in_series(&precondition)).transpose()?;
+        match precondition {
             Some(_) => self.meta.pin(&self.supers, seen)?,
             None => self.meta.unpin(),
         }
-        state.registered = Some(Registered { name, generation: fork_generation(), seen, premise: premise.clone() });
-        Ok(premise)
+        state.registered =
+            Some(Registered { name, generation: fork_generation(), seen, precondition: precondition.clone() });
+        Ok(precondition)
     }
     /// Sets the record and returns the new version of its index; `None` if the record is not `old`, or something else changed
     /// too.
@@ -364,14 +367,14 @@ impl Ahead {
         &self,
         old: Option<&[u8]>,
         writers: &Writers,
-        knocked: bool,
+        is_requested: bool,
         seen: IndexVersion,
     ) -> Result<Option<IndexVersion>> {
         let mut tx = self.store.begin();
         tx.expect(&self.supers, WRITERS_KEY, old)?;
         tx.put(&self.supers, WRITERS_KEY, &writers.encode())?;
-        if knocked {
-            tx.del(&self.supers, KNOCK_KEY)?;
+        if is_requested {
+            tx.del(&self.supers, REVOCATION_KEY)?;
         }
         match tx.commit() {
             Ok(_) => Ok(Some(self.supers.version()?).filter(|now| seen.is_right_before(*now))),
@@ -386,7 +389,7 @@ impl Ahead {
         // Closing the file has already reported failures.
         let _ = state.take_in(true);
         self.meta.unpin();
-        let sole = Some(Writers::sole(registered.name).encode()).filter(|_| registered.premise.is_some());
+        let sole = Some(Writers::sole(registered.name).encode()).filter(|_| registered.precondition.is_some());
         if sole.is_some()
             && matches!(self.replace(sole.as_deref(), &Writers::default(), false, registered.seen), Ok(Some(_)))
         {
@@ -422,7 +425,7 @@ impl Registered {
     }
 }
 
-impl State {
+impl LaunchState {
     /// Forgets what the parent process launched before the fork.
     fn leave_to_parent(&mut self) {
         let generation = fork_generation();

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use cenote::{Container, Error, ErrorKind, Index, IndexId, NextFrom, Object, Store};
 
-use super::identity::{self, Known, STATE_SNAPSHOT, There};
+use super::identity::{self, STATE_SNAPSHOT, StubTarget, There};
 use super::incoming::Making;
 use super::stub::{self, Seen, Stub};
 use super::superblock::Super;
@@ -50,16 +50,16 @@ fn source(store: &Store, from: &Path, stub: &Stub, current: bool) -> Result<Sour
     let known = identity::know(store, &store_path, from, stub)?;
     let refusal = known.refusal(&store_path, from, stub);
     let (container, sup) = match known {
-        Known::File(There { container, sup, .. }) => (container, sup),
-        Known::Copy(container, _) | Known::Stale(container, _) if current => {
+        StubTarget::File(There { container, sup, .. }) => (container, sup),
+        StubTarget::Copy(container, _) | StubTarget::Stale(container, _) if current => {
             let sup = Super::read(&container)?.ok_or(refusal)?;
             (container, sup)
         }
-        Known::Copy(container, _) | Known::Stale(container, _) => {
+        StubTarget::Copy(container, _) | StubTarget::Stale(container, _) => {
             let kept = container.open_snapshot(&format!("{STATE_SNAPSHOT}{}", stub.state));
             return kept.map(|kept| (kept, None)).map_err(|_| refusal);
         }
-        Known::Nothing => return Err(refusal),
+        StubTarget::Nothing => return Err(refusal),
     };
     if sup.is_published
         && let Some(published) = checkpoint::published(&store_path, &container, None)?

@@ -31,7 +31,7 @@ pub struct Creation {
 }
 
 /// HDF5's defaults.
-const PRESET: Creation = Creation {
+const DEFAULT: Creation = Creation {
     strategy: 0,
     persist: false,
     threshold: 1,
@@ -43,12 +43,12 @@ const PRESET: Creation = Creation {
 
 impl Creation {
     /// HDF5's defaults.
-    pub fn preset() -> Self {
-        PRESET
+    pub fn defaults() -> Self {
+        DEFAULT
     }
     /// Reads them from a file creation property list.
     pub fn of(h5: &'static Api, fcpl: hid_t) -> Result<Self> {
-        let mut out = PRESET;
+        let mut out = DEFAULT;
         let mut sizes = (0usize, 0usize);
         // SAFETY: the places are valid; the list is a file creation property list.
         unsafe {
@@ -71,7 +71,7 @@ impl Creation {
 
     /// Sets them on a file creation property list.
     pub fn apply(&self, h5: &'static Api, fcpl: hid_t) -> Result<()> {
-        if *self == PRESET {
+        if *self == DEFAULT {
             return Ok(());
         }
         // SAFETY: plain calls with values that came from the same functions.
@@ -100,7 +100,7 @@ impl Creation {
 
     /// Their record, unless they are HDF5's defaults.
     pub fn record(&self) -> Option<Vec<u8>> {
-        (*self != PRESET).then(|| self.encode())
+        (*self != DEFAULT).then(|| self.encode())
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -120,7 +120,7 @@ impl Creation {
     /// Reads those of a file.
     pub fn get(meta: &Meta) -> Result<Self> {
         let record = meta.get_one(&keys::of(keys::TAG_FILE, keys::ROOT))?;
-        record.map_or(Ok(PRESET), |record| Self::decode(&record))
+        record.map_or(Ok(DEFAULT), |record| Self::decode(&record))
     }
 
     fn decode(record: &[u8]) -> Result<Self> {
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn properties_survive_encoding() {
-        let given = Creation { strategy: 1, persist: true, threshold: 7, page_bytes: 512, sym_k: (3, 4), ..PRESET };
+        let given = Creation { strategy: 1, persist: true, threshold: 7, page_bytes: 512, sym_k: (3, 4), ..DEFAULT };
         let bytes = given.encode();
         assert_eq!(Creation::decode(&bytes).unwrap(), given);
         assert!(Creation::decode(&bytes[..bytes.len() - 1]).is_err());

@@ -20,19 +20,19 @@ use crate::space::Extent;
 #[derive(Default)]
 pub struct Held {
     /// Held extents by dataset.
-    state: Mutex<State>,
+    state: Mutex<HeldExtents>,
     /// This process is the file's SWMR writer, and so its only writer by HDF5's rule (see [`super::in_use`]).
     is_swmr: AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
+struct HeldExtents {
     /// Fork generation of the process that holds them.
     generation: u64,
     extents: BTreeMap<u64, Extent>,
 }
 
-impl State {
+impl HeldExtents {
     /// Forgets what the parent process held before the fork.
     fn own(&mut self) -> &mut BTreeMap<u64, Extent> {
         let generation = fork_generation();
@@ -50,7 +50,7 @@ impl Shared {
     }
     /// Sets the extent of a dataset for this process only. Returns false if others may change the file, who must then see it.
     pub fn hold_extent(&self, oid: u64, extent: &Extent) -> Result<bool> {
-        if !self.held.is_swmr.load(Ordering::Relaxed) && self.ahead().premise()?.is_none() {
+        if !self.held.is_swmr.load(Ordering::Relaxed) && self.ahead().precondition()?.is_none() {
             return Ok(false);
         }
         self.held.state.lock().own().insert(oid, extent.clone());

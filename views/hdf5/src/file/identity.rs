@@ -48,7 +48,7 @@ pub fn keeps_states() -> bool {
 }
 
 /// What a stub stands for.
-pub enum Known {
+pub enum StubTarget {
     /// The file.
     File(There),
     /// A copy of the stub at this path, if the path is known.
@@ -70,18 +70,20 @@ pub struct There {
 }
 
 /// Finds out what `stub` at `path` stands for.
-pub fn know(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<Known> {
+pub fn know(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<StubTarget> {
     let seen = path.metadata().map_err(|e| stub::open_error(path, &e))?;
     know_seen(store, store_path, path, stub, &seen)
 }
 
 /// Finds out what a stub stands for, given its file status.
-pub fn know_seen(store: &Store, store_path: &Path, path: &Path, stub: &Stub, seen: &Metadata) -> Result<Known> {
-    let Some(Found { container, sup, meta }) = container_of(store, path, stub)? else { return Ok(Known::Nothing) };
+pub fn know_seen(store: &Store, store_path: &Path, path: &Path, stub: &Stub, seen: &Metadata) -> Result<StubTarget> {
+    let Some(FoundContainer { container, sup, meta }) = container_of(store, path, stub)? else {
+        return Ok(StubTarget::Nothing);
+    };
     match kept::judge(store_path, container.id(), stub, seen, || place_of(container.label())) {
-        Judged::Copy(of) => Ok(Known::Copy(container, of)),
-        _ if stub.state < sup.state && !has_risen(path, stub, sup.state) => Ok(Known::Stale(container, sup)),
-        judged => Ok(Known::File(There { container, sup, meta, is_kept: judged == Judged::Linked })),
+        Judged::Copy(of) => Ok(StubTarget::Copy(container, of)),
+        _ if stub.state < sup.state && !has_risen(path, stub, sup.state) => Ok(StubTarget::Stale(container, sup)),
+        judged => Ok(StubTarget::File(There { container, sup, meta, is_kept: judged == Judged::Linked })),
     }
 }
 
@@ -92,7 +94,7 @@ fn has_risen(path: &Path, stub: &Stub, state: u64) -> bool {
 }
 
 /// A container that holds an HDF5 file.
-struct Found {
+struct FoundContainer {
     container: Container,
     sup: Super,
     meta: Index,
@@ -104,8 +106,8 @@ fn place_of(label: &str) -> PathBuf {
     path::of_label(text.split(ASIDE).next().unwrap_or_default())
 }
 
-fn container_of(store: &Store, path: &Path, stub: &Stub) -> Result<Option<Found>> {
-    let is_it = |found: &Found| found.sup.uuid == stub.uuid;
+fn container_of(store: &Store, path: &Path, stub: &Stub) -> Result<Option<FoundContainer>> {
+    let is_it = |found: &FoundContainer| found.sup.uuid == stub.uuid;
     if let Some(id) = stub.container {
         return Ok(found_by(store, id)?.filter(is_it));
     }
@@ -125,9 +127,9 @@ fn container_of(store: &Store, path: &Path, stub: &Stub) -> Result<Option<Found>
 }
 
 /// Fetches the container together with the content of a small file, in one message.
-fn found_by(store: &Store, id: ContainerId) -> Result<Option<Found>> {
+fn found_by(store: &Store, id: ContainerId) -> Result<Option<FoundContainer>> {
     match store.container_content(id) {
-        Ok(content) => Ok(Super::read_in(&content)?.map(|sup| Found {
+        Ok(content) => Ok(Super::read_in(&content)?.map(|sup| FoundContainer {
             meta: content.index(index_id(sup.generation)),
             container: content.container,
             sup,
@@ -137,11 +139,11 @@ fn found_by(store: &Store, id: ContainerId) -> Result<Option<Found>> {
     }
 }
 
-fn read(container: Result<Container>) -> Result<Option<Found>> {
+fn read(container: Result<Container>) -> Result<Option<FoundContainer>> {
     match container {
         Ok(container) => Ok(Super::read(&container)?.map(|sup| {
             let meta = metadata(&container, sup.generation);
-            Found { container, sup, meta }
+            FoundContainer { container, sup, meta }
         })),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -151,12 +153,12 @@ fn read(container: Result<Container>) -> Result<Option<Found>> {
 /// The file's container for a stub.
 pub fn find(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<(Container, Super)> {
     match know(store, store_path, path, stub)? {
-        Known::File(There { container, sup, .. }) => Ok((container, sup)),
+        StubTarget::File(There { container, sup, .. }) => Ok((container, sup)),
         other => Err(other.refusal(store_path, path, stub)),
     }
 }
 
-impl Known {
+impl StubTarget {
     /// Why this is no file, with the way to what was wanted.
     pub fn refusal(&self, store_path: &Path, path: &Path, stub: &Stub) -> Error {
         let subject = format!("unable to open file: name = '{}'", path.display());

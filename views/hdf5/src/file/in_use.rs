@@ -16,7 +16,7 @@ use cenote::{Error, ErrorKind};
 use cenote_host::fork::generation as fork_generation;
 use parking_lot::Mutex;
 
-use super::locks::{self, Place};
+use super::locks::{self, LockByte};
 use crate::Result;
 use crate::ffi::Api;
 use crate::ffi::types::hid_t;
@@ -94,9 +94,9 @@ struct Claimed {
     /// Whether anything is claimed.
     any: bool,
     has: Has,
-    /// [`Place::Writes`].
+    /// [`LockByte::Writes`].
     writes: bool,
-    /// [`Place::Swmr`]: the lock is shared from then on.
+    /// [`LockByte::Swmr`]: the lock is shared from then on.
     swmr: bool,
 }
 
@@ -130,7 +130,7 @@ impl InUse {
             }
             return Ok(in_use);
         }
-        locks::take(&file, Place::Open, false)?;
+        locks::take(&file, LockByte::Open, false)?;
         let also = if writable { Some(Arc::new(file.try_clone()?)) } else { None };
         let in_use = Arc::new(Self {
             first: file,
@@ -151,7 +151,7 @@ impl InUse {
         let before = *claimed;
         let done = self.claim_more(&mut claimed, what, rule, path);
         if done.is_err() && claimed.writes && !before.writes {
-            locks::release(&self.first, Place::Writes);
+            locks::release(&self.first, LockByte::Writes);
             claimed.writes = false;
         }
         done
@@ -161,11 +161,11 @@ impl InUse {
         if what.writes() && !claimed.writes {
             // Lock this before looking for a SWMR writer, who locks first and looks second too: at least one of the two
             // sees the other.
-            locks::take(&self.first, Place::Writes, false).map_err(refuse)?;
+            locks::take(&self.first, LockByte::Writes, false).map_err(refuse)?;
             claimed.writes = true;
         }
         let asks = what.writes() || what == Use::Read && !claimed.any;
-        if asks && locks::is_taken(&self.first, Place::Swmr) {
+        if asks && locks::is_taken(&self.first, LockByte::Swmr) {
             let which = if what.writes() { "write/SWMR write" } else { "write" };
             return Err(in_use(
                 path,
@@ -202,9 +202,9 @@ impl InUse {
             return Ok(()); // no rule, or already done
         }
         let refuse = |e: io::Error| super::stub::open_error(path, &e);
-        locks::take(&self.first, Place::Swmr, false).map_err(refuse)?;
-        if locks::is_taken(&self.first, Place::Writes) {
-            locks::release(&self.first, Place::Swmr);
+        locks::take(&self.first, LockByte::Swmr, false).map_err(refuse)?;
+        if locks::is_taken(&self.first, LockByte::Writes) {
+            locks::release(&self.first, LockByte::Swmr);
             let why = "another program has it open for writing, and who writes for readers (SWMR) is the only writer";
             return Err(in_use(path, why, "close it there"));
         }
@@ -239,7 +239,7 @@ impl Drop for InUse {
             touch(&writable); // the time of the last change, as a native file would have it
         }
         locks::end_rule(&self.first);
-        for place in [Place::Swmr, Place::Writes, Place::Open] {
+        for place in [LockByte::Swmr, LockByte::Writes, LockByte::Open] {
             locks::release(&self.first, place);
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cenote::{CONTAINER_MODE_PRIVATE, Container, ContainerSpec, ErrorKind, Index, IndexId, Object, Store};
 
 use super::creation::Creation;
-use super::identity::{self, Known, There};
+use super::identity::{self, StubTarget, There};
 use super::making::{begin_generation, metadata, new_uuid};
 use super::open::{label_of, staged_id};
 use super::opening::{Opening, finish};
@@ -79,8 +79,8 @@ impl Making {
         self.container.flush()?;
         let old = match stub::look(&self.path)? {
             Seen::Stub(stub) => match identity::know(&self.store, &self.store_path, &self.path, &stub)? {
-                Known::File(There { container: old, .. }) | Known::Stale(old, _) => Some(old.id()),
-                Known::Copy(..) | Known::Nothing => None,
+                StubTarget::File(There { container: old, .. }) | StubTarget::Stale(old, _) => Some(old.id()),
+                StubTarget::Copy(..) | StubTarget::Nothing => None,
             },
             _ => None,
         };
@@ -168,7 +168,7 @@ impl Staging {
         let making = Making::begin(store, path, true, Vec::new())?;
         let object = ObjectProps { track_times: false, attr_order: 0, attr_phase: (8, 6) };
         let root = GroupProps { object, link_order: 0, link_phase: (8, 6), est_link_info: (4, 8), heap_size_hint: 0 };
-        let (sup, ..) = making.generation((&root, Creation::preset()))?;
+        let (sup, ..) = making.generation((&root, Creation::defaults()))?;
         let object = making.container.create_object(Some(staged_id(sup.generation)), None)?;
         Ok(Self { object, making })
     }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 use cenote::{ContainerId, ErrorKind, Store};
 use parking_lot::Mutex;
 
-use super::locks::{self, Place};
+use super::locks::{self, LockByte};
 use super::stub::{self, Seen, Stub};
 use super::superblock::Super;
 use super::{checkpoint, path};
@@ -303,7 +303,7 @@ fn look_at(dir: &Path, entry: &Entry) -> Standing {
     let Ok(file) = open_kept(&place, false) else {
         return Standing::Waiting(changed(&seen), "its stub cannot be looked at");
     };
-    if locks::is_taken(&file, Place::Open) {
+    if locks::is_taken(&file, LockByte::Open) {
         Standing::Open
     } else if hides_reading(&file) {
         Standing::Waiting(changed(&seen), "its file system (noatime) does not tell whether the stub was copied")
@@ -428,13 +428,13 @@ fn free(store: &Store, dir: &Path, entry: &Entry, also_snapshots: bool) -> Resul
 fn claim_lone(place: &Path) -> Option<File> {
     let is_lone = |file: &File| file.metadata().is_ok_and(|seen| seen.nlink() == 1);
     if let Ok(file) = open_kept(place, true) {
-        let is_free = is_lone(&file) && locks::take(&file, Place::Open, true).unwrap_or(false) && is_lone(&file);
+        let is_free = is_lone(&file) && locks::take(&file, LockByte::Open, true).unwrap_or(false) && is_lone(&file);
         return Some(file).filter(|_| is_free);
     }
     // Another user's stub: leave it alone if it may be about to be opened.
     let file = open_kept(place, false).ok()?;
     let is_old = changed(&file.metadata().ok()?).elapsed().is_ok_and(|since| since > OPENING_MAX);
-    Some(file).filter(|file| is_lone(file) && is_old && !locks::is_taken(file, Place::Open))
+    Some(file).filter(|file| is_lone(file) && is_old && !locks::is_taken(file, LockByte::Open))
 }
 
 fn gone_already(result: Result<()>) -> Result<()> {

@@ -13,10 +13,10 @@ use std::os::fd::AsRawFd;
 /// The lock bytes, one byte each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i64)]
-pub enum Place {
+pub enum LockByte {
     /// Shared by all who have the file open.
     Open = 1 << 62,
-    /// Held by the SWMR writer. There is one: see [`Place::Writes`].
+    /// Held by the SWMR writer. There is one: see [`LockByte::Writes`].
     Swmr = (1 << 62) + 1,
     /// Held while the stub is changed.
     Turn = (1 << 62) + 2,
@@ -24,7 +24,7 @@ pub enum Place {
     Writes = (1 << 62) + 3,
 }
 
-fn described(kind: c_int, place: Place) -> libc::flock {
+fn described(kind: c_int, place: LockByte) -> libc::flock {
     libc::flock {
         l_type: kind as c_short,
         l_whence: libc::SEEK_SET as c_short,
@@ -54,7 +54,7 @@ fn has_no_locks(error: &io::Error) -> bool {
 
 /// Takes a lock, exclusive or shared, if nobody else holds a conflicting one. Returns false if somebody does. The descriptor
 /// must be open for that access.
-pub fn take(file: &File, place: Place, alone: bool) -> io::Result<bool> {
+pub fn take(file: &File, place: LockByte, alone: bool) -> io::Result<bool> {
     let mut lock = described(if alone { libc::F_WRLCK } else { libc::F_RDLCK }, place);
     match ask(file, libc::F_OFD_SETLK, &mut lock) {
         Ok(()) => Ok(true),
@@ -65,7 +65,7 @@ pub fn take(file: &File, place: Place, alone: bool) -> io::Result<bool> {
 }
 
 /// Waits for a lock.
-pub fn wait(file: &File, place: Place, alone: bool) -> io::Result<()> {
+pub fn wait(file: &File, place: LockByte, alone: bool) -> io::Result<()> {
     let mut lock = described(if alone { libc::F_WRLCK } else { libc::F_RDLCK }, place);
     match ask(file, libc::F_OFD_SETLKW, &mut lock) {
         Err(e) if !has_no_locks(&e) => Err(e),
@@ -74,13 +74,13 @@ pub fn wait(file: &File, place: Place, alone: bool) -> io::Result<()> {
 }
 
 /// Releases a lock.
-pub fn release(file: &File, place: Place) {
+pub fn release(file: &File, place: LockByte) {
     // Closing the descriptor releases it, too.
     let _ = ask(file, libc::F_OFD_SETLK, &mut described(libc::F_UNLCK, place));
 }
 
 /// Returns true if somebody else holds a lock, through another descriptor.
-pub fn is_taken(file: &File, place: Place) -> bool {
+pub fn is_taken(file: &File, place: LockByte) -> bool {
     let mut lock = described(libc::F_WRLCK, place);
     ask(file, libc::F_OFD_GETLK, &mut lock).is_ok() && lock.l_type != libc::F_UNLCK as c_short
 }
@@ -91,14 +91,14 @@ pub struct Turn<'a>(&'a File);
 impl<'a> Turn<'a> {
     /// Waits for the turn. `alone`: to change the stub, through a descriptor that may write.
     pub fn wait(file: &'a File, alone: bool) -> io::Result<Self> {
-        wait(file, Place::Turn, alone)?;
+        wait(file, LockByte::Turn, alone)?;
         Ok(Self(file))
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        release(self.0, Place::Turn);
+        release(self.0, LockByte::Turn);
     }
 }
 
@@ -150,11 +150,11 @@ mod tests {
         end_rule(&a);
         assert!(rule(&c, false, false).unwrap());
 
-        assert!(take(&a, Place::Open, false).unwrap() && take(&c, Place::Open, false).unwrap());
-        assert!(is_taken(&a, Place::Open) && !take(&a, Place::Open, true).unwrap());
+        assert!(take(&a, LockByte::Open, false).unwrap() && take(&c, LockByte::Open, false).unwrap());
+        assert!(is_taken(&a, LockByte::Open) && !take(&a, LockByte::Open, true).unwrap());
         drop(c);
-        assert!(!is_taken(&a, Place::Open) && take(&a, Place::Open, true).unwrap());
-        assert!(!is_taken(&a, Place::Turn));
+        assert!(!is_taken(&a, LockByte::Open) && take(&a, LockByte::Open, true).unwrap());
+        assert!(!is_taken(&a, LockByte::Turn));
         std::fs::remove_file(path).unwrap();
     }
 }

@@ -20,7 +20,7 @@ use crate::vol::info;
 use super::IMAGES;
 use super::checkpoint;
 use super::creation::Creation;
-use super::identity::{self, Known, There};
+use super::identity::{self, StubTarget, There};
 use super::in_use::{self, InUse, Use};
 use super::kept;
 use super::locks::Turn;
@@ -97,7 +97,7 @@ fn make<'a>(
     // `cenote clean` reports what cannot be freed; making a file does not fail for it.
     let _ = kept::free_some(&store, &store_path);
     let asks = info::atomic_of_fapl(h5, how.fapl);
-    let place = Place::reserve(&path, how.flags & H5F_ACC_EXCL != 0)?;
+    let place = ReservedStub::reserve(&path, how.flags & H5F_ACC_EXCL != 0)?;
     let use_ = Use::of(true, how.flags & H5F_ACC_SWMR_WRITE != 0);
     place.in_use.claim(use_, rule_of(h5, how.fapl), &path)?;
     let turn = Turn::wait(&place.file, true).map_err(|e| stub::create_error(&path, &e))?;
@@ -169,7 +169,7 @@ impl New<'_> {
     /// Begins it at its place. `is_empty`: nothing is there yet; `old`: the file that it replaces.
     fn begin(
         &self,
-        place: &Place,
+        place: &ReservedStub,
         old: Option<&(Container, Super)>,
         state: u64,
         is_empty: bool,
@@ -242,7 +242,7 @@ pub(super) fn new_uuid() -> Result<u128> {
 /// state.
 fn replaced(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<(Option<(Container, Super)>, u64)> {
     Ok(match identity::know(store, store_path, path, stub)? {
-        Known::File(There { container, sup, .. }) | Known::Stale(container, sup) => {
+        StubTarget::File(There { container, sup, .. }) | StubTarget::Stale(container, sup) => {
             if Shared::is_open(store_path, container.id()) {
                 return Err(Error::new(ErrorKind::Busy, format!("unable to create file: name = '{}'", path.display()))
                     .because("unable to truncate a file which is already open")
@@ -251,12 +251,12 @@ fn replaced(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Resul
             let state = sup.state.max(stub.state);
             (Some((container, sup)), state)
         }
-        Known::Copy(..) | Known::Nothing => (None, 0),
+        StubTarget::Copy(..) | StubTarget::Nothing => (None, 0),
     })
 }
 
 /// The file at a path, opened to become a stub.
-struct Place {
+struct ReservedStub {
     file: PlainFile,
     in_use: Arc<InUse>,
     /// Its path, if it did not exist before.
@@ -265,7 +265,7 @@ struct Place {
     before: Vec<u8>,
 }
 
-impl Place {
+impl ReservedStub {
     /// Reserves the name, which shows at once whether the directory is writable.
     fn reserve(path: &Path, is_exclusive: bool) -> Result<Self> {
         let wrap = |e: std::io::Error| stub::create_error(path, &e);

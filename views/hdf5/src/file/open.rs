@@ -17,7 +17,7 @@ use crate::vol::info;
 
 use super::brought;
 use super::checkpoint;
-use super::identity::{self, Known, STATE_SNAPSHOT, There, find};
+use super::identity::{self, STATE_SNAPSHOT, StubTarget, There, find};
 use super::in_use::{InUse, Rule, Use};
 use super::kept;
 use super::locks::Turn;
@@ -169,10 +169,10 @@ pub fn container_at(store: &Store, path: &Path) -> Result<Container> {
         Seen::Stub(stub) => {
             let store_path = path::absolute(store.dir())?;
             match identity::know(store, &store_path, &path, &stub)? {
-                Known::File(There { container, .. }) | Known::Copy(container, _) | Known::Stale(container, _) => {
-                    Ok(container)
-                }
-                other @ Known::Nothing => Err(other.refusal(&store_path, &path, &stub)),
+                StubTarget::File(There { container, .. })
+                | StubTarget::Copy(container, _)
+                | StubTarget::Stale(container, _) => Ok(container),
+                other @ StubTarget::Nothing => Err(other.refusal(&store_path, &path, &stub)),
             }
         }
         Seen::Snapshot(of, _) => container_at(store, &path::of_label(&of)),
@@ -290,7 +290,7 @@ fn look_up_by<'a>(
     let asks = info::atomic_of_fapl(h5, fapl);
     let claimed = in_use.claim(mode, rule, &path);
     let (there, stub) = match know_settled(&store, &store_path, &path, stub, (&file, &about))? {
-        (Known::File(there), stub) => (there, stub),
+        (StubTarget::File(there), stub) => (there, stub),
         (other, stub) => {
             claimed?;
             let refusal = other.refusal(&store_path, &path, &stub);
@@ -309,7 +309,7 @@ fn look_up_by<'a>(
     if !writable {
         kept::mark_seen(&file, &about);
     }
-    let found = Found { store, store_path, there, stub, file };
+    let found = FoundFile { store, store_path, there, stub, file };
     let begun = begin(found, path, flags, fapl, asks)?;
     if writable {
         in_use.written();
@@ -318,7 +318,7 @@ fn look_up_by<'a>(
 }
 
 /// A file that was found, with its stub opened.
-struct Found {
+struct FoundFile {
     store: Store,
     store_path: PathBuf,
     there: There,
@@ -327,8 +327,8 @@ struct Found {
 }
 
 /// Begins to write a found file, or to read the right snapshot of it.
-fn begin<'a>(found: Found, path: PathBuf, flags: u32, fapl: hid_t, asks: Option<bool>) -> Result<Opening<'a>> {
-    let Found { store, store_path, there, stub, file } = found;
+fn begin<'a>(found: FoundFile, path: PathBuf, flags: u32, fapl: hid_t, asks: Option<bool>) -> Result<Opening<'a>> {
+    let FoundFile { store, store_path, there, stub, file } = found;
     let There { mut container, mut sup, mut meta, .. } = there;
     let generation = sup.generation;
     let home = container.id();
@@ -367,9 +367,9 @@ fn know_settled(
     path: &Path,
     stub: Stub,
     (file, about): (&PlainFile, &Metadata),
-) -> Result<(Known, Stub)> {
+) -> Result<(StubTarget, Stub)> {
     match identity::know_seen(store, store_path, path, &stub, about)? {
-        known @ Known::File(..) => Ok((known, stub)),
+        known @ StubTarget::File(..) => Ok((known, stub)),
         known => {
             let again = {
                 let _turn = Turn::wait(file, false).map_err(|e| stub::open_error(path, &e))?;
@@ -382,8 +382,8 @@ fn know_settled(
 }
 
 /// For a copy of a stub: the file's container and the snapshot of the state that the copy records, if one was kept.
-fn state_kept(known: Known, stub: &Stub) -> Option<(ContainerId, Container, Super)> {
-    let (Known::Copy(container, ..) | Known::Stale(container, _)) = known else { return None };
+fn state_kept(known: StubTarget, stub: &Stub) -> Option<(ContainerId, Container, Super)> {
+    let (StubTarget::Copy(container, ..) | StubTarget::Stale(container, _)) = known else { return None };
     let kept = container.open_snapshot(&format!("{STATE_SNAPSHOT}{}", stub.state)).ok()?;
     let sup = Super::read(&kept).ok()??;
     Some((container.id(), kept, sup))

@@ -132,7 +132,7 @@ pub(super) fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
     }
     match o.first {
         Some(first) => file.shared.ahead().begun(&first)?,
-        None if writable => file.shared.ahead().premise().map(drop)?,
+        None if writable => file.shared.ahead().precondition().map(drop)?,
         None => {}
     }
     Ok(file)

@@ -107,7 +107,7 @@ fn assemble(
     });
     if writable {
         // Makes a process that launches changes settle them now.
-        core.shared.ahead().premise()?;
+        core.shared.ahead().precondition()?;
     }
     Ok(core)
 }
@@ -139,7 +139,7 @@ fn fill(store: &Store, store_path: &Path, path: &Path, file: &File) -> Result<(C
         staged: false,
     };
     let sup = Super { state: stub.state, ..Super::new(stub.uuid, random_u64()?) };
-    let root = (&GroupProps::preset(), Creation::preset());
+    let root = (&GroupProps::defaults(), Creation::defaults());
     let made = stub.put(file).map_err(wrap).and_then(|()| {
         in_use::touch(file);
         kept::keep(store_path, container.id(), stub.uuid, (file, path), true);

@@ -67,14 +67,14 @@ pub struct Shared {
     meta: Index,
     ahead: Ahead,
     pub(super) held: Held,
-    state: Mutex<State>,
+    state: Mutex<SharedState>,
     numbers: Mutex<Numbers>,
     /// Some open call of this process asked for writing; then all handles may write, as in HDF5.
     writable: AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
+struct SharedState {
     files: u32,
     /// Number of `files` open for writing.
     writers: u32,
@@ -281,7 +281,7 @@ impl Shared {
     /// Takes the postponed objects that are not open here.
     pub fn take_postponed(&self) -> Vec<u64> {
         let mut state = self.state.lock();
-        let State { open, postponed, .. } = &mut *state;
+        let SharedState { open, postponed, .. } = &mut *state;
         let (kept, ready): (BTreeSet<u64>, BTreeSet<u64>) =
             std::mem::take(postponed).into_iter().partition(|oid| open.contains_key(oid));
         *postponed = kept;

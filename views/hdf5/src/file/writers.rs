@@ -63,8 +63,8 @@ impl Writers {
     }
 }
 
-pub(super) fn knocking(record: &[u8]) -> Option<Process> {
-    name(&mut Reader::of("record of who knocks", record)).ok()
+pub(super) fn requester(record: &[u8]) -> Option<Process> {
+    name(&mut Reader::of("request to revoke a lease", record)).ok()
 }
 
 /// Waits until all that this record's dead writers have launched is in the store.

@@ -9,7 +9,7 @@ use crate::error::h5_id;
 use crate::ffi::Hid;
 use crate::ffi::types::{H5P_DEFAULT, hid_t};
 use crate::meta::attrs::Attr;
-use crate::meta::resolve::Place;
+use crate::meta::resolve::Location;
 use crate::value::{self, Stored};
 use crate::{Result, dtype};
 
@@ -34,7 +34,7 @@ pub fn read(native: &Native, oid: u64, name: &[u8], mem_type: hid_t, buf: *mut c
 }
 
 /// The value in stored form, for a copy of the attribute in a file of the store.
-pub fn stored(native: &Native, place: &Place, name: &[u8], attr: &Attr) -> Result<Stored> {
+pub fn stored(native: &Native, place: &Location, name: &[u8], attr: &Attr) -> Result<Stored> {
     let (file, h5) = (&place.file, native.h5);
     let count = usize::try_from(attr.extent.npoints())
         .map_err(|_| Error::new(ErrorKind::LimitExceeded, "attribute").because("it is too large"))?;

@@ -63,7 +63,7 @@ impl NativeData {
     }
     /// The existing chunks, with the coordinates of their first elements, filter masks and stored sizes.
     pub fn chunks(&self, rank: usize, name: impl FnOnce() -> String) -> Result<Vec<NativeChunkInfo>> {
-        struct Found(usize, Vec<NativeChunkInfo>);
+        struct ChunkList(usize, Vec<NativeChunkInfo>);
         unsafe extern "C" fn each(
             at: *const hsize_t,
             mask: c_uint,
@@ -73,13 +73,13 @@ impl NativeData {
         ) -> c_int {
             // SAFETY: HDF5 passes an entry for each dimension, and the list given below.
             unsafe {
-                let found = &mut *to.cast::<Found>();
+                let found = &mut *to.cast::<ChunkList>();
                 let offset = std::slice::from_raw_parts(at, found.0).to_vec();
                 found.1.push(NativeChunkInfo { offset, mask, bytes });
             }
             0
         }
-        let mut found = Found(rank, Vec::new());
+        let mut found = ChunkList(rank, Vec::new());
         let to = (&raw mut found).cast();
         // SAFETY: the callback gets back the pointer to the list, which outlives the call.
         let walk = || unsafe { (self.h5().H5Dchunk_iter)(self.dataset.get(), H5P_DEFAULT, Some(each), to) };

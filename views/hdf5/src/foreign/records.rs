@@ -46,7 +46,7 @@ impl Part {
 }
 
 #[derive(Default)]
-struct Known {
+struct CachedRecords {
     records: BTreeMap<Vec<u8>, Vec<u8>>,
     parts: HashSet<(u64, Part)>,
 }
@@ -56,7 +56,7 @@ pub struct NativeRecords {
     native: Arc<Native>,
     /// The open file of the records; conversions need it.
     file: Weak<File>,
-    known: Mutex<Known>,
+    known: Mutex<CachedRecords>,
 }
 
 impl Source for NativeRecords {

@@ -25,7 +25,7 @@ use crate::foreign::{self, info, written};
 use crate::meta::header::{self, Body as HeaderBody};
 use crate::meta::keys::{self, ROOT};
 use crate::meta::links::{self, Link, Target};
-use crate::meta::resolve::{self, Place};
+use crate::meta::resolve::{self, Location};
 use crate::meta::{attrs, extent_get, objects};
 use crate::object::{self, Body};
 use crate::regions::records::{self, REFERENCE_BYTES as REGION_BYTES};
@@ -399,7 +399,7 @@ impl Export {
     fn raw_data(&mut self, oid: u64, native: hid_t) -> Result<()> {
         let h5 = self.h5;
         let HeaderBody::Dataset { .. } = header::get(&self.source, oid)?.body else { return Ok(()) };
-        let place = Place { file: self.source.clone(), oid, path: Vec::new() };
+        let place = Location { file: self.source.clone(), oid, path: Vec::new() };
         let Body::Dataset(from) = object::open(&place)? else { return Ok(()) };
         let dtype = from.header.dtype.get();
         let given = self.check(dtype, || self.named(oid)).and_then(|has_references| {

@@ -18,7 +18,7 @@ use crate::meta::header::{self, Body as HeaderBody, Header};
 use crate::meta::keys::{self, ROOT};
 use crate::meta::links::{self, Target};
 use crate::meta::records::Record;
-use crate::meta::resolve::Place;
+use crate::meta::resolve::Location;
 use crate::meta::{attrs, transact};
 use crate::object::{self, Body};
 use crate::{Result, blob, data, dtype, foreign};
@@ -108,7 +108,7 @@ impl Import {
         self.todo.push_back(ROOT);
         while let Some(oid) = self.todo.pop_front() {
             let header = header::get(&self.source, oid)?;
-            let place = Place { file: self.source.clone(), oid, path: Vec::new() };
+            let place = Location { file: self.source.clone(), oid, path: Vec::new() };
             match &header.body {
                 HeaderBody::Group(_) => {
                     for (_, link) in links::list(&self.source, oid)? {
@@ -175,7 +175,7 @@ impl Import {
         Ok(())
     }
 
-    fn attributes(&mut self, place: &Place) -> Result<()> {
+    fn attributes(&mut self, place: &Location) -> Result<()> {
         let Some(native) = self.source.native.clone() else { return Ok(()) };
         for (name, mut attr) in attrs::list(&self.source, place.oid)? {
             let what = || format!("attribute `{}` of {}", String::from_utf8_lossy(&name), self.source.path);
@@ -217,7 +217,7 @@ impl Import {
         Ok(())
     }
 
-    fn dataset(&mut self, place: &Place, header: &Header) -> Result<()> {
+    fn dataset(&mut self, place: &Location, header: &Header) -> Result<()> {
         let HeaderBody::Dataset { dtype, committed, props, extent } = &header.body else { return Ok(()) };
         let h5 = self.source.h5;
         let path = crate::meta::resolve::search_path;
@@ -238,7 +238,7 @@ impl Import {
             }
             data::create(tx, &target, place.oid, &fixed)
         })?;
-        let to = Place { file: target.clone(), oid: place.oid, path: Vec::new() };
+        let to = Location { file: target.clone(), oid: place.oid, path: Vec::new() };
         let (Body::Dataset(from), Body::Dataset(copy)) = (object::open(place)?, object::open(&to)?) else {
             return Err(Error::new(ErrorKind::Internal, "import").because("a dataset is none"));
         };

@@ -34,11 +34,11 @@ pub fn transact<T>(file: &Core, f: impl FnMut(&mut Transaction) -> Result<T>) ->
 }
 
 fn transact_ahead<T>(ahead: &Ahead, mut f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
-    ahead.with(|premise| match premise {
-        Some(premise) => {
+    ahead.with(|precondition| match precondition {
+        Some(precondition) => {
             let mut tx = ahead.store().begin();
             let out = f(&mut tx)?;
-            ahead.send(tx, premise).map(|()| out)
+            ahead.send(tx, precondition).map(|()| out)
         }
         None => transact_awaited(ahead.store(), &mut f),
     })

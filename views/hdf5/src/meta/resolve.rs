@@ -18,7 +18,7 @@ pub const LINKS_MAX: u32 = 16;
 
 /// An object in a file, with the path by which it was reached (empty: unknown).
 #[derive(Clone)]
-pub struct Place {
+pub struct Location {
     /// The file.
     pub file: Arc<File>,
     /// The object.
@@ -28,7 +28,7 @@ pub struct Place {
 }
 
 /// Result of walking a path.
-pub struct Found {
+pub struct ResolvedPath {
     /// The file (another one after an external link).
     pub file: Arc<File>,
     /// The group that holds the last link; the location itself for `.` and `/`.
@@ -43,11 +43,11 @@ pub struct Found {
     pub path: Vec<u8>,
 }
 
-impl Found {
+impl ResolvedPath {
     /// The object as a place; an error if there is none.
-    pub fn place(self) -> Result<Place> {
+    pub fn place(self) -> Result<Location> {
         match self.oid {
-            Some(oid) => Ok(Place { file: self.file, oid, path: self.path }),
+            Some(oid) => Ok(Location { file: self.file, oid, path: self.path }),
             None => Err(not_found(&self.file, &self.path, &self.name)),
         }
     }
@@ -90,31 +90,31 @@ struct Walk {
 
 /// Walks `path` from `from`. `follow_last`: also follows a soft or external link at the end. A missing last component is
 /// not an error here; an earlier missing one is.
-pub fn resolve(from: &Place, path: &[u8], follow_last: bool) -> Result<Found> {
+pub fn resolve(from: &Location, path: &[u8], follow_last: bool) -> Result<ResolvedPath> {
     resolve_as(from, path, follow_last, H5P_DEFAULT)
 }
 
 /// Like [`resolve`], with link access properties.
-pub fn resolve_as(from: &Place, path: &[u8], follow_last: bool, lapl: hid_t) -> Result<Found> {
+pub fn resolve_as(from: &Location, path: &[u8], follow_last: bool, lapl: hid_t) -> Result<ResolvedPath> {
     walk(from, path, follow_last, &mut Walk { links_left: LINKS_MAX, lapl, is_lenient: false })
 }
 
 /// Returns true if the path leads to an object. As in HDF5, an external link that cannot be followed, for whatever reason,
 /// gives false; a missing group before the last component is an error.
-pub fn leads_to_object(from: &Place, path: &[u8], lapl: hid_t) -> Result<bool> {
+pub fn leads_to_object(from: &Location, path: &[u8], lapl: hid_t) -> Result<bool> {
     let mut way = Walk { links_left: LINKS_MAX, lapl, is_lenient: true };
     Ok(walk(from, path, true, &mut way)?.oid.is_some())
 }
 
 /// Where absolute paths begin: the file's root group, or that of the file in which it is mounted.
-pub fn root_of(file: &Arc<File>) -> Place {
-    Place { file: mounts::top(file), oid: ROOT, path: b"/".to_vec() }
+pub fn root_of(file: &Arc<File>) -> Location {
+    Location { file: mounts::top(file), oid: ROOT, path: b"/".to_vec() }
 }
 
-fn walk(from: &Place, path: &[u8], follow_last: bool, way: &mut Walk) -> Result<Found> {
+fn walk(from: &Location, path: &[u8], follow_last: bool, way: &mut Walk) -> Result<ResolvedPath> {
     let mut at = if path.first() == Some(&b'/') { root_of(&from.file) } else { from.clone() };
     let parts = components(path);
-    let mut found = Found {
+    let mut found = ResolvedPath {
         file: at.file.clone(),
         group: at.oid,
         name: Vec::new(),
@@ -127,7 +127,7 @@ fn walk(from: &Place, path: &[u8], follow_last: bool, way: &mut Walk) -> Result<
     for (i, part) in parts.iter().enumerate() {
         let last = i + 1 == parts.len() && !dotted;
         let Some(oid) = found.oid else { return Err(not_found(&found.file, &found.path, &found.name)) };
-        at = Place { file: found.file.clone(), oid, path: found.path.clone() };
+        at = Location { file: found.file.clone(), oid, path: found.path.clone() };
         found = step(&at, part, follow_last || !last, way)?;
     }
     if dotted && !parts.is_empty() {
@@ -144,9 +144,9 @@ pub fn names_no_link(path: &[u8]) -> bool {
     path.split(|b| *b == b'/').rfind(|c| !c.is_empty()) == Some(b".")
 }
 
-fn step(at: &Place, name: &[u8], follow: bool, way: &mut Walk) -> Result<Found> {
+fn step(at: &Location, name: &[u8], follow: bool, way: &mut Walk) -> Result<ResolvedPath> {
     let link = links::get(&at.file, at.oid, name)?;
-    let mut found = Found {
+    let mut found = ResolvedPath {
         file: at.file.clone(),
         group: at.oid,
         name: name.to_vec(),
@@ -192,16 +192,16 @@ fn step(at: &Place, name: &[u8], follow: bool, way: &mut Walk) -> Result<Found> 
 }
 
 /// Follows an external or user-defined link of the group `at`.
-fn leave(at: &Place, name: &[u8], class: u8, value: &[u8], way: &mut Walk) -> Result<Found> {
+fn leave(at: &Location, name: &[u8], class: u8, value: &[u8], way: &mut Walk) -> Result<ResolvedPath> {
     way.links_left -= 1;
     if class == 64 {
         let (file, target) = external_parts(value)?;
         let other = crate::file::beside::open_external(&at.file, file, way.lapl)?;
-        return walk(&Place { file: other, oid: ROOT, path: b"/".to_vec() }, target, true, way);
+        return walk(&Location { file: other, oid: ROOT, path: b"/".to_vec() }, target, true, way);
     }
     let end = udlink::follow(&udlink::Link { group: at, name, class, value }, way.lapl)?;
     let (group, name, link) = (end.oid, Vec::new(), None);
-    Ok(Found { file: end.file, group, name, link, oid: Some(end.oid), path: end.path })
+    Ok(ResolvedPath { file: end.file, group, name, link, oid: Some(end.oid), path: end.path })
 }
 
 /// File name and path in the value of an external link (a version byte, then two C strings).

@@ -7,7 +7,7 @@ use cenote::{Error, ErrorKind};
 use crate::Result;
 use crate::file::{File, beside};
 use crate::meta::bytes::{Encode, Reader};
-use crate::meta::resolve::Place;
+use crate::meta::resolve::Location;
 
 /// A value that rank 0 can send.
 pub trait Wire: Sized {
@@ -52,15 +52,15 @@ pub struct Spot {
 
 impl Spot {
     /// The spot of a place.
-    pub fn of(place: &Place) -> Self {
+    pub fn of(place: &Location) -> Self {
         Self { file: place.file.path.as_bytes().to_vec(), oid: place.oid, path: place.path.clone() }
     }
     /// The place on a rank that has `base` open: in that file, or in one reached from it by an external
     /// link.
-    pub fn place(self, base: &Arc<File>) -> Result<Place> {
+    pub fn place(self, base: &Arc<File>) -> Result<Location> {
         let file =
             if self.file == base.path.as_bytes() { base.clone() } else { beside::open_member(base, &self.file)? };
-        Ok(Place { file, oid: self.oid, path: self.path })
+        Ok(Location { file, oid: self.oid, path: self.path })
     }
 }
 

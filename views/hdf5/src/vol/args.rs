@@ -11,7 +11,7 @@ use crate::ffi::types::{
     H5VL_OBJECT_BY_TOKEN, LocParams, hid_t,
 };
 use crate::meta::links::{self, Target};
-use crate::meta::resolve::{self, Found, Place};
+use crate::meta::resolve::{self, Location, ResolvedPath};
 use crate::object::Handle;
 
 fn null(what: &str) -> Error {
@@ -87,13 +87,13 @@ pub fn check_list(h5: &'static Api, list: hid_t) -> Result<()> {
 }
 
 /// The existing object that an object pointer and location parameters name.
-pub fn place(object: *mut c_void, loc: *const LocParams) -> Result<Place> {
+pub fn place(object: *mut c_void, loc: *const LocParams) -> Result<Location> {
     let base = Handle::at(object)?.place()?;
     at(&base, of(loc)?)
 }
 
 /// The object that location parameters name relative to `base`.
-pub fn at(base: &Place, loc: &LocParams) -> Result<Place> {
+pub fn at(base: &Location, loc: &LocParams) -> Result<Location> {
     // SAFETY: `kind` says which member of the union HDF5 has filled.
     unsafe {
         match loc.kind {
@@ -115,7 +115,7 @@ pub fn at(base: &Place, loc: &LocParams) -> Result<Place> {
                 if crate::meta::header::find(&base.file, oid)?.is_none() {
                     return Err(crate::meta::gone(&base.file, oid));
                 }
-                Ok(Place { file: base.file.clone(), oid, path: Vec::new() })
+                Ok(Location { file: base.file.clone(), oid, path: Vec::new() })
             }
             other => Err(Error::new(ErrorKind::InvalidInput, "location").because(format!("kind {other} is unknown"))),
         }
@@ -123,7 +123,7 @@ pub fn at(base: &Place, loc: &LocParams) -> Result<Place> {
 }
 
 /// The link that an object pointer and location parameters name, by name or by index; it is not followed.
-pub fn link(object: *mut c_void, loc: *const LocParams) -> Result<Found> {
+pub fn link(object: *mut c_void, loc: *const LocParams) -> Result<ResolvedPath> {
     let base = Handle::at(object)?.place()?;
     let loc = of(loc)?;
     // SAFETY: `kind` says which member of the union HDF5 has filled.
@@ -141,7 +141,7 @@ pub fn link(object: *mut c_void, loc: *const LocParams) -> Result<Found> {
                 let (link_name, link) = links::nth(&group.file, group.oid, by.idx_type, by.order, by.n)?;
                 let oid = if let Target::Hard(oid) = link.target { Some(oid) } else { None };
                 let path = resolve::join(&group.path, &link_name);
-                Ok(Found { file: group.file, group: group.oid, name: link_name, link: Some(link), oid, path })
+                Ok(ResolvedPath { file: group.file, group: group.oid, name: link_name, link: Some(link), oid, path })
             }
             _ => Err(Error::new(ErrorKind::InvalidInput, "location").because("a link is named by name or by index")),
         }

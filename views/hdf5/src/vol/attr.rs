@@ -15,7 +15,7 @@ use crate::ffi::types::{
     H5_INDEX_CRT_ORDER, H5_ITER_INC, H5A_info_t, H5VL_OBJECT_BY_IDX, LocParams, OptionalArgs, herr_t, hid_t,
 };
 use crate::meta::attrs::{self, Attr as Record};
-use crate::meta::resolve::{self, Place};
+use crate::meta::resolve::{self, Location};
 use crate::meta::{header, objects, transact};
 use crate::object::{Attr, Body, Handle};
 use crate::space::Extent;
@@ -46,7 +46,7 @@ fn attr<'a>(pointer: *mut c_void) -> Result<&'a Attr> {
 }
 
 /// Makes a handle for an attribute record.
-fn handle(h5: &'static Api, place: Place, name: Vec<u8>, record: &Record) -> Result<*mut Handle> {
+fn handle(h5: &'static Api, place: Location, name: Vec<u8>, record: &Record) -> Result<*mut Handle> {
     let file = place.file.clone();
     let body = Attr {
         place,
@@ -112,7 +112,7 @@ unsafe extern "C" fn create<const N: usize>(
 }
 
 /// The object that holds the attribute, and the attribute, by location parameters and name.
-fn find(pointer: *mut c_void, loc: &LocParams, name: Option<&[u8]>) -> Result<(Place, Vec<u8>, Record)> {
+fn find(pointer: *mut c_void, loc: &LocParams, name: Option<&[u8]>) -> Result<(Location, Vec<u8>, Record)> {
     let base = Handle::at(pointer)?.place()?;
     if loc.kind == H5VL_OBJECT_BY_IDX {
         // SAFETY: `kind` says which member of the union is in use.
@@ -205,7 +205,7 @@ unsafe extern "C" fn write<const N: usize>(
     })
 }
 
-fn info(place: &Place, record: &Record) -> Result<H5A_info_t> {
+fn info(place: &Location, record: &Record) -> Result<H5A_info_t> {
     // The object may be deleted while the attribute is open.
     let header = header::find(&place.file, place.oid)?;
     let tracked = header.is_some_and(|header| header.object_props().attr_order & 1 != 0);
@@ -219,7 +219,7 @@ fn info(place: &Place, record: &Record) -> Result<H5A_info_t> {
 }
 
 /// Size of an attribute's elements as HDF5 counts it, in bytes.
-fn data_size(place: &Place, dtype: hid_t, extent: &Extent) -> Result<u64> {
+fn data_size(place: &Location, dtype: hid_t, extent: &Extent) -> Result<u64> {
     let each = dtype::size(place.file.h5, dtype::disk(&place.file, dtype)?.get())? as u64;
     Ok(each.saturating_mul(extent.npoints()))
 }
@@ -336,7 +336,7 @@ unsafe extern "C" fn specific<const N: usize>(
     })
 }
 
-fn iterate(h5: &'static Api, place: &Place, it: &AttrIterate) -> Result<herr_t> {
+fn iterate(h5: &'static Api, place: &Location, it: &AttrIterate) -> Result<herr_t> {
     let op = it.op.ok_or_else(|| unknown_op("attr_specific", ATTR_ITER))?;
     let all = attrs::list_in(&place.file, place.oid, it.idx_type, it.order)?;
     // SAFETY: the index is a valid place or null.

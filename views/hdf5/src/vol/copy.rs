@@ -11,7 +11,7 @@ use crate::ffi::types::{
 };
 use crate::meta::header::{self, Body as HeaderBody};
 use crate::meta::links::{self, Link, Target};
-use crate::meta::resolve::{self, Place};
+use crate::meta::resolve::{self, Location};
 use crate::meta::{self, attrs, keys, objects, transact};
 use crate::object::{self as objects_open, Body};
 use crate::{Result, data, foreign};
@@ -40,7 +40,7 @@ impl Job {
 
 impl Job {
     /// A committed datatype of the target file equal to `dtype`, searched from the root as in HDF5.
-    fn equal_type(&mut self, to: &Place, dtype: &[u8]) -> Result<Option<u64>> {
+    fn equal_type(&mut self, to: &Location, dtype: &[u8]) -> Result<Option<u64>> {
         if self.types.is_none() {
             let mut found = Vec::new();
             let look = &mut |met: &visit::Met<'_>| {
@@ -61,7 +61,7 @@ impl Job {
 }
 
 /// Copies the object at `from` to the name `name` relative to `to`. The copy becomes visible whole: its link is made last.
-pub fn object(from: &Place, to: &Place, name: &[u8], flags: c_uint, options: (bool, u8)) -> Result<()> {
+pub fn object(from: &Location, to: &Location, name: &[u8], flags: c_uint, options: (bool, u8)) -> Result<()> {
     to.file.need_writable("copying an object")?;
     if let Ok(found) = resolve::resolve(to, name, false)
         && (found.link.is_some() || found.name.is_empty())
@@ -82,7 +82,7 @@ pub fn object(from: &Place, to: &Place, name: &[u8], flags: c_uint, options: (bo
 }
 
 /// Copies one object; the copy has no link yet.
-pub fn one(job: &mut Job, from: &Place, to: &Place, depth: u32) -> Result<u64> {
+pub fn one(job: &mut Job, from: &Location, to: &Location, depth: u32) -> Result<u64> {
     let key = (from.file.fileno(), from.oid);
     if let Some(oid) = job.done.get(&key) {
         return Ok(*oid);
@@ -100,7 +100,7 @@ pub fn one(job: &mut Job, from: &Place, to: &Place, depth: u32) -> Result<u64> {
     }
     let oid = to.file.new_id()?;
     job.done.insert(key, oid);
-    let place = Place { file: to.file.clone(), oid, path: Vec::new() };
+    let place = Location { file: to.file.clone(), oid, path: Vec::new() };
     match &header.body {
         HeaderBody::Dataset { .. } => copy_dataset(job, from, &place, &header_new)?,
         _ => transact(&to.file, |tx| objects::create(tx, &to.file, oid, &header_new))?,
@@ -122,7 +122,7 @@ pub fn one(job: &mut Job, from: &Place, to: &Place, depth: u32) -> Result<u64> {
     Ok(oid)
 }
 
-fn copy_link(job: &mut Job, from: &Place, to: &Place, name: &[u8], link: &Link, depth: u32) -> Result<()> {
+fn copy_link(job: &mut Job, from: &Location, to: &Location, name: &[u8], link: &Link, depth: u32) -> Result<()> {
     let follow = match &link.target {
         Target::Hard(_) => true,
         Target::Soft(_) => job.flags & H5O_COPY_EXPAND_SOFT_LINK_FLAG != 0,
@@ -152,12 +152,12 @@ fn copy_link(job: &mut Job, from: &Place, to: &Place, name: &[u8], link: &Link, 
 }
 
 /// Sets the creation order of a copy's next link or attribute: copies keep the original's order.
-fn count_from(tx: &mut Transaction, to: &Place, tag: u8, order: Option<u64>) -> Result<()> {
+fn count_from(tx: &mut Transaction, to: &Location, tag: u8, order: Option<u64>) -> Result<()> {
     order.map_or(Ok(()), |order| tx.put(&to.file.meta, &keys::of(tag, to.oid), &order.to_le_bytes()))
 }
 
 /// Copies the record with this tag: the creation order of the next link or attribute, or the comment.
-fn copy_record(from: &Place, to: &Place, tag: u8) -> Result<()> {
+fn copy_record(from: &Location, to: &Location, tag: u8) -> Result<()> {
     match from.file.meta.get_one(&keys::of(tag, from.oid))? {
         Some(record) => transact(&to.file, |tx| tx.put(&to.file.meta, &keys::of(tag, to.oid), &record)),
         None => Ok(()),
@@ -165,14 +165,14 @@ fn copy_record(from: &Place, to: &Place, tag: u8) -> Result<()> {
 }
 
 /// The copy of an object's committed datatype (0: none), made once per call like all copies.
-fn type_of(job: &mut Job, from: &Place, to: &Place, committed: u64) -> Result<u64> {
+fn type_of(job: &mut Job, from: &Location, to: &Location, committed: u64) -> Result<u64> {
     if committed == 0 || header::find(&from.file, committed)?.is_none() {
         return Ok(0);
     }
-    one(job, &Place { file: from.file.clone(), oid: committed, path: Vec::new() }, to, 0)
+    one(job, &Location { file: from.file.clone(), oid: committed, path: Vec::new() }, to, 0)
 }
 
-fn copy_attrs(job: &mut Job, from: &Place, to: &Place) -> Result<()> {
+fn copy_attrs(job: &mut Job, from: &Location, to: &Location) -> Result<()> {
     let mut all = attrs::list_in(&from.file, from.oid, 1, 0)?;
     if let Some(native) = &from.file.native {
         for (name, attr) in &mut all {
@@ -198,7 +198,7 @@ fn copy_attrs(job: &mut Job, from: &Place, to: &Place) -> Result<()> {
     copy_record(from, to, keys::TAG_ATTR_NEXT)
 }
 
-fn copy_dataset(job: &mut Job, from: &Place, to: &Place, header: &header::Header) -> Result<()> {
+fn copy_dataset(job: &mut Job, from: &Location, to: &Location, header: &header::Header) -> Result<()> {
     let Body::Dataset(source) = objects_open::open(from)? else {
         return Err(Error::new(ErrorKind::Internal, "copy").because("the source is not a dataset"));
     };

@@ -8,7 +8,7 @@ use crate::error::unsupported;
 use crate::ffi::types::{H5S_ALL, H5T_REFERENCE, hid_t};
 use crate::ffi::{Api, Hid};
 use crate::meta::attrs::Attr;
-use crate::meta::resolve::Place;
+use crate::meta::resolve::Location;
 use crate::meta::{header, keys, objects, transact};
 use crate::object::Dataset;
 use crate::regions::records::{self, REFERENCE_BYTES as REGION_BYTES};
@@ -29,7 +29,7 @@ fn reference_bytes(h5: &'static Api, dtype: hid_t) -> Option<usize> {
 }
 
 /// Processes the references of an attribute.
-pub fn in_attr(job: &mut Job, from: &Place, to: &Place, attr: &mut Attr) -> Result<()> {
+pub fn in_attr(job: &mut Job, from: &Location, to: &Location, attr: &mut Attr) -> Result<()> {
     let Some(value) = &mut attr.value else { return Ok(()) };
     let h5 = to.file.h5;
     let dtype: Hid = dtype::decode(h5, &attr.dtype)?;
@@ -42,7 +42,7 @@ pub fn in_attr(job: &mut Job, from: &Place, to: &Place, attr: &mut Attr) -> Resu
 }
 
 /// Processes the references in the copy of a dataset. Within a file they stay unchanged.
-pub fn in_dataset(job: &mut Job, from: &Place, to: &Place, copy: &Dataset) -> Result<()> {
+pub fn in_dataset(job: &mut Job, from: &Location, to: &Location, copy: &Dataset) -> Result<()> {
     let count = copy.extent()?.npoints();
     let dtype = copy.header.dtype.get();
     let Some(bytes) = reference_bytes(copy.h5(), dtype) else { return Ok(()) };
@@ -71,7 +71,7 @@ pub fn in_dataset(job: &mut Job, from: &Place, to: &Place, copy: &Dataset) -> Re
 }
 
 /// Turns references within one file into references to the copies in another.
-fn translate(job: &mut Job, from: &Place, to: &Place, elements: &mut [u8], bytes: usize) -> Result<()> {
+fn translate(job: &mut Job, from: &Location, to: &Location, elements: &mut [u8], bytes: usize) -> Result<()> {
     for element in elements.chunks_exact_mut(bytes) {
         if let Ok(region) = <[u8; REGION_BYTES]>::try_from(&*element) {
             element.copy_from_slice(&region_copy(job, from, to, &region)?);
@@ -84,19 +84,24 @@ fn translate(job: &mut Job, from: &Place, to: &Place, elements: &mut [u8], bytes
 }
 
 /// The copy of a reference's target; 0 for a null reference.
-fn pointed_at(job: &mut Job, from: &Place, to: &Place, number: u64) -> Result<u64> {
+fn pointed_at(job: &mut Job, from: &Location, to: &Location, number: u64) -> Result<u64> {
     let oid = objects::canonical(&from.file, number)?;
     if oid == 0 || header::find(&from.file, oid)?.is_none() {
         return Ok(0);
     }
-    let target = Place { file: from.file.clone(), oid, path: Vec::new() };
+    let target = Location { file: from.file.clone(), oid, path: Vec::new() };
     let copy = one(job, &target, to, 1)?;
     job.pointed_at.push(copy);
     Ok(copy)
 }
 
 /// A reference to the same region of the copy.
-fn region_copy(job: &mut Job, from: &Place, to: &Place, region: &[u8; REGION_BYTES]) -> Result<[u8; REGION_BYTES]> {
+fn region_copy(
+    job: &mut Job,
+    from: &Location,
+    to: &Location,
+    region: &[u8; REGION_BYTES],
+) -> Result<[u8; REGION_BYTES]> {
     let nothing = [0; REGION_BYTES];
     if *region == nothing {
         return Ok(nothing);
@@ -119,7 +124,7 @@ fn region_copy(job: &mut Job, from: &Place, to: &Place, region: &[u8; REGION_BYT
 }
 
 /// Links copies that only references lead to into the root group, under HDF5's name for them.
-pub fn link_pointed_at(job: &mut Job, to: &Place) -> Result<()> {
+pub fn link_pointed_at(job: &mut Job, to: &Location) -> Result<()> {
     for copy in std::mem::take(&mut job.pointed_at) {
         if objects::link_count(&to.file, copy)? == 0 {
             let name = format!("~obj_pointed_by_{copy}");

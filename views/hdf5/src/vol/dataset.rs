@@ -20,7 +20,7 @@ use crate::ffi::types::{
 use crate::ffi::{Api, Hid};
 use crate::meta::header::{self, Body as HeaderBody, Header};
 use crate::meta::objects;
-use crate::meta::resolve::{self, Place};
+use crate::meta::resolve::{self, Location};
 use crate::object::{self as objects_open, Body, Dataset, DatasetHeader, Handle};
 use crate::props::{DatasetProps, Layout};
 use crate::space::Extent;
@@ -313,12 +313,12 @@ unsafe extern "C" fn get<const N: usize>(
 
 /// An id of a dataset's or attribute's type: the committed datatype itself if it was created with one that still
 /// exists.
-pub fn type_id(h5: &'static Api, owner: &Place, committed: u64, dtype: hid_t) -> Result<hid_t> {
+pub fn type_id(h5: &'static Api, owner: &Location, committed: u64, dtype: hid_t) -> Result<hid_t> {
     if committed != 0
         && let Some(header) = header::find(&owner.file, committed)?
         && matches!(header.body, HeaderBody::Datatype { .. })
     {
-        let place = Place { file: owner.file.clone(), oid: committed, path: Vec::new() };
+        let place = Location { file: owner.file.clone(), oid: committed, path: Vec::new() };
         return Ok(visit::register(h5, Handle::new(h5, objects_open::open(&place)?))?.release());
     }
     Ok(dtype::copy(h5, dtype)?.release())

@@ -17,7 +17,7 @@ use crate::ffi::types::{
 use crate::file::mounts;
 use crate::meta::header::{self, Body as HeaderBody, Header};
 use crate::meta::links::{self, Link, Target};
-use crate::meta::resolve::{self, Place};
+use crate::meta::resolve::{self, Location};
 use crate::meta::{self, keys, objects};
 use crate::object::{Body, Group, Handle};
 use crate::props::{GroupProps, ObjectProps};
@@ -63,12 +63,12 @@ unsafe extern "C" fn create<const N: usize>(
 /// Creates an object and its link (none if `name` is `None`), with intermediate groups if asked for, in one
 /// transaction to which `more` may add. The new object counts as open.
 pub fn create_object(
-    base: &Place,
+    base: &Location,
     name: Option<&[u8]>,
     (intermediate, cset): (bool, u8),
     header: &Header,
     more: impl Fn(&mut cenote::Transaction, &std::sync::Arc<crate::file::File>, u64) -> Result<()>,
-) -> Result<Place> {
+) -> Result<Location> {
     base.file.need_writable("creating an object")?;
     let call = Call::new("create_object").named(name.unwrap_or_default());
     let spot = base.file.once(&call, || Ok(Spot::of(&make_object(base, name, (intermediate, cset), header, more)?)))?;
@@ -78,12 +78,12 @@ pub fn create_object(
 }
 
 fn make_object(
-    base: &Place,
+    base: &Location,
     name: Option<&[u8]>,
     (intermediate, cset): (bool, u8),
     header: &Header,
     more: impl Fn(&mut cenote::Transaction, &std::sync::Arc<crate::file::File>, u64) -> Result<()>,
-) -> Result<Place> {
+) -> Result<Location> {
     let Some(name) = name else {
         let file = base.file.clone();
         let oid = file.new_id()?;
@@ -91,7 +91,7 @@ fn make_object(
             objects::create(tx, &file, oid, header)?;
             more(tx, &file, oid)
         })?;
-        return Ok(Place { file, oid, path: Vec::new() });
+        return Ok(Location { file, oid, path: Vec::new() });
     };
     // As in HDF5, intermediate groups of a new group or dataset get its general object properties.
     let on_the_way = match &header.body {
@@ -110,23 +110,23 @@ fn make_object(
 
 /// [`link_new_as`] with default properties for intermediate groups.
 pub fn link_new(
-    base: &Place,
+    base: &Location,
     name: &[u8],
     options: (bool, u8),
     make: impl Fn(&mut cenote::Transaction, &std::sync::Arc<crate::file::File>, u64, &[u8]) -> Result<u64>,
-) -> Result<(Place, Vec<u8>)> {
+) -> Result<(Location, Vec<u8>)> {
     link_new_as(base, name, options, None, make)
 }
 
 /// Finds the group for a new link, creating intermediate ones if asked for, and calls `make` with it and the last
 /// component of the path, all in one transaction.
 fn link_new_as(
-    base: &Place,
+    base: &Location,
     name: &[u8],
     (intermediate, _): (bool, u8),
     on_the_way: Option<&ObjectProps>,
     make: impl Fn(&mut cenote::Transaction, &std::sync::Arc<crate::file::File>, u64, &[u8]) -> Result<u64>,
-) -> Result<(Place, Vec<u8>)> {
+) -> Result<(Location, Vec<u8>)> {
     let parts = resolve::components(name);
     let Some((last, before)) = parts.split_last().filter(|_| !resolve::names_no_link(name)) else {
         // The path is `/`, `.` or `a/.`, which exists.
@@ -166,7 +166,7 @@ fn link_new_as(
     for part in missing.iter().chain(std::iter::once(last)) {
         path = resolve::join(&path, part);
     }
-    Ok((Place { file, oid, path }, last.to_vec()))
+    Ok((Location { file, oid, path }, last.to_vec()))
 }
 
 /// Properties of an intermediate group: those about links are the parent's, as in HDF5.
@@ -179,16 +179,16 @@ fn intermediate_props(
     let h5 = file.h5;
     // SAFETY: a plain call.
     let plist = crate::error::h5_id(h5, "H5Pcreate", unsafe { (h5.H5Pcreate)(h5.H5P_CLS_GROUP_CREATE_ID_g()) })?;
-    let preset = GroupProps::of(h5, plist.get())?;
+    let defaults = GroupProps::of(h5, plist.get())?;
     let record = tx.get(&file.meta, &keys::of(keys::TAG_HEADER, parent))?;
     let header = Header::decode(&record.ok_or_else(|| meta::gone(file, parent))?)?;
     let HeaderBody::Group(above) = header.body else { return Err(links::not_a_group(file, parent)) };
     Ok(GroupProps {
-        object: object.unwrap_or(&preset.object).clone(),
+        object: object.unwrap_or(&defaults.object).clone(),
         link_order: above.link_order,
         link_phase: above.link_phase,
         est_link_info: above.est_link_info,
-        heap_size_hint: preset.heap_size_hint,
+        heap_size_hint: defaults.heap_size_hint,
     })
 }
 
@@ -242,7 +242,7 @@ unsafe extern "C" fn get<const N: usize>(
     })
 }
 
-fn info(place: &Place) -> Result<H5G_info_t> {
+fn info(place: &Location) -> Result<H5G_info_t> {
     /// `H5G_STORAGE_TYPE_COMPACT` and `_DENSE`, `_SYMBOL_TABLE`: what a native group of this size would have.
     const COMPACT: i32 = 1;
     const DENSE: i32 = 2;
@@ -282,7 +282,7 @@ unsafe extern "C" fn specific<const N: usize>(
 }
 
 /// Does `H5Fmount`: first HDF5's checks, then those of mounts.
-fn mount(base: &Place, what: &GroupMount) -> Result<()> {
+fn mount(base: &Location, what: &GroupMount) -> Result<()> {
     let child = Handle::at(what.child)?.file()?;
     let point = resolve::resolve(base, args::name(what.name)?, true)?.place()?;
     let refuse =

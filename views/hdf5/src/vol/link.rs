@@ -14,7 +14,7 @@ use crate::ffi::class::{
 use crate::ffi::types::{H5VL_OBJECT_BY_NAME, LocParams, OptionalArgs, herr_t, hid_t};
 use crate::file::File;
 use crate::meta::links::{self, Link, Target};
-use crate::meta::resolve::{self, Found, Place};
+use crate::meta::resolve::{self, Location, ResolvedPath};
 use crate::meta::{objects, transact};
 use crate::object::Handle;
 use crate::team::Call;
@@ -36,7 +36,7 @@ pub fn class<const N: usize>() -> LinkClass {
 }
 
 /// The place for a new link, and its name.
-fn target<'a>(pointer: *mut c_void, loc: &LocParams) -> Result<(Place, &'a [u8])> {
+fn target<'a>(pointer: *mut c_void, loc: &LocParams) -> Result<(Location, &'a [u8])> {
     if loc.kind != H5VL_OBJECT_BY_NAME {
         return Err(Error::new(ErrorKind::InvalidInput, "link").because("a new link needs a name"));
     }
@@ -125,7 +125,7 @@ fn normal(path: &[u8]) -> Vec<u8> {
     out
 }
 
-fn create_hard(base: &Place, name: &[u8], existing: &Place, options: (bool, u8)) -> Result<()> {
+fn create_hard(base: &Location, name: &[u8], existing: &Location, options: (bool, u8)) -> Result<()> {
     base.file.need_writable("creating a link")?;
     link_new(base, name, options, |tx, file, group, last| {
         need_same_file(&Link::hard(existing.oid, options.1), &existing.file, file, name)?;
@@ -135,7 +135,7 @@ fn create_hard(base: &Place, name: &[u8], existing: &Place, options: (bool, u8))
     .map(|_| ())
 }
 
-fn create_other(base: &Place, name: &[u8], options: (bool, u8), link: &Link, event: Event) -> Result<()> {
+fn create_other(base: &Location, name: &[u8], options: (bool, u8), link: &Link, event: Event) -> Result<()> {
     base.file.need_writable("creating a link")?;
     link_new(base, name, options, |tx, file, group, last| {
         links::insert(tx, file, group, last, link.clone())?;
@@ -145,10 +145,10 @@ fn create_other(base: &Place, name: &[u8], options: (bool, u8), link: &Link, eve
 }
 
 /// Notifies the class of a user-defined link just made; if the class refuses, the link is removed.
-fn tell_or_undo(base: &Place, name: &[u8], link: &Link, event: Event) -> Result<()> {
+fn tell_or_undo(base: &Location, name: &[u8], link: &Link, event: Event) -> Result<()> {
     let Target::User(class, value) = &link.target else { return Ok(()) };
     let found = resolve::resolve(base, name, false)?;
-    let group = Place { file: found.file.clone(), oid: found.group, path: Vec::new() };
+    let group = Location { file: found.file.clone(), oid: found.group, path: Vec::new() };
     let told = udlink::tell(&udlink::Link { group: &group, name: &found.name, class: *class, value }, event);
     // A moved link stays at its new place: the old one is gone.
     if told.is_err() && !matches!(event, Event::Moved) {
@@ -158,9 +158,9 @@ fn tell_or_undo(base: &Place, name: &[u8], link: &Link, event: Event) -> Result<
 }
 
 /// Notifies the class of a user-defined link that the link is leaving its place.
-fn tell_deleted(from: &Found, link: &Link) -> Result<()> {
+fn tell_deleted(from: &ResolvedPath, link: &Link) -> Result<()> {
     let Target::User(class, value) = &link.target else { return Ok(()) };
-    let group = Place { file: from.file.clone(), oid: from.group, path: Vec::new() };
+    let group = Location { file: from.file.clone(), oid: from.group, path: Vec::new() };
     udlink::tell_deleted(&udlink::Link { group: &group, name: &from.name, class: *class, value })
 }
 
@@ -170,7 +170,7 @@ fn ends<'a>(
     src_loc: *const LocParams,
     dst: *mut c_void,
     dst_loc: *const LocParams,
-) -> Result<(Found, Link, Place, &'a [u8])> {
+) -> Result<(ResolvedPath, Link, Location, &'a [u8])> {
     let (a, b) = (if src.is_null() { dst } else { src }, if dst.is_null() { src } else { dst });
     let from = args::link(a, src_loc)?;
     let Some(link) = from.link.clone() else {
@@ -360,7 +360,7 @@ unsafe extern "C" fn specific<const N: usize>(
     })
 }
 
-fn iterate(h5: &'static Api, group: &Place, it: &LinkIterate) -> Result<herr_t> {
+fn iterate(h5: &'static Api, group: &Location, it: &LinkIterate) -> Result<herr_t> {
     let op = it.op.ok_or_else(|| unknown_op("link_specific", LINK_ITER))?;
     let id = visit::GroupId::new(h5, group)?;
     let file = &group.file;

@@ -18,7 +18,7 @@ use crate::ffi::types::{
 use crate::file::File;
 use crate::file::mounts;
 use crate::meta::header::{self, Body as HeaderBody, Header};
-use crate::meta::resolve::{self, Place};
+use crate::meta::resolve::{self, Location};
 use crate::meta::{attrs, keys, objects, transact};
 use crate::object::{self as objects_open, Handle};
 use crate::team::Call;
@@ -89,7 +89,7 @@ unsafe extern "C" fn copy<const N: usize>(
 }
 
 /// HDF5's description of an object.
-pub fn info(place: &Place, fields: c_uint) -> Result<H5O_info2_t> {
+pub fn info(place: &Location, fields: c_uint) -> Result<H5O_info2_t> {
     info_of(&place.file, place.oid, &header::get(&place.file, place.oid)?, fields)
 }
 
@@ -117,7 +117,7 @@ fn info_with(file: &File, oid: u64, header: &header::Header, fields: c_uint, lin
 
 /// A valid path to an object: the one by which it was opened if that still leads there, else another; empty if none
 /// exists.
-fn path_now(place: &Place) -> Result<Vec<u8>> {
+fn path_now(place: &Location) -> Result<Vec<u8>> {
     if !place.path.is_empty() {
         let root = resolve::root_of(&place.file);
         if let Ok(found) = resolve::resolve(&root, &place.path, true)
@@ -219,7 +219,7 @@ fn exists(pointer: *mut c_void, loc: &LocParams) -> Result<bool> {
     resolve::leads_to_object(&Handle::at(pointer)?.place()?, name, by.lapl_id)
 }
 
-fn visit_objects(h5: &'static Api, top: &Place, v: &ObjectVisit) -> Result<herr_t> {
+fn visit_objects(h5: &'static Api, top: &Location, v: &ObjectVisit) -> Result<herr_t> {
     let op = v.op.ok_or_else(|| unknown_op("object_specific", OBJECT_VISIT))?;
     let id = visit::GroupId::new(h5, top)?;
     let mut counts = objects::Counts::new(&top.file);

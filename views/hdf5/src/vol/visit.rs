@@ -12,7 +12,7 @@ use crate::ffi::{Api, Hid};
 use crate::file::{File, mounts};
 use crate::meta::header::{self, Body, Header};
 use crate::meta::links::{self, Link, Target};
-use crate::meta::resolve::Place;
+use crate::meta::resolve::Location;
 use crate::object::{self, Handle};
 
 use super::args;
@@ -51,7 +51,7 @@ pub struct GroupId(Hid);
 
 impl GroupId {
     /// An id of the object at `place`.
-    pub fn new(h5: &'static Api, place: &Place) -> Result<Self> {
+    pub fn new(h5: &'static Api, place: &Location) -> Result<Self> {
         register(h5, Handle::new(h5, object::open(place)?)).map(Self)
     }
     /// The id.

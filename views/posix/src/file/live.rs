@@ -11,7 +11,7 @@ use super::reserved::Reserved;
 use super::{Joined, Meetings};
 use crate::records::Node;
 use crate::rights::Keeps;
-use crate::tree::{Change, Found, Place, Tree};
+use crate::tree::{Change, FoundNode, NodeLocation, Tree};
 use crate::{FsResult, Kind, Time, fail, gate, xattr};
 
 /// Files end below this offset, the limit of `off_t`.
@@ -69,7 +69,7 @@ impl Dirty {
 
 impl Live {
     /// Returns the shared state of `found` in this process.
-    pub fn of(tree: &Arc<Tree>, found: &Found) -> Arc<Self> {
+    pub fn of(tree: &Arc<Tree>, found: &FoundNode) -> Arc<Self> {
         let mut all = tree.live.lock();
         if let Some(live) = all.get(&found.ino).and_then(std::sync::Weak::upgrade) {
             live.learn(&found.node);
@@ -133,7 +133,7 @@ impl Live {
         xattr::has_capabilities(&self.tree, &self.find()?)
     }
     /// Redirects this file to the one that another process created and published first.
-    pub fn become_other(&self, found: &Found) {
+    pub fn become_other(&self, found: &FoundNode) {
         let _ = self.other.set(Self::of(&self.tree, found));
     }
     /// Returns the file that replaces this one, if any.
@@ -179,7 +179,7 @@ impl Live {
         Ok(())
     }
     /// Looks up the file's current records.
-    pub fn find(&self) -> FsResult<Found> {
+    pub fn find(&self) -> FsResult<FoundNode> {
         self.tree.find(self.ino)
     }
     /// Returns the times that the records do not have yet.
@@ -464,10 +464,10 @@ impl Drop for Live {
 }
 
 /// Returns the directory whose claims count for a file found in this place.
-fn claimed_by(place: &Place) -> u64 {
+fn claimed_by(place: &NodeLocation) -> u64 {
     match place {
-        Place::Entry { dir, .. } => *dir,
-        Place::Own | Place::Orphan => 0,
+        NodeLocation::Entry { dir, .. } => *dir,
+        NodeLocation::Own | NodeLocation::Orphan => 0,
     }
 }
 
@@ -489,7 +489,7 @@ pub fn settled(node: &Node, dirty: Dirty) -> Node {
 }
 
 /// Sets the size of a found file; returns the new node, which the caller puts.
-pub fn truncated(change: &mut Change<'_>, found: &Found, size: u64) -> FsResult<Node> {
+pub fn truncated(change: &mut Change<'_>, found: &FoundNode, size: u64) -> FsResult<Node> {
     let (tree, mut node) = (change.tree, found.node.clone());
     (node.modified, node.changed) = (change.now, change.now);
     change.drop_capabilities(found)?;

@@ -15,7 +15,7 @@ use cenote_host::fork::generation as fork_generation;
 
 use super::live::{FILE_BYTES_MAX, Live};
 use crate::sync::Mutex;
-use crate::tree::{Place, Tree};
+use crate::tree::{NodeLocation, Tree};
 use crate::{FsError, FsResult, Time, fail};
 
 /// Name of this kind of meeting files: processes of earlier versions, which called page caches so, meet there too.
@@ -393,7 +393,7 @@ impl Live {
             working: Mutex::default(),
         };
         let is_gone = match self.find() {
-            Ok(found) => found.place == Place::Orphan && self.tree.is_held_by_me_alone(self.ino),
+            Ok(found) => found.place == NodeLocation::Orphan && self.tree.is_held_by_me_alone(self.ino),
             Err(error) => error.errno == libc::ESTALE,
         };
         let mut failed = None;

@@ -16,7 +16,7 @@ use cenote::{Container, ContainerId, ContainerInfo, ContainerSpec, ErrorKind, Ob
 use crate::inner::Inner;
 use crate::names::{self, lose};
 use crate::records::{Entry, Node, ROOT, Source, keys};
-use crate::tree::{Change, Found, Tree};
+use crate::tree::{Change, FoundNode, Tree};
 use crate::{Caller, FsError, FsResult, Ino, Kind, Make, Time, fail};
 
 use maker::{Ask, Maker};
@@ -101,7 +101,7 @@ pub fn begin_where(fs: &Inner, all: &[ContainerInfo]) -> FsResult<bool> {
 }
 
 /// Looks up a name, and brings an HDF5 file's image up to date.
-pub fn find_in(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<Found> {
+pub fn find_in(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<FoundNode> {
     if !shows(fs, tree) {
         return tree.find_in(dir, name);
     }
@@ -133,7 +133,7 @@ fn look_at_shown(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<()>
 }
 
 /// Returns true for an image of which only the name exists.
-fn is_unmade(found: &Found) -> bool {
+fn is_unmade(found: &FoundNode) -> bool {
     found.node.image.is_some() && !found.node.has_object
 }
 
@@ -158,7 +158,7 @@ pub fn sync(fs: &Inner, tree: &Tree) -> FsResult<()> {
 }
 
 /// Brings a listed entry up to date; `None`: it cannot be shown.
-pub fn of_list(fs: &Inner, tree: &Tree, dir: u64, name: &[u8], found: Found) -> FsResult<Option<Found>> {
+pub fn of_list(fs: &Inner, tree: &Tree, dir: u64, name: &[u8], found: FoundNode) -> FsResult<Option<FoundNode>> {
     if !shows(fs, tree) || found.node.image.is_none() || is_fresh(tree, &found)? {
         return Ok(Some(found));
     }
@@ -176,7 +176,7 @@ fn age_s(tree: &Tree, time: Time) -> i64 {
 }
 
 /// Returns true if the image is up to date with its file.
-fn is_fresh(tree: &Tree, found: &Found) -> FsResult<bool> {
+fn is_fresh(tree: &Tree, found: &FoundNode) -> FsResult<bool> {
     if !found.node.has_object {
         return Ok(false); // only its name is known so far
     }

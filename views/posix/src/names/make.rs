@@ -4,19 +4,19 @@ use cenote::ErrorKind;
 
 use crate::records::{Entry, Node, keys};
 use crate::rights::{self, SEARCH, WRITE};
-use crate::tree::{Found, Moment, Place, Tree};
+use crate::tree::{FoundNode, Moment, NodeLocation, Tree};
 use crate::{Caller, Consistency, FsError, FsResult, Kind, Make, fail};
 
 use super::{LINKS_MAX, PATH_BYTES_MAX};
 
 /// Creates `name` in `dir`.
-pub fn make(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Make) -> FsResult<Found> {
+pub fn make(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Make) -> FsResult<FoundNode> {
     let _apart = tree.apart();
     make_alone(tree, caller, dir, name, what)
 }
 
 /// Creates `name` in `dir` without publishing gathered names first.
-pub fn make_alone(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Make) -> FsResult<Found> {
+pub fn make_alone(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Make) -> FsResult<FoundNode> {
     check(what)?;
     may_make(tree, caller, dir, name)?;
     tree.make(None, 0o755)?;
@@ -41,12 +41,12 @@ pub fn make_alone(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Ma
             let raw = node.encode();
             change.txn.put_new(tree.nodes(), &keys::node(ino), &raw)?;
             change.add(dir, name, &Entry::to(Kind::Directory, ino))?;
-            return Ok(Found { ino, node, place: Place::Own, dir, raw });
+            return Ok(FoundNode { ino, node, place: NodeLocation::Own, dir, raw });
         }
         let entry = Entry { kind: what.kind, ino, node: Some(node.clone()) };
         change.add(dir, name, &entry)?;
-        let place = Place::Entry { dir, name: name.to_vec() };
-        Ok(Found { ino, node, place, dir, raw: entry.encode() })
+        let place = NodeLocation::Entry { dir, name: name.to_vec() };
+        Ok(FoundNode { ino, node, place, dir, raw: entry.encode() })
     });
     let found = made.map_err(of_names)?;
     if what.kind != Kind::Directory {
@@ -64,7 +64,7 @@ pub fn gather(
     dir: u64,
     name: &[u8],
     mode: u32,
-) -> FsResult<Option<Found>> {
+) -> FsResult<Option<FoundNode>> {
     let parent = tree.directory(dir)?;
     if parent.node.consistency != Consistency::Commit {
         return Ok(None);
@@ -77,8 +77,8 @@ pub fn gather(
     if !tree.gather_made(since, dir, name, entry) {
         return Ok(None);
     }
-    let place = Place::Entry { dir, name: name.to_vec() };
-    Ok(Some(Found { ino, node, place, dir, raw }))
+    let place = NodeLocation::Entry { dir, name: name.to_vec() };
+    Ok(Some(FoundNode { ino, node, place, dir, raw }))
 }
 
 /// Translates a commit's error for a name: `NotFound` refers to its directory.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::file::{File, Live};
 use crate::rights::{self, READ, SEARCH, WRITE};
-use crate::tree::{Found, Moment, Place, Tree};
+use crate::tree::{FoundNode, Moment, NodeLocation, Tree};
 use crate::{Caller, Consistency, FsResult, Kind, Make, OpenFlags, fail};
 
 use super::make::{gather, make_alone};
@@ -21,14 +21,14 @@ fn enter(
     tree: &Arc<Tree>,
     caller: &Caller,
     flags: OpenFlags,
-    find: impl Fn() -> FsResult<Found>,
-) -> FsResult<(Arc<Live>, Found)> {
+    find: impl Fn() -> FsResult<FoundNode>,
+) -> FsResult<(Arc<Live>, FoundNode)> {
     loop {
         let first = find()?;
         check(tree, caller, &first, flags)?;
         let gate = match first.place {
-            Place::Entry { dir, .. } => tree.claim_and_keep(dir)?,
-            Place::Own | Place::Orphan => {
+            NodeLocation::Entry { dir, .. } => tree.claim_and_keep(dir)?,
+            NodeLocation::Own | NodeLocation::Orphan => {
                 tree.claim(0)?;
                 tree.gates.of(&first.place).read()
             }
@@ -37,7 +37,7 @@ fn enter(
         if found.ino == first.ino && found.place == first.place {
             let live = Live::of(tree, &found);
             drop(gate);
-            if found.place == Place::Orphan {
+            if found.place == NodeLocation::Orphan {
                 live.note_orphaned();
                 tree.hold_too(found.ino)?;
             }
@@ -47,7 +47,7 @@ fn enter(
 }
 
 /// Checks that `caller` may open a found file with these flags.
-fn check(tree: &Tree, caller: &Caller, found: &Found, flags: OpenFlags) -> FsResult<()> {
+fn check(tree: &Tree, caller: &Caller, found: &FoundNode, flags: OpenFlags) -> FsResult<()> {
     match found.node.kind {
         Kind::File => {}
         Kind::Directory => return fail(libc::EISDIR),
@@ -76,7 +76,7 @@ pub fn open_at(
     name: &[u8],
     flags: OpenFlags,
     mode: u32,
-) -> FsResult<(File, Found, bool)> {
+) -> FsResult<(File, FoundNode, bool)> {
     super::check(name)?;
     if super::is_dots(name) {
         return fail(libc::EISDIR);
@@ -124,7 +124,7 @@ fn made(
     (dir, name): (u64, &[u8]),
     what: &Make,
     free_since: Option<Moment>,
-) -> FsResult<(Arc<Live>, Found)> {
+) -> FsResult<(Arc<Live>, FoundNode)> {
     if let Some(since) = free_since {
         let _gate = tree.claim_and_keep(dir)?;
         if let Some(found) = gather(tree, caller, since, dir, name, what.mode)? {

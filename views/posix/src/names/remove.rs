@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::keeper::ROUND;
 use crate::records::keys;
 use crate::rights::{self, SEARCH, WRITE};
-use crate::tree::{Change, Found, Place, Tree};
+use crate::tree::{Change, FoundNode, NodeLocation, Tree};
 use crate::{Caller, Consistency, FsResult, Kind, fail};
 
 use super::make::of_names;
@@ -26,7 +26,7 @@ pub enum Loss {
 }
 
 /// Returns what a name in `dir` leads to, with its entry, if `caller` may remove it.
-fn to_remove(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<(Found, Vec<u8>)> {
+fn to_remove(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<(FoundNode, Vec<u8>)> {
     let parent = tree.directory(dir)?;
     rights::need(caller, &parent.node, SEARCH)?;
     let (found, raw) = tree.find_with_entry(dir, name)?;
@@ -74,7 +74,7 @@ fn gather(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<bool>
         return Ok(false); // the claim was given up just now
     }
     let (found, _) = to_remove(tree, caller, dir, name)?;
-    let is_simple = found.node.kind == Kind::File && matches!(found.place, Place::Entry { .. });
+    let is_simple = found.node.kind == Kind::File && matches!(found.place, NodeLocation::Entry { .. });
     // Files lent to a forked child are considered at publishing.
     let is_gathered = is_simple && tree.live(found.ino).is_none() && tree.gather_gone(since, &found, dir, name);
     if is_gathered {
@@ -84,12 +84,12 @@ fn gather(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<bool>
 }
 
 /// Removes one of a file's names; the same change removes or replaces the entry.
-pub fn lose(change: &mut Change<'_>, found: &Found) -> FsResult<Loss> {
+pub fn lose(change: &mut Change<'_>, found: &FoundNode) -> FsResult<Loss> {
     let tree = change.tree;
     let mut node = found.node.clone();
     node.links = node.links.saturating_sub(1);
     node.changed = change.now;
-    if found.place == Place::Own {
+    if found.place == NodeLocation::Own {
         change.rely_on(found)?;
         if node.links > 0 {
             change.txn.put(tree.nodes(), &keys::node(found.ino), &node.encode())?;
@@ -144,7 +144,7 @@ pub fn rmdir(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<()
 /// it is empty or they have had the time to publish.
 pub fn once_published(
     tree: &Tree,
-    find: impl Fn() -> FsResult<Arc<Found>>,
+    find: impl Fn() -> FsResult<Arc<FoundNode>>,
     take: impl Fn() -> FsResult<()>,
 ) -> FsResult<()> {
     let is_full = |done: &FsResult<()>| done.as_ref().is_err_and(|error| error.errno == libc::ENOTEMPTY);
@@ -171,7 +171,7 @@ pub fn once_published(
 }
 
 /// Removes a directory's name in `dir`; `ENOTEMPTY`.
-pub fn lose_directory(change: &mut Change<'_>, found: &Found, dir: u64) -> FsResult<()> {
+pub fn lose_directory(change: &mut Change<'_>, found: &FoundNode, dir: u64) -> FsResult<()> {
     let tree = change.tree;
     change.stays_empty(found.ino)?;
     change.rely_on(found)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::records::{Entry, Node};
 use crate::rights::{self, SEARCH, WRITE};
-use crate::tree::{Change, Found, Slot, Tree};
+use crate::tree::{Change, FoundNode, Slot, Tree};
 use crate::{Caller, FsResult, Kind, Rename, fail};
 
 use super::LINKS_MAX;
@@ -37,9 +37,9 @@ pub fn rename(tree: &Tree, caller: &Caller, from: Name<'_>, to: Name<'_>, how: R
 
 /// A looked-up name with its directory and entry.
 struct Named {
-    parent: Arc<Found>,
+    parent: Arc<FoundNode>,
     slot: Slot,
-    found: Found,
+    found: FoundNode,
 }
 
 fn named(change: &Change<'_>, (dir, name): Name<'_>) -> FsResult<Option<Named>> {
@@ -63,7 +63,7 @@ fn check_search(change: &Change<'_>, caller: &Caller, dirs: [u64; 2]) -> FsResul
 }
 
 /// Checks that `caller` may change the directory, and remove this name from it if the name exists.
-fn check_change(change: &Change<'_>, caller: &Caller, parent: &Found, node: Option<&Node>) -> FsResult<()> {
+fn check_change(change: &Change<'_>, caller: &Caller, parent: &FoundNode, node: Option<&Node>) -> FsResult<()> {
     change.tree.check_changes(parent)?;
     rights::need(caller, &parent.node, WRITE)?;
     node.map_or(Ok(()), |node| rights::need_unstuck(caller, &parent.node, node))
@@ -119,7 +119,7 @@ fn one(change: &mut Change<'_>, caller: &Caller, from: Name<'_>, to: Name<'_>, k
 }
 
 /// Puts what was found under another name, and replaces what is there.
-fn place(change: &mut Change<'_>, found: &Found, (dir, name): Name<'_>, over: Option<&Slot>) -> FsResult<()> {
+fn place(change: &mut Change<'_>, found: &FoundNode, (dir, name): Name<'_>, over: Option<&Slot>) -> FsResult<()> {
     let now = change.now;
     let kind = found.node.kind;
     if kind == Kind::Directory {

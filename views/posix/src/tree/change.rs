@@ -8,7 +8,7 @@ use std::sync::{Arc, RwLockWriteGuard};
 use crate::records::{Entry, Node, Times, keys};
 use crate::{FsResult, Time, xattr};
 
-use super::{Found, Place, Tree};
+use super::{FoundNode, NodeLocation, Tree};
 
 /// How long a change is retried before it fails with `EBUSY`.
 const TRIED_FOR: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ pub struct Change<'a> {
     /// Time stamp of the change.
     pub now: Time,
     /// Directories whose nodes it changes, with old and new node.
-    dirs: Vec<(Arc<Found>, Node)>,
+    dirs: Vec<(Arc<FoundNode>, Node)>,
     touched: Vec<u64>,
     /// Directories whose claims it relies on.
     claims: Vec<u64>,
@@ -96,26 +96,26 @@ impl<'a> Change<'a> {
         Ok(&mut self.dirs[at].1)
     }
     /// Requires the directory to be unchanged at the commit.
-    pub fn rely_on(&mut self, found: &Found) -> FsResult<()> {
+    pub fn rely_on(&mut self, found: &FoundNode) -> FsResult<()> {
         match &found.place {
-            Place::Entry { dir, name } => {
+            NodeLocation::Entry { dir, name } => {
                 self.txn.expect(&self.tree.dir(*dir), &keys::entry(name), Some(&found.raw))?;
             }
-            Place::Own => self.txn.expect(self.tree.nodes(), &keys::node(found.ino), Some(&found.raw))?,
-            Place::Orphan => self.txn.expect(&self.tree.opens, &keys::orphan(found.ino), Some(&found.raw))?,
+            NodeLocation::Own => self.txn.expect(self.tree.nodes(), &keys::node(found.ino), Some(&found.raw))?,
+            NodeLocation::Orphan => self.txn.expect(&self.tree.opens, &keys::orphan(found.ino), Some(&found.raw))?,
         }
         Ok(())
     }
     /// Writes a node back to where it was found, on the condition that it is unchanged.
-    pub fn put_node(&mut self, found: &Found, node: &Node) -> FsResult<()> {
+    pub fn put_node(&mut self, found: &FoundNode, node: &Node) -> FsResult<()> {
         self.rely_on(found)?;
         match &found.place {
-            Place::Entry { dir, name } => {
+            NodeLocation::Entry { dir, name } => {
                 let entry = Entry { kind: node.kind, ino: found.ino, node: Some(node.clone()) };
                 self.txn.put(&self.tree.dir(*dir), &keys::entry(name), &entry.encode())?;
             }
-            Place::Own => self.txn.put(self.tree.nodes(), &keys::node(found.ino), &node.encode())?,
-            Place::Orphan => self.txn.put(&self.tree.opens, &keys::orphan(found.ino), &node.encode())?,
+            NodeLocation::Own => self.txn.put(self.tree.nodes(), &keys::node(found.ino), &node.encode())?,
+            NodeLocation::Orphan => self.txn.put(&self.tree.opens, &keys::orphan(found.ino), &node.encode())?,
         }
         Ok(())
     }
@@ -175,13 +175,13 @@ impl<'a> Change<'a> {
     }
     /// Keeps threads of this process from opening files found in this place until the change is over. A change removes at
     /// most one file.
-    pub fn close_gate(&mut self, place: &Place) {
+    pub fn close_gate(&mut self, place: &NodeLocation) {
         debug_assert!(self.gate.is_none(), "one file at most");
         self.gate = None;
         self.gate = Some(self.tree.gates.of(place).write());
     }
     /// Removes a file's capabilities. Returns true if it had some.
-    pub fn drop_capabilities(&mut self, found: &Found) -> FsResult<bool> {
+    pub fn drop_capabilities(&mut self, found: &FoundNode) -> FsResult<bool> {
         let has_some = xattr::has_capabilities(self.tree, found)?;
         if has_some {
             self.txn.del(self.tree.nodes(), &keys::xattr(found.ino, xattr::CAPABILITIES))?;

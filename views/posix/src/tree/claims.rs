@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use cenote::ErrorKind;
 use cenote_host::fork::generation as fork_generation;
 
-use super::{Change, Found, NumberMap, Place, Tree};
+use super::{Change, FoundNode, NodeLocation, NumberMap, Tree};
 use crate::FsResult;
 use crate::names::bury;
 use crate::records::{Claimant, Node, claimant, keys};
@@ -67,10 +67,10 @@ impl Default for Gates {
 
 impl Gates {
     /// Returns the lock for files found in that place.
-    pub fn of(&self, place: &Place) -> &RwLock<()> {
+    pub fn of(&self, place: &NodeLocation) -> &RwLock<()> {
         match place {
-            Place::Entry { dir, .. } => self.of_dir(*dir),
-            Place::Own | Place::Orphan => &self.0[0],
+            NodeLocation::Entry { dir, .. } => self.of_dir(*dir),
+            NodeLocation::Own | NodeLocation::Orphan => &self.0[0],
         }
     }
     /// Returns the lock for files whose nodes are in a directory's entries.
@@ -159,10 +159,10 @@ impl Tree {
         self.claim(self.places.get(ino).map_or(0, |(dir, _)| dir))
     }
     /// Returns the possible holders of a file that loses its last name; the change relies on the claims.
-    pub fn holders(&self, change: &mut Change<'_>, found: &Found) -> FsResult<Vec<Claimant>> {
+    pub fn holders(&self, change: &mut Change<'_>, found: &FoundNode) -> FsResult<Vec<Claimant>> {
         let dir = match &found.place {
-            Place::Entry { dir, .. } => *dir,
-            Place::Own | Place::Orphan => 0,
+            NodeLocation::Entry { dir, .. } => *dir,
+            NodeLocation::Own | NodeLocation::Orphan => 0,
         };
         let claims = self.claims(dir)?;
         if change.relies_on_claims(dir) {
@@ -219,7 +219,7 @@ impl Tree {
     pub fn hold_too(&self, ino: u64) -> FsResult<()> {
         self.change_file(|change| {
             let found = self.find(ino)?; // each time: others may have changed its times
-            if found.place != Place::Orphan {
+            if found.place != NodeLocation::Orphan {
                 return Ok(());
             }
             let (key, me) = (keys::holders(ino), self.common.who.me());
@@ -398,7 +398,7 @@ impl Tree {
             self.claim_of(live.ino)?;
             self.claim(0)?;
             match live.find() {
-                Ok(found) if found.place == Place::Orphan => self.hold_too(live.ino)?,
+                Ok(found) if found.place == NodeLocation::Orphan => self.hold_too(live.ino)?,
                 _ => {}
             }
         }

@@ -7,14 +7,14 @@ use cenote::{ErrorKind, Index};
 use crate::records::{Entry, Node, ROOT, Times, keys};
 use crate::{Consistency, FsResult, Kind, fail};
 
-use super::{DIRS_MAX, Fate, Tree};
+use super::{DIRS_MAX, NameChange, Tree};
 
 /// Retries of a lookup whose node disappears between reading the entry and the node.
 const LOOKS_MAX: usize = 100;
 
 /// Location of a node's record.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum NodeLocation {
     /// In the entry of its only name.
     Entry {
         /// The directory.
@@ -30,13 +30,13 @@ pub enum Place {
 
 /// A node that was found.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FoundNode {
     /// Inode number in the tree.
     pub ino: u64,
     /// The node.
     pub node: Node,
     /// Location of its record.
-    pub place: Place,
+    pub place: NodeLocation,
     /// The directory in which it was last seen; 0: none.
     pub dir: u64,
     /// The record as read: a change relies on it.
@@ -52,7 +52,7 @@ pub struct Slot {
     pub raw: Vec<u8>,
 }
 
-impl Found {
+impl FoundNode {
     /// Returns an error unless it is a directory.
     pub fn directory(self) -> FsResult<Self> {
         if self.node.kind == Kind::Directory { Ok(self) } else { fail(libc::ENOTDIR) }
@@ -70,7 +70,7 @@ fn get(index: &Index, key: &[u8]) -> FsResult<Option<Vec<u8>>> {
 
 impl Tree {
     /// Returns a directory by number; `ENOTDIR` if it is something else, `ESTALE` if it does not exist.
-    pub fn directory(&self, ino: u64) -> FsResult<Arc<Found>> {
+    pub fn directory(&self, ino: u64) -> FsResult<Arc<FoundNode>> {
         // Every call needs it, so it is read again only when the index changed.
         let now = self.nodes().version()?;
         if let Some((seen, found)) = self.dirs_seen.read().get(&ino)
@@ -80,7 +80,8 @@ impl Tree {
         }
         for _ in 0..2 {
             if let Some(raw) = get(self.nodes(), &keys::node(ino))? {
-                let found = Found { ino, node: Node::decode(&raw)?, place: Place::Own, dir: 0, raw }.directory()?;
+                let found =
+                    FoundNode { ino, node: Node::decode(&raw)?, place: NodeLocation::Own, dir: 0, raw }.directory()?;
                 let found = Arc::new(found);
                 let mut seen = self.dirs_seen.write();
                 if seen.len() >= DIRS_MAX {
@@ -94,7 +95,7 @@ impl Tree {
             }
             if !self.is_there()? {
                 let node = self.unmade_root(None, 0o755)?;
-                return Ok(Arc::new(Found { ino, node, place: Place::Own, dir: 0, raw: Vec::new() }));
+                return Ok(Arc::new(FoundNode { ino, node, place: NodeLocation::Own, dir: 0, raw: Vec::new() }));
             }
             // Most likely created between the two lookups.
         }
@@ -106,8 +107,8 @@ impl Tree {
     /// Returns an entry of a directory, as this process sees it.
     pub fn slot(&self, dir: u64, name: &[u8]) -> FsResult<Option<Slot>> {
         match self.gathered.fate(dir, name) {
-            Some(Fate::Made(slot)) => Ok(Some(slot)),
-            Some(Fate::Gone(_)) => Ok(None),
+            Some(NameChange::Made(slot)) => Ok(Some(slot)),
+            Some(NameChange::Gone(_)) => Ok(None),
             None => self.slot_there(dir, name),
         }
     }
@@ -117,7 +118,7 @@ impl Tree {
         Ok(Some(Slot { entry: Entry::decode(&raw)?, raw }))
     }
     /// Looks up a name; `ENOENT`.
-    pub fn find_in(&self, dir: u64, name: &[u8]) -> FsResult<Found> {
+    pub fn find_in(&self, dir: u64, name: &[u8]) -> FsResult<FoundNode> {
         for _ in 0..LOOKS_MAX {
             let Some(slot) = self.slot(dir, name)? else { return fail(libc::ENOENT) };
             if let Some(found) = self.found_at(dir, name, slot)? {
@@ -129,7 +130,7 @@ impl Tree {
     }
     /// Looks up a name, and returns also the record of the entry, both from one lookup: for a caller that
     /// removes the name.
-    pub fn find_with_entry(&self, dir: u64, name: &[u8]) -> FsResult<(Found, Vec<u8>)> {
+    pub fn find_with_entry(&self, dir: u64, name: &[u8]) -> FsResult<(FoundNode, Vec<u8>)> {
         for _ in 0..LOOKS_MAX {
             let Some(slot) = self.slot(dir, name)? else { return fail(libc::ENOENT) };
             let raw = slot.raw.clone();
@@ -140,25 +141,25 @@ impl Tree {
         fail(libc::ESTALE)
     }
     /// Returns what an entry leads to; `None` if its node does not exist.
-    pub fn found_at(&self, dir: u64, name: &[u8], slot: Slot) -> FsResult<Option<Found>> {
+    pub fn found_at(&self, dir: u64, name: &[u8], slot: Slot) -> FsResult<Option<FoundNode>> {
         let Slot { entry, raw } = slot;
         if entry.kind != Kind::Directory {
             self.places.set(entry.ino, dir, name);
         }
         if let Some(node) = entry.node {
-            return Ok(Some(Found {
+            return Ok(Some(FoundNode {
                 ino: entry.ino,
                 node,
-                place: Place::Entry { dir, name: name.to_vec() },
+                place: NodeLocation::Entry { dir, name: name.to_vec() },
                 dir,
                 raw,
             }));
         }
         let Some(raw) = get(self.nodes(), &keys::node(entry.ino))? else { return Ok(None) };
-        Ok(Some(Found { ino: entry.ino, node: Node::decode(&raw)?, place: Place::Own, dir, raw }))
+        Ok(Some(FoundNode { ino: entry.ino, node: Node::decode(&raw)?, place: NodeLocation::Own, dir, raw }))
     }
     /// Looks up a number; `ESTALE` if it does not exist.
-    pub fn find(&self, ino: u64) -> FsResult<Found> {
+    pub fn find(&self, ino: u64) -> FsResult<FoundNode> {
         let hint = self.places.get(ino);
         if let Some((dir, name)) = &hint
             && let Some(slot) = self.slot(*dir, name)?
@@ -171,18 +172,18 @@ impl Tree {
         if let Some(raw) = get(self.nodes(), &keys::node(ino))? {
             let node = Node::decode(&raw)?;
             let dir = if node.kind == Kind::Directory { 0 } else { dir };
-            return Ok(Found { ino, node, place: Place::Own, dir, raw });
+            return Ok(FoundNode { ino, node, place: NodeLocation::Own, dir, raw });
         }
         if let Some(raw) = get(&self.opens, &keys::orphan(ino))? {
-            return Ok(Found { ino, node: Node::decode(&raw)?, place: Place::Orphan, dir: 0, raw });
+            return Ok(FoundNode { ino, node: Node::decode(&raw)?, place: NodeLocation::Orphan, dir: 0, raw });
         }
-        if ino == ROOT { Ok(Found::clone(&*self.directory(ino)?)) } else { fail(libc::ESTALE) }
+        if ino == ROOT { Ok(FoundNode::clone(&*self.directory(ino)?)) } else { fail(libc::ESTALE) }
     }
     /// Returns true if the file's creation or removal is gathered and not yet visible to others.
-    pub fn is_gathered(&self, found: &Found) -> bool {
+    pub fn is_gathered(&self, found: &FoundNode) -> bool {
         match &found.place {
-            Place::Entry { dir, name } => self.gathered.fate(*dir, name).is_some(),
-            Place::Own | Place::Orphan => false,
+            NodeLocation::Entry { dir, name } => self.gathered.fate(*dir, name).is_some(),
+            NodeLocation::Own | NodeLocation::Orphan => false,
         }
     }
     /// Records where this process saw a file.
@@ -190,7 +191,7 @@ impl Tree {
         self.places.set(ino, dir, name);
     }
     /// Returns the times of a directory.
-    pub fn times(&self, found: &Found) -> FsResult<Times> {
+    pub fn times(&self, found: &FoundNode) -> FsResult<Times> {
         let own = Times { modified: found.node.modified, changed: found.node.changed };
         if let Some(now) = self.gathered.changed(found.ino) {
             return Ok(Times::at(now));
@@ -200,7 +201,7 @@ impl Tree {
         Ok(Times { changed: times.changed.max(own.changed), ..times })
     }
     /// Returns the consistency that applies: a directory's own, otherwise that of the directory it is in.
-    pub fn consistency(&self, found: &Found) -> Consistency {
+    pub fn consistency(&self, found: &FoundNode) -> Consistency {
         if found.node.kind == Kind::Directory {
             return found.node.consistency;
         }
@@ -210,7 +211,7 @@ impl Tree {
         }
     }
     /// Returns `EROFS` if what was found must not change.
-    pub fn check_changes(&self, found: &Found) -> FsResult<()> {
+    pub fn check_changes(&self, found: &FoundNode) -> FsResult<()> {
         let is_fixed = found.node.image.is_some() || self.consistency(found) == Consistency::Laminated;
         if self.common.options.is_read_only || is_fixed {
             return fail(libc::EROFS);

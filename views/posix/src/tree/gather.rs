@@ -13,7 +13,7 @@ use crate::sync::Mutex;
 use cenote::ErrorKind;
 use cenote_host::fork::generation as fork_generation;
 
-use super::{Change, Found, NumberMap, Slot, Tree};
+use super::{Change, FoundNode, NumberMap, Slot, Tree};
 use crate::names::{bury, lose};
 use crate::records::{Entry, keys};
 use crate::{FsError, FsResult, Time, fail};
@@ -25,15 +25,15 @@ const TOGETHER_MAX: usize = 2 * TOGETHER;
 
 /// Gathered change of a name.
 #[derive(Clone, Debug)]
-pub enum Fate {
+pub enum NameChange {
     /// Created; leads to this entry.
     Made(Slot),
     /// Removed; it led to this node.
-    Gone(Box<Found>),
+    Gone(Box<FoundNode>),
 }
 
 /// Names of a directory, in order.
-type Names = BTreeMap<Vec<u8>, Fate>;
+type Names = BTreeMap<Vec<u8>, NameChange>;
 
 /// Gathered changes of all directories, and the time of each directory's last one.
 #[derive(Clone, Default, Debug)]
@@ -54,7 +54,7 @@ impl Items {
 pub struct Gathered {
     /// Something is gathered; read without the lock.
     is_any: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<GatherState>,
     /// Held while something is published.
     publishing: Mutex<()>,
     /// Count of changes of names outside of what is gathered.
@@ -62,7 +62,7 @@ pub struct Gathered {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GatherState {
     now: Items,
     /// Changes being published.
     underway: Option<Arc<Items>>,
@@ -90,14 +90,14 @@ impl Drop for Apart<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moment(u64);
 
-impl State {
+impl GatherState {
     /// Drops what a forked child inherited: the parent publishes it, and reports its errors.
     fn drop_inherited(&mut self) {
         if std::mem::replace(&mut self.generation, fork_generation()) != fork_generation() {
             (self.now, self.underway, self.lost) = (Items::default(), None, None);
         }
     }
-    fn fate(&self, dir: u64, name: &[u8]) -> Option<&Fate> {
+    fn fate(&self, dir: u64, name: &[u8]) -> Option<&NameChange> {
         let items = if self.now.has(dir, name) { &self.now } else { self.underway.as_deref()? };
         items.names.get(&dir)?.get(name)
     }
@@ -105,7 +105,7 @@ impl State {
 
 impl Gathered {
     /// Locks the state, without what a forked child inherited.
-    fn own_state(&self) -> MutexGuard<'_, State> {
+    fn own_state(&self) -> MutexGuard<'_, GatherState> {
         let mut state = self.state.lock();
         state.drop_inherited();
         state
@@ -114,11 +114,11 @@ impl Gathered {
     pub fn moment(&self) -> Moment {
         Moment(self.changes.load(Ordering::Acquire))
     }
-    fn holds(&self, state: &State, since: Moment) -> bool {
+    fn holds(&self, state: &GatherState, since: Moment) -> bool {
         state.apart == 0 && self.moment() == since
     }
     /// Returns the gathered change of a name, if any.
-    pub fn fate(&self, dir: u64, name: &[u8]) -> Option<Fate> {
+    pub fn fate(&self, dir: u64, name: &[u8]) -> Option<NameChange> {
         if !self.is_any.load(Ordering::Acquire) {
             return None;
         }
@@ -173,11 +173,11 @@ impl Tree {
         }
         let raw = entry.encode();
         self.seen(entry.ino, dir, name);
-        self.note(&mut state, dir, name, Fate::Made(Slot { entry, raw }));
+        self.note(&mut state, dir, name, NameChange::Made(Slot { entry, raw }));
         true
     }
     /// Gathers the removal of a file's only name. Returns false if it must not be gathered. Call [`Tree::publish_if_full`] afterwards.
-    pub fn gather_gone(&self, since: Moment, found: &Found, dir: u64, name: &[u8]) -> bool {
+    pub fn gather_gone(&self, since: Moment, found: &FoundNode, dir: u64, name: &[u8]) -> bool {
         let mut state = self.gathered.state.lock();
         let is_underway = state.underway.as_ref().is_some_and(|items| items.has(dir, name));
         if !self.gathered.holds(&state, since) || is_underway {
@@ -185,16 +185,16 @@ impl Tree {
         }
         match state.now.names.get(&dir).and_then(|names| names.get(name)) {
             // Nobody else ever saw the file.
-            Some(Fate::Made(slot)) if slot.entry.ino == found.ino => {
+            Some(NameChange::Made(slot)) if slot.entry.ino == found.ino => {
                 state.now.names.get_mut(&dir).and_then(|names| names.remove(name));
                 state.now.changed.insert(dir, self.common.clock.now());
             }
             Some(_) => return false,
-            None => self.note(&mut state, dir, name, Fate::Gone(Box::new(found.clone()))),
+            None => self.note(&mut state, dir, name, NameChange::Gone(Box::new(found.clone()))),
         }
         true
     }
-    fn note(&self, state: &mut State, dir: u64, name: &[u8], fate: Fate) {
+    fn note(&self, state: &mut GatherState, dir: u64, name: &[u8], fate: NameChange) {
         state.drop_inherited();
         state.now.names.entry(dir).or_default().insert(name.to_vec(), fate);
         state.now.changed.insert(dir, self.common.clock.now());
@@ -283,8 +283,8 @@ impl Tree {
         }
         change.commit()
     }
-    fn publish_one(&self, dir: u64, name: &[u8], fate: &Fate) -> FsResult<()> {
-        let Fate::Made(slot) = fate else {
+    fn publish_one(&self, dir: u64, name: &[u8], fate: &NameChange) -> FsResult<()> {
+        let NameChange::Made(slot) = fate else {
             return self.change_alone(|change| {
                 let Some(there) = self.slot_there(dir, name)? else { return Ok(()) };
                 let raw = there.raw.clone();
@@ -318,11 +318,11 @@ fn is_settled_singly(error: &FsError) -> bool {
     matches!(error.kind(), Some(ErrorKind::Exists | ErrorKind::Conflict | ErrorKind::NotFound))
 }
 
-fn add_fate(change: &mut Change<'_>, dir: u64, name: &[u8], fate: &Fate) -> FsResult<()> {
+fn add_fate(change: &mut Change<'_>, dir: u64, name: &[u8], fate: &NameChange) -> FsResult<()> {
     let tree = change.tree;
     match fate {
-        Fate::Made(slot) => change.txn.put_new(&tree.dir(dir), &keys::entry(name), &slot.raw)?,
-        Fate::Gone(found) => {
+        NameChange::Made(slot) => change.txn.put_new(&tree.dir(dir), &keys::entry(name), &slot.raw)?,
+        NameChange::Gone(found) => {
             change.remove(dir, name, &found.raw)?;
             let holders = tree.holders(change, found)?;
             if holders.is_empty() {

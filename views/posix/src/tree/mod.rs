@@ -28,9 +28,9 @@ use crate::{FsResult, Ino, Options, fail};
 
 pub use change::Change;
 use claims::{Claimed, Claims, Gates};
-pub use find::{Found, Place, Slot};
+pub use find::{FoundNode, NodeLocation, Slot};
 use gather::Gathered;
-pub use gather::{Fate, Moment};
+pub use gather::{Moment, NameChange};
 use numbers::Numbers;
 use places::Places;
 pub use who::Who;
@@ -72,7 +72,7 @@ pub struct Tree {
     pub no_page_caches: Mutex<Option<IndexVersion>>,
     dirs: Mutex<NumberMap<Index>>,
     /// Nodes of directories, with the version of the index of nodes at each lookup.
-    dirs_seen: RwLock<NumberMap<(IndexVersion, Arc<Found>)>>,
+    dirs_seen: RwLock<NumberMap<(IndexVersion, Arc<FoundNode>)>>,
     numbers: Numbers,
     places: Places,
     /// The tree's indices exist.

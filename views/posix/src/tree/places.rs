@@ -16,13 +16,13 @@ pub type Hint = (u64, Arc<[u8]>);
 
 #[derive(Debug)]
 pub struct Places {
-    state: Mutex<State>,
+    state: Mutex<Hints>,
     /// Hints are dropped only by an explicit `forget`.
     keeps_all: bool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Hints {
     young: NumberMap<Hint>,
     old: NumberMap<Hint>,
 }

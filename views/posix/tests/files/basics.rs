@@ -5,10 +5,10 @@ use cenote_posix::{
     Allocate, Consistency, FileSystem, Follow, Ino, Kind, New, Options, Over, Rename, SetAttr, SetTime, SetXattr, Time,
 };
 
-use crate::place::{CREATE, Place, READ_WRITE, errno, names, one_tree, root_user, user, what};
+use crate::test_dir::{CREATE, READ_WRITE, TestDir, errno, names, one_tree, root_user, user, what};
 
 pub fn names_and_bytes() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (_store, fs, _) = place.tree();
     let (me, root) = (root_user(), fs.root());
     let (file, attr, made) = fs.open_at(&me, root, b"a", CREATE, 0o640).unwrap();
@@ -52,7 +52,7 @@ pub fn names_and_bytes() {
 }
 
 pub fn errors() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (store, fs, _) = place.tree();
     let (me, root) = (root_user(), fs.root());
     let long = vec![b'n'; 256];
@@ -117,7 +117,7 @@ pub fn errors() {
 }
 
 pub fn top() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::InProcess);
     store.create_container("/plain/is/not/this", &cenote::ContainerSpec::default()).unwrap();
     store.create_container("made by others", &cenote::ContainerSpec::default()).unwrap();
@@ -150,7 +150,7 @@ pub fn top() {
 }
 
 pub fn unlinked_while_open() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (store, fs, _) = place.tree();
     let (me, root) = (root_user(), fs.root());
     for bytes in [&b""[..], b"bytes"] {
@@ -176,7 +176,7 @@ pub fn unlinked_while_open() {
 }
 
 pub fn cursors() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (_store, fs, _) = place.tree();
     let (me, root) = (root_user(), fs.root());
     let name = |n: u32| format!("{n:05}").into_bytes();
@@ -214,7 +214,7 @@ pub fn cursors() {
 }
 
 pub fn unnamed() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (store, fs, _) = place.tree();
     let (me, root) = (root_user(), fs.root());
     let objects = || store.container("tree").unwrap().info().unwrap().objects;
@@ -245,7 +245,7 @@ pub fn unnamed() {
 
 /// Puts bytes, name and attributes at once: like placing, and without any effect if it is refused.
 pub fn put_at_once() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (store, fs, _) = place.tree();
     let (me, root) = (root_user(), fs.root());
     let objects = || store.container("tree").unwrap().info().unwrap().objects;
@@ -270,7 +270,7 @@ pub fn put_at_once() {
 
 /// Threads write files that have no name yet, and name them: each finds its own, whatever the others do.
 pub fn unnamed_in_threads() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (_store, fs, _) = place.tree();
     let (me, root) = (root_user(), fs.root());
     std::thread::scope(|scope| {
@@ -293,7 +293,7 @@ pub fn unnamed_in_threads() {
 }
 
 pub fn times() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (store, fs, clock) = place.tree();
     let (me, root) = (root_user(), fs.root());
     clock.set(100);
@@ -335,7 +335,7 @@ pub fn times() {
 }
 
 pub fn xattrs() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (_store, fs, _) = place.tree();
     let (me, root) = (root_user(), fs.root());
     let file = fs.make(&me, root, b"f", &what(Kind::File, 0o644)).unwrap().ino;
@@ -363,7 +363,7 @@ pub fn xattrs() {
 }
 
 pub fn ranges() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (_store, fs, _) = place.tree();
     let me = root_user();
     let (file, _, _) = fs.open_at(&me, fs.root(), b"a", CREATE, 0o600).unwrap();
@@ -396,8 +396,8 @@ pub fn ranges() {
 }
 
 pub fn synced_in_memory() {
-    let place = Place::new();
-    let store = place.make_of(Mode::InProcess, vec![Place::memory()]);
+    let place = TestDir::new();
+    let store = place.make_of(Mode::InProcess, vec![TestDir::memory()]);
     let fs = FileSystem::new(&store, one_tree()).unwrap();
     let (file, ..) = fs.open_at(&root_user(), fs.root(), b"a", CREATE, 0o644).unwrap();
     file.write_at(b"bytes", 0).unwrap();

@@ -3,7 +3,7 @@
 use cenote::{Mode, Store};
 use cenote_posix::{FileSystem, Kind, OpenFlags, Rename, SetAttr, SetXattr};
 
-use crate::place::{CREATE, Place, READ_WRITE, one_tree, root_user, what};
+use crate::test_dir::{CREATE, READ_WRITE, TestDir, one_tree, root_user, what};
 
 /// Calls of each kind.
 const CALLS: u64 = 500;
@@ -30,7 +30,7 @@ impl Budget {
 }
 
 pub fn messages() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = place.make(Mode::InProcess);
     let fs = FileSystem::new(&store, one_tree()).unwrap();
     let me = root_user();

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use cenote::Mode;
 use cenote_posix::{File, FileSystem, FsError, Ino, Kind, Make, Rename, SetAttr, SetXattr};
 
-use crate::place::{CREATE, Place, client, root_user, what};
 use crate::rng::{Rng, seed};
+use crate::test_dir::{CREATE, TestDir, client, root_user, what};
 
 /// Errors expected when others interfere; any other is a failure.
 const EXPECTED: &[i32] = &[
@@ -102,7 +102,7 @@ fn step(fs: &FileSystem, rng: &mut Rng, files: &mut Vec<File>) -> Result<(), FsE
     }
 }
 
-fn start(place: &Place, seed: u64) -> Child {
+fn start(place: &TestDir, seed: u64) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.arg("child").arg("churn").arg(place.dir()).arg(seed.to_string()).spawn().unwrap()
 }
@@ -119,7 +119,7 @@ fn run(consistency: &str, rounds: usize) {
     let seed = seed(consistency);
     let mut rng = Rng::new(seed);
     for _ in 0..rounds {
-        let place = Place::new();
+        let place = TestDir::new();
         drop(place.make(Mode::InProcess));
         let fs = client(&place.dir()).1;
         let me = root_user();
@@ -146,7 +146,7 @@ fn run(consistency: &str, rounds: usize) {
 pub fn threads() {
     let seed = seed("threads");
     for consistency in ["strict", "commit"] {
-        let place = Place::new();
+        let place = TestDir::new();
         drop(place.make(Mode::InProcess));
         let both = [client(&place.dir()).1, client(&place.dir()).1];
         let root = both[0].root();
@@ -182,7 +182,7 @@ pub fn threads() {
 /// Two threads create a file and a directory of one name at the same time, in a `commit` directory where nobody had anything open: one of them gets
 /// `EEXIST`, and no created file is lost.
 pub fn directories_beside() {
-    let place = Place::new();
+    let place = TestDir::new();
     drop(place.make(Mode::InProcess));
     let fs = client(&place.dir()).1;
     let (me, root) = (root_user(), fs.root());
@@ -251,7 +251,7 @@ fn wait(pid: libc::pid_t) -> i32 {
 
 /// A forked child keeps its parent's open file, even after the parent closed it and its name is gone.
 pub fn forked() {
-    let place = Place::new();
+    let place = TestDir::new();
     drop(place.make(Mode::InProcess));
     let fs = client(&place.dir()).1;
     let (me, root) = (root_user(), fs.root());
@@ -285,7 +285,7 @@ pub fn forked() {
 
 /// After a failed publication in a process that forked, the process gets the error, and its child, which created nothing, does not.
 pub fn lost_before_a_fork() {
-    let place = Place::new();
+    let place = TestDir::new();
     drop(place.make(Mode::InProcess));
     let [fs, other] = [client(&place.dir()).1, client(&place.dir()).1];
     let (me, root) = (root_user(), fs.root());
@@ -317,7 +317,7 @@ impl Drop for Sets<'_> {
 /// name just after the fork exists for the child.
 pub fn forked_amid_threads() {
     let seed = seed("forks");
-    let place = Place::new();
+    let place = TestDir::new();
     drop(place.make(Mode::InProcess));
     let fs = client(&place.dir()).1;
     let (me, root) = (root_user(), fs.root());

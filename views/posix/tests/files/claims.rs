@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use cenote::Mode;
 use cenote_posix::{FileSystem, New, Over, Rename};
 
-use crate::place::{CREATE, Place, READ, READ_WRITE, client, root_user};
+use crate::test_dir::{CREATE, READ, READ_WRITE, TestDir, client, root_user};
 
 /// More than one transaction deletes.
 const FILES: usize = 600;
 
-fn two(place: &Place) -> [FileSystem; 2] {
+fn two(place: &TestDir) -> [FileSystem; 2] {
     drop(place.make(Mode::InProcess));
     [client(&place.dir()).1, client(&place.dir()).1]
 }
@@ -27,7 +27,7 @@ fn until(what: &str, mut is_true: impl FnMut() -> bool) {
 
 /// Another process has opened all of them once, and has one still open.
 pub fn many_go_at_once() {
-    let place = Place::new();
+    let place = TestDir::new();
     let [a, b] = two(&place);
     let (me, root) = (root_user(), a.root());
     let name = |n: usize| format!("f{n}").into_bytes();
@@ -55,7 +55,7 @@ pub fn many_go_at_once() {
 
 /// A process that no longer uses a directory stops being asked about its files, and is asked again when it comes back.
 pub fn claims_are_given_up() {
-    let place = Place::new();
+    let place = TestDir::new();
     let [a, b] = two(&place);
     let (me, root) = (root_user(), a.root());
     let make = |name: &[u8]| {
@@ -83,7 +83,7 @@ pub fn claims_are_given_up() {
 
 /// A file that gets a name while it is open behaves as if it had been opened by that name.
 pub fn placed_while_open() {
-    let place = Place::new();
+    let place = TestDir::new();
     let [a, b] = two(&place);
     let (me, root) = (root_user(), a.root());
     let file = b.open_unnamed(&me, root, READ_WRITE, 0o600).unwrap();
@@ -100,7 +100,7 @@ pub fn placed_while_open() {
 /// Two processes that put a file, rename one, or name one over an existing one, do not fail because of each other.
 pub fn put_over_one_another() {
     const ROUNDS: usize = 300;
-    let place = Place::new();
+    let place = TestDir::new();
     let both = two(&place);
     let root = both[0].root();
     let start = Barrier::new(2);
@@ -155,7 +155,7 @@ pub fn put_over_one_another() {
 /// A reader of the attributes of a file that is being deleted sees all of them, or that the file is gone.
 pub fn attributes_go_with_their_file() {
     const ROUNDS: usize = 3000;
-    let place = Place::new();
+    let place = TestDir::new();
     let both = two(&place);
     let (me, root) = (root_user(), both[0].root());
     let put = || {

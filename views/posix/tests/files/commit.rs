@@ -3,9 +3,9 @@
 use cenote::Mode;
 use cenote_posix::{FileSystem, Kind, Rename, SetXattr};
 
-use crate::place::{CREATE, Place, READ_WRITE, client, errno, names, root_user, what};
+use crate::test_dir::{CREATE, READ_WRITE, TestDir, client, errno, names, root_user, what};
 
-fn two(place: &Place) -> [FileSystem; 2] {
+fn two(place: &TestDir) -> [FileSystem; 2] {
     drop(place.make(Mode::InProcess));
     let both = [client(&place.dir()).1, client(&place.dir()).1];
     let root = both[0].root();
@@ -14,7 +14,7 @@ fn two(place: &Place) -> [FileSystem; 2] {
 }
 
 pub fn seen_when_published() {
-    let place = Place::new();
+    let place = TestDir::new();
     let [a, b] = two(&place);
     let (me, root) = (root_user(), a.root());
     let (file, attr, _) = a.open_at(&me, root, b"f", CREATE, 0o600).unwrap();
@@ -39,7 +39,7 @@ pub fn seen_when_published() {
 }
 
 pub fn one_file_made_twice() {
-    let place = Place::new();
+    let place = TestDir::new();
     let [a, b] = two(&place);
     let (me, root) = (root_user(), a.root());
     for round in 0..20 {
@@ -64,7 +64,7 @@ pub fn one_file_made_twice() {
 
 /// Entries that another process removed and has not published do not block.
 pub fn emptied_by_another() {
-    let place = Place::new();
+    let place = TestDir::new();
     let [a, b] = two(&place);
     let (me, root) = (root_user(), a.root());
     let dir = |name: &[u8]| a.make(&me, root, name, &what(Kind::Directory, 0o755)).unwrap().ino;
@@ -103,7 +103,7 @@ pub fn emptied_by_another() {
 
 /// Names are created and removed while earlier ones are being published.
 pub fn gathered_while_published() {
-    let place = Place::new();
+    let place = TestDir::new();
     let [a, b] = two(&place);
     let (me, root) = (root_user(), a.root());
     let name = |n: usize| format!("f{n:05}");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cenote::{Mode, Store};
 use cenote_posix::{File, FileSystem, LockKind, LockOwner, LockRange, LockWait, OpenFlags};
 
-use crate::place::{CREATE, Place, READ_WRITE, client, errno, root_user};
+use crate::test_dir::{CREATE, READ_WRITE, TestDir, client, errno, root_user};
 
 const ALL: LockRange = LockRange { start: 0, len: 0 };
 
@@ -29,7 +29,7 @@ fn try_lock(file: &File, owner: LockOwner, kind: LockKind, range: LockRange) -> 
 }
 
 pub fn owners() {
-    let place = Place::new();
+    let place = TestDir::new();
     drop(place.make(Mode::InProcess));
     let ((store, a), (_, b)) = (client(&place.dir()), client(&place.dir()));
     let (one, other) = (file(&a, CREATE), file(&b, READ_WRITE));
@@ -79,7 +79,7 @@ pub fn child(args: &[String]) {
     std::thread::sleep(Duration::from_secs(30));
 }
 
-fn start(place: &Place, kind: &str) -> Child {
+fn start(place: &TestDir, kind: &str) -> Child {
     let said = place.dir().join("../locked");
     let _ = std::fs::remove_file(&said);
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -93,7 +93,7 @@ fn start(place: &Place, kind: &str) -> Child {
 }
 
 pub fn killed() {
-    let place = Place::new();
+    let place = TestDir::new();
     drop(place.make(Mode::InProcess));
     let (store, fs) = client(&place.dir());
     let one = file(&fs, CREATE);

@@ -11,9 +11,9 @@ mod commit;
 mod locks;
 mod model;
 mod page_caches;
-mod place;
 mod reserved;
 mod rng;
+mod test_dir;
 mod top;
 
 use std::process::{Command, ExitCode};

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use cenote::Mode;
 use cenote_posix::{Attr, Caller, Consistency, File, FileSystem, FsResult, Ino, Kind, Make, Rename, SetAttr, SetXattr};
 
-use crate::place::{CREATE, Place, READ_WRITE, client, root_user};
 use crate::rng::{Rng, seed, steps};
+use crate::test_dir::{CREATE, READ_WRITE, TestDir, client, root_user};
 
 const ROOT: usize = 0;
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -174,7 +174,7 @@ struct Open {
 }
 
 struct World {
-    _place: Place,
+    _place: TestDir,
     fs: [FileSystem; 2],
     model: Model,
     /// Inode numbers of the model's nodes.
@@ -203,7 +203,7 @@ fn same<T: std::fmt::Debug, U>(real: &FsResult<T>, wanted: &Result<U, i32>, what
 
 impl World {
     fn new(rng: Rng, consistency: Consistency) -> Self {
-        let place = Place::new();
+        let place = TestDir::new();
         drop(place.make(Mode::InProcess));
         let fs = [client(&place.dir()).1, client(&place.dir()).1];
         let (me, inos) = (root_user(), vec![fs[0].root()]);

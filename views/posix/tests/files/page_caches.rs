@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use cenote::{Mode, Store};
 use cenote_posix::{Allocate, FileSystem, SetAttr, SetTime, SetXattr, Time};
 
-use crate::place::{Place, READ_WRITE, client, errno, made, one_tree, root_user};
 use crate::rng::{Rng, seed};
+use crate::test_dir::{READ_WRITE, TestDir, client, errno, made, one_tree, root_user};
 
 fn left(store: &Store) -> usize {
     std::fs::read_dir(store.meeting_dir("windows").unwrap()).unwrap().count()
@@ -56,7 +56,7 @@ fn stored(fs: &FileSystem, name: &[u8]) -> Vec<u8> {
 }
 
 pub fn shared() {
-    let place = Place::new();
+    let place = TestDir::new();
     drop(place.make(Mode::InProcess));
     let ((store, a), (_, b)) = (client(&place.dir()), client(&place.dir()));
     let me = root_user();
@@ -124,7 +124,7 @@ pub fn shared() {
     gone.close().unwrap();
     assert_eq!(left(&store), 0);
     let read_only = fs_of(&store, true);
-    let reader = read_only.open_at(&me, read_only.root(), b"f", crate::place::READ, 0).unwrap().0;
+    let reader = read_only.open_at(&me, read_only.root(), b"f", crate::test_dir::READ, 0).unwrap().0;
     assert_eq!(errno(reader.page_cache()), libc::EROFS);
     assert_eq!(a.check(a.root()).unwrap(), [""; 0]);
 }
@@ -132,8 +132,8 @@ pub fn shared() {
 /// If the store has no space for what another process left in a page cache, the last `close` reports that, and nothing is lost.
 pub fn no_room() {
     const BYTES: usize = 4 << 20;
-    let place = Place::new();
-    drop(place.make_of(Mode::InProcess, vec![Place::memory()]));
+    let place = TestDir::new();
+    drop(place.make_of(Mode::InProcess, vec![TestDir::memory()]));
     let ((_store, a), (_, b)) = (client(&place.dir()), client(&place.dir()));
     let me = root_user();
     let (made, filler) = (made(&a, b"f"), made(&b, b"filler"));
@@ -141,7 +141,7 @@ pub fn no_room() {
     a.set_attr(&me, made.ino(), &size).unwrap();
     made.close().unwrap();
     // A reader's flush writes nothing back. The kernel, which was given the page cache, writes for a process that is gone.
-    let one = a.open_at(&me, a.root(), b"f", crate::place::READ, 0).unwrap().0;
+    let one = a.open_at(&me, a.root(), b"f", crate::test_dir::READ, 0).unwrap().0;
     let kernel = std::fs::File::from(one.page_cache_for_kernel().unwrap());
     std::os::unix::fs::FileExt::write_all_at(&kernel, &vec![7; BYTES], 0).unwrap();
     drop(kernel);
@@ -155,7 +155,7 @@ pub fn no_room() {
 
 /// A time set during write-back becomes the file's time, not that of the earlier writes.
 pub fn times() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (_store, fs, _) = place.tree();
     let me = root_user();
     let file = made(&fs, b"f");
@@ -197,7 +197,7 @@ pub fn child(args: &[String]) {
 /// What a killed process had stored survives, whether or not anybody else has the file open.
 pub fn killed() {
     for is_shared in [false, true] {
-        let place = Place::new();
+        let place = TestDir::new();
         drop(place.make(Mode::InProcess));
         let (store, fs) = client(&place.dir());
         let first = made(&fs, b"f");
@@ -233,7 +233,7 @@ pub fn killed() {
 pub fn random() {
     let seed = seed("page caches");
     let mut rng = Rng::new(seed);
-    let place = Place::new();
+    let place = TestDir::new();
     drop(place.make(Mode::InProcess));
     let both = [client(&place.dir()).1, client(&place.dir()).1];
     let mut files = [Some(made(&both[0], b"f")), Some(made(&both[1], b"f"))];

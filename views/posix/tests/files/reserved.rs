@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use cenote::{Mode, Store};
 use cenote_posix::{Allocate, File, FileSystem, SetAttr};
 
-use crate::place::{Place, READ_WRITE, client, errno, made, root_user};
+use crate::test_dir::{READ_WRITE, TestDir, client, errno, made, root_user};
 
 const BYTES: u64 = 8 << 20;
 
@@ -20,7 +20,7 @@ fn fill(file: &File) -> u64 {
     written
 }
 
-fn two_sessions(place: &Place, tiers: Vec<cenote::DeviceSpec>) -> [(Store, FileSystem); 2] {
+fn two_sessions(place: &TestDir, tiers: Vec<cenote::DeviceSpec>) -> [(Store, FileSystem); 2] {
     drop(place.make_of(Mode::InProcess, tiers));
     [client(&place.dir()), client(&place.dir())]
 }
@@ -28,9 +28,9 @@ fn two_sessions(place: &Place, tiers: Vec<cenote::DeviceSpec>) -> [(Store, FileS
 pub fn written() {
     for what in [Allocate::Extend, Allocate::KeepSize] {
         for is_memory_alone in [false, true] {
-            let place = Place::new();
+            let place = TestDir::new();
             let disk = (!is_memory_alone).then(|| place.disk(48 << 20));
-            let [(_a, a), (_b, b)] = two_sessions(&place, [Place::memory()].into_iter().chain(disk).collect());
+            let [(_a, a), (_b, b)] = two_sessions(&place, [TestDir::memory()].into_iter().chain(disk).collect());
             let (kept, filler) = (made(&a, b"kept"), made(&b, b"filler"));
             kept.allocate(what, 0, BYTES).unwrap();
             assert!(kept.attr().unwrap().blocks * 512 >= BYTES, "{what:?}");
@@ -59,8 +59,8 @@ pub fn written() {
 }
 
 pub fn given_back() {
-    let place = Place::new();
-    let [(_a, a), (_b, b)] = two_sessions(&place, vec![Place::memory()]);
+    let place = TestDir::new();
+    let [(_a, a), (_b, b)] = two_sessions(&place, vec![TestDir::memory()]);
     let give_back: [fn(&FileSystem, File); 4] = [
         |fs, file| {
             file.close().unwrap();
@@ -98,8 +98,8 @@ pub fn given_back() {
 
 /// A reservation that does not fit is refused, and reserves nothing.
 pub fn refused() {
-    let place = Place::new();
-    let [(_a, a), (_b, b)] = two_sessions(&place, vec![Place::memory()]);
+    let place = TestDir::new();
+    let [(_a, a), (_b, b)] = two_sessions(&place, vec![TestDir::memory()]);
     let (kept, other) = (made(&a, b"kept"), made(&b, b"other"));
     kept.allocate(Allocate::Extend, 0, 40 << 20).unwrap();
     assert_eq!(errno(other.allocate(Allocate::Extend, 0, 40 << 20)), libc::ENOSPC);
@@ -114,8 +114,8 @@ pub fn refused() {
 
 /// Reserved space is not free to others, and counts as the file's until it is written, also when the file is closed meanwhile.
 pub fn counted() {
-    let place = Place::new();
-    let [(store, a), (_b, b)] = two_sessions(&place, vec![Place::memory()]);
+    let place = TestDir::new();
+    let [(store, a), (_b, b)] = two_sessions(&place, vec![TestDir::memory()]);
     let free = |fs: &FileSystem| fs.space(fs.root()).unwrap().free_bytes;
     let (kept, before) = (made(&a, b"kept"), free(&b));
     kept.allocate(Allocate::KeepSize, 0, BYTES).unwrap();
@@ -147,8 +147,8 @@ pub fn counted() {
 /// Reservations can be cut anywhere, and one larger than the free space is refused.
 pub fn cut() {
     const LEN: u64 = 64 << 20;
-    let place = Place::new();
-    let [(_a, a), (_b, _other)] = two_sessions(&place, vec![Place::memory(), place.disk(256 << 20)]);
+    let place = TestDir::new();
+    let [(_a, a), (_b, _other)] = two_sessions(&place, vec![TestDir::memory(), place.disk(256 << 20)]);
     let free = a.space(a.root()).unwrap().free_bytes;
     for cut in [100, LEN, 2 * LEN, 3 * LEN] {
         let file = made(&a, b"ouch");
@@ -180,8 +180,8 @@ pub fn cut() {
 /// none has space.
 pub fn left() {
     for (memory_bytes, kept_bytes, is_lost) in [(64_u64 << 20, BYTES, false), (16 << 20, 40 << 20, true)] {
-        let place = Place::new();
-        let memory = cenote::DeviceSpec { capacity_bytes: memory_bytes, ..Place::memory() };
+        let place = TestDir::new();
+        let memory = cenote::DeviceSpec { capacity_bytes: memory_bytes, ..TestDir::memory() };
         let [(store, a), (_b, b)] = two_sessions(&place, vec![memory, place.disk(64 << 20)]);
         let kept = made(&a, b"kept");
         kept.allocate(Allocate::KeepSize, 0, kept_bytes).unwrap();

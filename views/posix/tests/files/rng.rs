@@ -25,7 +25,7 @@ pub fn seed(test: &str) -> u64 {
     seed
 }
 
-/// Returns the number of steps of a random test: `CENOTE_STEPS`, or the preset.
-pub fn steps(preset: usize) -> usize {
-    std::env::var("CENOTE_STEPS").ok().and_then(|text| text.parse().ok()).unwrap_or(preset)
+/// Returns the number of steps of a random test: `CENOTE_STEPS`, or the default.
+pub fn steps(default: usize) -> usize {
+    std::env::var("CENOTE_STEPS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cenote::{ContainerSpec, Mode, OpenOptions, Store};
 use cenote_posix::{Allocate, FileSystem, Ino, Kind, Options, SetAttr, SetXattr};
 
-use crate::place::{CREATE, Place, READ_WRITE, errno, names, root_user, user, what};
+use crate::test_dir::{CREATE, READ_WRITE, TestDir, errno, names, root_user, user, what};
 
 /// Two clients of one store, which show its top.
-fn two(place: &Place) -> [(Store, FileSystem); 2] {
+fn two(place: &TestDir) -> [(Store, FileSystem); 2] {
     drop(place.make(Mode::InProcess));
     [(), ()].map(|()| {
         let options = OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() };
@@ -20,7 +20,7 @@ fn two(place: &Place) -> [(Store, FileSystem); 2] {
 
 /// An empty directory at the top can be removed even while a file that had its name there is being closed.
 pub fn goes_while_a_file_is_closed() {
-    let place = Place::new();
+    let place = TestDir::new();
     let [(_, a), (_, b)] = two(&place);
     let me = root_user();
     for n in 0..100 {
@@ -52,7 +52,7 @@ pub fn goes_while_a_file_is_closed() {
 /// A process that sees a directory at the top can work in it, with its creator's rights, from the first moment to the
 /// last.
 pub fn seen_whole() {
-    let place = Place::new();
+    let place = TestDir::new();
     let [(store, a), (_, b)] = two(&place);
     let alice = user(1000, 1000, &[]);
     let is_over = AtomicBool::new(false);
@@ -107,7 +107,7 @@ pub fn seen_whole() {
 
 /// Lamination also refuses writers that already have a file open.
 pub fn laminated() {
-    let place = Place::new();
+    let place = TestDir::new();
     let [(_, a), (_, b)] = two(&place);
     let me = root_user();
     let top = a.make(&me, Ino::TOP, b"c", &what(Kind::Directory, 0o755)).unwrap().ino;
@@ -146,7 +146,7 @@ pub fn laminated() {
 /// Copied, collapsed and inserted ranges have the right bytes, holes included, and take no space of their own.
 pub fn shared_ranges() {
     const KIB: u64 = 1024;
-    let place = Place::new();
+    let place = TestDir::new();
     let (store, fs, _) = place.tree();
     let (me, root) = (root_user(), fs.root());
     let open = |name: &[u8]| fs.open_at(&me, root, name, CREATE, 0o600).unwrap().0;

@@ -5,7 +5,7 @@ use posix::{Attr, FileSystem, Follow, Ino, Kind, SetAttr, Space};
 use super::{Answer, Maybe, Result, Target, answer, on_path, on_path_or_descriptor, put};
 use crate::description::{Description, What, errno};
 use crate::paths;
-use crate::{kernel, limit, place, table};
+use crate::{context, kernel, limit, table};
 
 /// Preferred size of reads and writes.
 const BLOCK: i64 = 128 << 10;
@@ -27,7 +27,7 @@ fn format(kind: Kind) -> u32 {
 fn stat_of(attr: &Attr) -> libc::stat {
     // SAFETY: zeros are valid.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    stat.st_dev = place::device();
+    stat.st_dev = context::device();
     stat.st_ino = attr.ino.0;
     stat.st_nlink = u64::from(attr.links);
     stat.st_mode = format(attr.kind) | attr.mode;
@@ -60,7 +60,7 @@ impl Target<'_> {
     fn set(&self, set: &SetAttr) -> Result {
         match self {
             Self::Spot(spot, _) => {
-                place::system()?.set_attr(&place::caller(), spot.ino(), set).map_err(errno)?;
+                context::system()?.set_attr(&context::caller(), spot.ino(), set).map_err(errno)?;
             }
             Self::Open(open) => set_open(open, set)?,
         }
@@ -69,10 +69,10 @@ impl Target<'_> {
 }
 
 fn set_open(open: &Description, set: &SetAttr) -> Result<()> {
-    let caller = place::caller();
+    let caller = context::caller();
     match &open.what {
         What::File(file) => file.get()?.set_attr(&caller, set),
-        _ => place::system()?.set_attr(&caller, open.ino, set),
+        _ => context::system()?.set_attr(&caller, open.ino, set),
     }
     .map_err(errno)?;
     Ok(())
@@ -130,7 +130,7 @@ pub fn statx(dir: i32, path: u64, flags: i32, mask: u32, buf: u64) -> Answer {
         told.stx_ctime = time(attr.changed);
         told.stx_mtime = time(attr.modified);
         (told.stx_rdev_major, told.stx_rdev_minor) = (libc::major(attr.rdev), libc::minor(attr.rdev));
-        (told.stx_dev_major, told.stx_dev_minor) = (libc::major(place::device()), libc::minor(place::device()));
+        (told.stx_dev_major, told.stx_dev_minor) = (libc::major(context::device()), libc::minor(context::device()));
         put(buf, told).map(|()| 0)
     };
     let other = |path| kernel::simple(libc::SYS_statx, &[HERE, path, flags as u64, u64::from(mask), buf]);
@@ -144,7 +144,7 @@ pub fn access(dir: i32, path: u64, mask: i32, flags: i32) -> Answer {
         if mask & !7 != 0 {
             return Err(libc::EINVAL);
         }
-        place::system()?.access(&place::caller(), target.ino(), mask).map_err(errno).map(|()| 0)
+        context::system()?.access(&context::caller(), target.ino(), mask).map_err(errno).map(|()| 0)
     };
     let other = |path| kernel::simple(libc::SYS_faccessat, &[HERE, path, mask as u64]);
     answer(on_path_or_descriptor((dir, path, flags), check, other))
@@ -260,7 +260,7 @@ fn space_of(system: &FileSystem, ino: Ino, buf: u64) -> Result {
 
 /// `statfs`.
 pub fn statfs(path: u64, buf: u64) -> Answer {
-    let tell = |target: Target<'_>| space_of(place::system()?, target.ino(), buf);
+    let tell = |target: Target<'_>| space_of(context::system()?, target.ino(), buf);
     let other = |path| kernel::simple(libc::SYS_statfs, &[path, buf]);
     answer(on_path(libc::AT_FDCWD, path, Follow::Yes, tell, other))
 }
@@ -268,13 +268,13 @@ pub fn statfs(path: u64, buf: u64) -> Answer {
 /// `fstatfs`.
 pub fn fstatfs(fd: i32, buf: u64) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
-    place::system().and_then(|system| space_of(system, open.ino(), buf)).into()
+    context::system().and_then(|system| space_of(system, open.ino(), buf)).into()
 }
 
 /// Refuses calls on paths that need something that files here lack.
 pub fn unsupported(path: u64, errno: i32) -> Answer {
-    match paths::way(libc::AT_FDCWD, path) {
-        Ok(paths::Way::Kernel) | Err(_) => Answer::Kernel,
+    match paths::classify(libc::AT_FDCWD, path) {
+        Ok(paths::PathClass::Kernel) | Err(_) => Answer::Kernel,
         Ok(_) => Answer::Done(-i64::from(errno)),
     }
 }

@@ -15,7 +15,7 @@ const PIECES_MAX: u64 = 1024;
 
 /// A position in a file.
 #[derive(Clone, Copy)]
-pub enum Place {
+pub enum FilePosition {
     /// The description's offset, which advances.
     Offset,
     /// This offset.
@@ -23,24 +23,24 @@ pub enum Place {
 }
 
 /// The position of a call like `preadv2`: -1 stands for the description's offset.
-fn place_or_offset(at: u64) -> Place {
-    if at as i64 == -1 { Place::Offset } else { Place::At(at as i64) }
+fn place_or_offset(at: u64) -> FilePosition {
+    if at as i64 == -1 { FilePosition::Offset } else { FilePosition::At(at as i64) }
 }
 
-fn checked(at: Place) -> Result<Place> {
+fn checked(at: FilePosition) -> Result<FilePosition> {
     match at {
-        Place::At(at) if at < 0 => Err(libc::EINVAL),
+        FilePosition::At(at) if at < 0 => Err(libc::EINVAL),
         at => Ok(at),
     }
 }
 
 impl Description {
     /// Reads into `buf`.
-    pub fn read(&self, buf: &mut [u8], at: Place) -> Result<usize> {
+    pub fn read(&self, buf: &mut [u8], at: FilePosition) -> Result<usize> {
         let file = self.file()?;
         match checked(at)? {
-            Place::At(at) => file.read_at(buf, at as u64).map_err(errno),
-            Place::Offset => self.with_offset(|offset| {
+            FilePosition::At(at) => file.read_at(buf, at as u64).map_err(errno),
+            FilePosition::Offset => self.with_offset(|offset| {
                 let read = file.read_at(buf, *offset).map_err(errno)?;
                 *offset += read as u64;
                 Ok(read)
@@ -48,7 +48,7 @@ impl Description {
         }
     }
     /// Writes `bytes`, as many of them as the process may.
-    pub fn write(&self, bytes: &[u8], at: Place) -> Result<usize> {
+    pub fn write(&self, bytes: &[u8], at: FilePosition) -> Result<usize> {
         let file = self.file_or(libc::EBADF)?;
         if !file.flags().write {
             return Err(libc::EBADF);
@@ -56,24 +56,24 @@ impl Description {
         let at = checked(at)?;
         let begin = || match at {
             _ if self.appends() => file.attr().map(|attr| attr.size_bytes).map_err(errno),
-            Place::At(at) => Ok(at as u64),
-            Place::Offset => Ok(self.with_offset(|offset| *offset)),
+            FilePosition::At(at) => Ok(at as u64),
+            FilePosition::Offset => Ok(self.with_offset(|offset| *offset)),
         };
         let len = limit::room(begin, bytes.len())?;
         let bytes = &bytes[..len];
         // As in Linux, also for calls with an explicit offset.
         if self.appends() {
             return match at {
-                Place::At(_) => file.append(bytes).map_err(errno).map(|_| len),
-                Place::Offset => self.with_offset(|offset| {
+                FilePosition::At(_) => file.append(bytes).map_err(errno).map(|_| len),
+                FilePosition::Offset => self.with_offset(|offset| {
                     *offset = file.append(bytes).map_err(errno)? + len as u64;
                     Ok(len)
                 }),
             };
         }
         match at {
-            Place::At(at) => file.write_at(bytes, at as u64).map_err(errno)?,
-            Place::Offset => self.with_offset(|offset| {
+            FilePosition::At(at) => file.write_at(bytes, at as u64).map_err(errno)?,
+            FilePosition::Offset => self.with_offset(|offset| {
                 file.write_at(bytes, *offset).map_err(errno)?;
                 *offset += len as u64;
                 Result::Ok(())
@@ -84,7 +84,7 @@ impl Description {
 }
 
 /// `read`, `pread64`.
-pub fn read(fd: i32, buf: u64, len: u64, at: Place) -> Answer {
+pub fn read(fd: i32, buf: u64, len: u64, at: FilePosition) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     let read = || {
         // SAFETY: the program declares the memory its own.
@@ -95,7 +95,7 @@ pub fn read(fd: i32, buf: u64, len: u64, at: Place) -> Answer {
 }
 
 /// `write`, `pwrite64`.
-pub fn write(fd: i32, buf: u64, len: u64, at: Place) -> Answer {
+pub fn write(fd: i32, buf: u64, len: u64, at: FilePosition) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     let write = || {
         // SAFETY: as above.
@@ -121,10 +121,10 @@ fn pieces(list: u64, count: u64) -> Result<(Vec<libc::iovec>, usize)> {
 }
 
 /// The position of the bytes after the first `done`.
-fn at_offset(at: Place, done: usize) -> Place {
+fn at_offset(at: FilePosition, done: usize) -> FilePosition {
     match at {
-        Place::Offset => Place::Offset,
-        Place::At(at) => Place::At(at + done as i64),
+        FilePosition::Offset => FilePosition::Offset,
+        FilePosition::At(at) => FilePosition::At(at + done as i64),
     }
 }
 
@@ -156,7 +156,7 @@ pub fn pwritev2(fd: i32, list: u64, count: u64, at: u64, flags: i32) -> Answer {
 }
 
 /// `readv`, `preadv`.
-pub fn readv(fd: i32, list: u64, count: u64, at: Place) -> Answer {
+pub fn readv(fd: i32, list: u64, count: u64, at: FilePosition) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     let read = || {
         let (pieces, _) = pieces(list, count)?;
@@ -186,7 +186,7 @@ pub fn readv(fd: i32, list: u64, count: u64, at: Place) -> Answer {
 }
 
 /// `writev`, `pwritev`. All pieces are one write, so that appended pieces stay together.
-pub fn writev(fd: i32, list: u64, count: u64, at: Place) -> Answer {
+pub fn writev(fd: i32, list: u64, count: u64, at: FilePosition) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     let write = || {
         let (pieces, sum) = pieces(list, count)?;
@@ -259,7 +259,7 @@ pub fn sync(fd: i32, data_only: bool) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     let sync = || match &open.what {
         What::File(file) => file.get()?.sync(data_only).map_err(errno).map(|()| 0),
-        What::Directory(_) => crate::place::system()?.sync_dir(open.ino).map_err(errno).map(|()| 0),
+        What::Directory(_) => crate::context::system()?.sync_dir(open.ino).map_err(errno).map(|()| 0),
         What::Path => Err(libc::EBADF),
     };
     sync().into()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::bytes::Place;
+use super::bytes::FilePosition;
 use super::{Answer, Maybe, Result, answer, put, value};
 use crate::description::{Description, errno};
 use crate::{fork, inside, kernel, table};
@@ -78,8 +78,8 @@ pub fn sendfile(to: i32, from: i32, at: u64, count: u64) -> Answer {
         while done < count {
             let piece = PIECE.min((count - done) as usize);
             let read = match (&source, position) {
-                (Some(source), None) => source.read(&mut buf[..piece], Place::Offset)? as i64,
-                (Some(source), Some(position)) => source.read(&mut buf[..piece], Place::At(position))? as i64,
+                (Some(source), None) => source.read(&mut buf[..piece], FilePosition::Offset)? as i64,
+                (Some(source), Some(position)) => source.read(&mut buf[..piece], FilePosition::At(position))? as i64,
                 (None, None) => read_kernel(from, &mut buf[..piece], None)?,
                 (None, Some(position)) => read_kernel(from, &mut buf[..piece], Some(position))?,
             };
@@ -87,7 +87,7 @@ pub fn sendfile(to: i32, from: i32, at: u64, count: u64) -> Answer {
                 break;
             }
             let written = match &target {
-                Some(target) => target.write(&buf[..read as usize], Place::Offset)? as i64,
+                Some(target) => target.write(&buf[..read as usize], FilePosition::Offset)? as i64,
                 None => kernel::simple_or(libc::SYS_write, &[to as u64, buf.as_ptr() as u64, read as u64])?,
             };
             position = position.map(|position| position + written);
@@ -195,25 +195,25 @@ fn is_ready(pipe: i32, events: i16, within_ms: i32) -> Result<bool> {
 }
 
 /// Runs `with` on the position of a call, and advances it by the result.
-fn with_place(at: u64, with: impl FnOnce(Place) -> Result<usize>) -> Result {
+fn with_place(at: u64, with: impl FnOnce(FilePosition) -> Result<usize>) -> Result {
     if at == 0 {
-        return with(Place::Offset).map(|done| done as i64);
+        return with(FilePosition::Offset).map(|done| done as i64);
     }
     let place: i64 = value(at)?;
-    let done = with(Place::At(place))? as i64;
+    let done = with(FilePosition::At(place))? as i64;
     put(at, place + done)?;
     Ok(done)
 }
 
 /// Copies as much to the pipe as it has room for.
-fn into_pipe(source: &Description, at: Place, pipe: i32, len: usize) -> Result<usize> {
+fn into_pipe(source: &Description, at: FilePosition, pipe: i32, len: usize) -> Result<usize> {
     let mut buf = [0; PIPE_TAKES];
     let mut done = 0;
     while done < len {
         if !is_ready(pipe, libc::POLLOUT, 0)? {
             break;
         }
-        let place = if let Place::At(at) = at { Place::At(at + done as i64) } else { at };
+        let place = if let FilePosition::At(at) = at { FilePosition::At(at + done as i64) } else { at };
         let read = source.read(&mut buf[..PIPE_TAKES.min(len - done)], place)?;
         if read == 0 {
             return Ok(done);
@@ -221,7 +221,7 @@ fn into_pipe(source: &Description, at: Place, pipe: i32, len: usize) -> Result<u
         match kernel::simple_or(libc::SYS_write, &[pipe as u64, buf.as_ptr() as u64, read as u64]) {
             Ok(written) => done += written as usize,
             Err(errno) => {
-                if let Place::Offset = at {
+                if let FilePosition::Offset = at {
                     source.with_offset(|offset| *offset -= read as u64);
                 }
                 return if done > 0 { Ok(done) } else { Err(errno) };
@@ -232,7 +232,7 @@ fn into_pipe(source: &Description, at: Place, pipe: i32, len: usize) -> Result<u
 }
 
 /// Copies the pipe's content to the file; the pipe loses only what was written.
-fn out_of_pipe(pipe: i32, target: &Description, at: Place, len: usize) -> Result<usize> {
+fn out_of_pipe(pipe: i32, target: &Description, at: FilePosition, len: usize) -> Result<usize> {
     let aside = Aside::make()?;
     let arguments = [pipe as u64, aside.0[1] as u64, len as u64, u64::from(libc::SPLICE_F_NONBLOCK)];
     let there = kernel::simple_or(libc::SYS_tee, &arguments)? as usize;

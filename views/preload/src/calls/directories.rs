@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 use posix::{DirCursor, Follow, Kind};
 
 use super::{Answer, Maybe, Result, Target, answer, memory, on_path};
+use crate::context::{self, Cwd};
 use crate::description::{Description, What, errno};
-use crate::place::{self, Cwd};
 use crate::{kernel, table};
 
 /// Bytes of a `getdents64` record before its name.
@@ -46,7 +46,7 @@ pub fn getdents(fd: i32, buf: u64, len: u64, is_old: bool) -> Answer {
 /// The cursor, which a program before `exec` may have advanced.
 fn begun<'a>(cursor: &'a mut Option<DirCursor>, open: &Description) -> Result<&'a mut DirCursor> {
     if cursor.is_none() {
-        *cursor = Some(place::system()?.read_dir(&place::checked_caller(), open.ino).map_err(errno)?);
+        *cursor = Some(context::system()?.read_dir(&context::checked_caller(), open.ino).map_err(errno)?);
     }
     cursor.as_mut().ok_or(libc::EIO)
 }
@@ -105,14 +105,14 @@ pub fn chdir(path: u64) -> Answer {
             }
             Target::Open(open) => cwd_of(open)?,
         };
-        place::system()?.access(&place::caller(), cwd.ino, libc::X_OK).map_err(errno)?;
-        place::set_cwd(Some(Arc::new(cwd)));
+        context::system()?.access(&context::caller(), cwd.ino, libc::X_OK).map_err(errno)?;
+        context::set_cwd(Some(Arc::new(cwd)));
         Ok(0)
     };
     let leave = |path| {
         let result = kernel::simple(libc::SYS_chdir, &[path]);
         if result == 0 {
-            place::set_cwd(None);
+            context::set_cwd(None);
         }
         result
     };
@@ -132,14 +132,14 @@ pub fn fchdir(fd: i32) -> Answer {
     let Some(open) = table::get(fd) else {
         let result = kernel::simple(libc::SYS_fchdir, &[fd as u64]);
         if result == 0 {
-            place::set_cwd(None);
+            context::set_cwd(None);
         }
         return Answer::Done(result);
     };
     let enter = || {
         let cwd = cwd_of(&open)?;
-        place::system()?.access(&place::caller(), cwd.ino, libc::X_OK).map_err(errno)?;
-        place::set_cwd(Some(Arc::new(cwd)));
+        context::system()?.access(&context::caller(), cwd.ino, libc::X_OK).map_err(errno)?;
+        context::set_cwd(Some(Arc::new(cwd)));
         Ok(0)
     };
     enter().into()
@@ -147,10 +147,10 @@ pub fn fchdir(fd: i32) -> Answer {
 
 /// `getcwd`.
 pub fn getcwd(buf: u64, len: u64) -> Answer {
-    let Some(cwd) = place::cwd() else { return Answer::Kernel };
+    let Some(cwd) = context::cwd() else { return Answer::Kernel };
     let tell = || -> Maybe {
         // A removed directory gives the kernel's error.
-        let there = place::system()?.attr(cwd.ino).map_err(|_| libc::ENOENT)?;
+        let there = context::system()?.attr(cwd.ino).map_err(|_| libc::ENOENT)?;
         if there.links == 0 {
             return Err(libc::ENOENT);
         }

@@ -20,7 +20,7 @@ use std::ffi::CString;
 use posix::{Follow, Spot};
 
 use crate::description::Description;
-use crate::paths::{self, To, Way};
+use crate::paths::{self, PathClass, To};
 use crate::{kernel, probe};
 
 /// How a call continues.
@@ -72,16 +72,16 @@ pub fn on_path(
     ours: impl FnOnce(Target<'_>) -> Result,
     other: impl FnOnce(u64) -> i64,
 ) -> Maybe {
-    match paths::way(dir, path)? {
-        Way::Kernel => Ok(None),
-        Way::Descriptor(open) => {
+    match paths::classify(dir, path)? {
+        PathClass::Kernel => Ok(None),
+        PathClass::Descriptor(open) => {
             if follow == Follow::No {
                 return Ok(None); // the link that stands for the descriptor
             }
             ours(Target::Open(&open)).map(Some)
         }
-        Way::Ours(mut at) => match at.find(follow)? {
-            To::Ours(spot) => ours(Target::Spot(spot, at.trail())).map(Some),
+        PathClass::Store(mut at) => match at.find(follow)? {
+            To::Store(spot) => ours(Target::Spot(spot, at.trail())).map(Some),
             To::Other(path) => outside(path, other).map(Some),
         },
     }

@@ -4,8 +4,8 @@ use posix::{Caller, FileSystem, Follow, Ino, Kind, Make, Over, Rename};
 
 use super::{Answer, Maybe, Result, Target, answer, memory, on_path, outside};
 use crate::description::{What, errno};
-use crate::paths::{self, To, Way};
-use crate::{kernel, place, probe, table};
+use crate::paths::{self, PathClass, To};
+use crate::{context, kernel, probe, table};
 
 /// A directory and a name in it.
 struct Entry {
@@ -23,14 +23,14 @@ fn on_entry(
     ours: impl FnOnce(&FileSystem, &Caller, &Entry) -> Result,
     other: impl FnOnce(u64) -> i64,
 ) -> Maybe {
-    let mut at = match paths::way(dir, path)? {
-        Way::Ours(at) => at,
-        Way::Kernel | Way::Descriptor(_) => return Ok(None),
+    let mut at = match paths::classify(dir, path)? {
+        PathClass::Store(at) => at,
+        PathClass::Kernel | PathClass::Descriptor(_) => return Ok(None),
     };
     match at.find_parent()? {
         To::Other(path) => outside(path, other).map(Some),
-        To::Ours((dir, name, is_directory)) => {
-            ours(place::system()?, &place::caller(), &Entry { dir, name, is_directory }).map(Some)
+        To::Store((dir, name, is_directory)) => {
+            ours(context::system()?, &context::caller(), &Entry { dir, name, is_directory }).map(Some)
         }
     }
 }
@@ -40,7 +40,7 @@ const HERE: u64 = libc::AT_FDCWD as u64;
 /// `mkdirat`.
 pub fn mkdir(dir: i32, path: u64, mode: u32) -> Answer {
     let make = |system: &FileSystem, caller: &Caller, at: &Entry| {
-        let mode = mode & !place::umask() & 0o1777;
+        let mode = mode & !context::umask() & 0o1777;
         let what = Make { kind: Kind::Directory, mode, rdev: 0, target: Vec::new() };
         make(system, caller, at, &what)
     };
@@ -72,7 +72,7 @@ pub fn mknod(dir: i32, path: u64, mode: u32, device: u64) -> Answer {
             _ => return Err(libc::EINVAL),
         };
         let rdev = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { device } else { 0 };
-        let mode = mode & !place::umask() & 0o7777;
+        let mode = mode & !context::umask() & 0o7777;
         make(system, caller, at, &Make { kind, mode, rdev, target: Vec::new() })
     };
     let other = |path| kernel::simple(libc::SYS_mknodat, &[HERE, path, u64::from(mode), device]);
@@ -120,7 +120,7 @@ pub fn unlink(dir: i32, path: u64, flags: i32) -> Answer {
 
 /// One end of a call with two paths.
 enum End {
-    Ours(Entry),
+    Store(Entry),
     Kernel(i32, u64),
     Outside(std::ffi::CString),
 }
@@ -128,19 +128,19 @@ enum End {
 impl End {
     fn of(dir: i32, path: u64) -> Result<Self> {
         probe::readable(path)?;
-        let mut at = match paths::way(dir, path)? {
-            Way::Ours(at) => at,
-            Way::Kernel | Way::Descriptor(_) => return Ok(Self::Kernel(dir, path)),
+        let mut at = match paths::classify(dir, path)? {
+            PathClass::Store(at) => at,
+            PathClass::Kernel | PathClass::Descriptor(_) => return Ok(Self::Kernel(dir, path)),
         };
         Ok(match at.find_parent()? {
-            To::Ours((dir, name, is_directory)) => Self::Ours(Entry { dir, name, is_directory }),
+            To::Store((dir, name, is_directory)) => Self::Store(Entry { dir, name, is_directory }),
             To::Other(path) => Self::Outside(std::ffi::CString::new(path).map_err(|_| libc::EINVAL)?),
         })
     }
     /// The directory and path, as arguments for the kernel.
     fn arguments(&self) -> Option<(u64, u64)> {
         match self {
-            Self::Ours(_) => None,
+            Self::Store(_) => None,
             Self::Kernel(dir, path) => Some((*dir as u64, *path)),
             Self::Outside(path) => Some((HERE, path.as_ptr() as u64)),
         }
@@ -153,7 +153,7 @@ pub fn rename(from: (i32, u64), to: (i32, u64), flags: u32) -> Answer {
         let (from, to) = (End::of(from.0, from.1)?, End::of(to.0, to.1)?);
         let (from, to) = match (&from, &to) {
             (End::Kernel(..), End::Kernel(..)) => return Ok(None),
-            (End::Ours(from), End::Ours(to)) => (from, to),
+            (End::Store(from), End::Store(to)) => (from, to),
             _ => {
                 let (Some(a), Some(b)) = (from.arguments(), to.arguments()) else { return Err(libc::EXDEV) };
                 let done = kernel::simple_or(libc::SYS_renameat2, &[a.0, a.1, b.0, b.1, u64::from(flags)]);
@@ -170,7 +170,7 @@ pub fn rename(from: (i32, u64), to: (i32, u64), flags: u32) -> Answer {
         if dots(from) || dots(to) {
             return Err(libc::EBUSY);
         }
-        let (system, caller) = (place::system()?, place::caller());
+        let (system, caller) = (context::system()?, context::caller());
         if from.is_directory || to.is_directory {
             let attr = system.lookup(&caller, from.dir, &from.name).map_err(errno)?;
             if attr.kind != Kind::Directory {
@@ -188,13 +188,13 @@ pub fn link(from: (i32, u64), to: (i32, u64), flags: i32) -> Answer {
         let to = End::of(to.0, to.1)?;
         let is_empty = flags & libc::AT_EMPTY_PATH != 0 && paths::text(from.1)?.is_empty();
         let source = if is_empty {
-            table::get(from.0).map_or(Way::Kernel, |open| Way::Descriptor(std::sync::Arc::clone(&open)))
+            table::get(from.0).map_or(PathClass::Kernel, |open| PathClass::Descriptor(std::sync::Arc::clone(&open)))
         } else {
-            paths::way(from.0, from.1)?
+            paths::classify(from.0, from.1)?
         };
-        let End::Ours(at) = &to else {
+        let End::Store(at) = &to else {
             return match source {
-                Way::Kernel => match &to {
+                PathClass::Kernel => match &to {
                     End::Outside(path) => {
                         let args = [from.0 as u64, from.1, HERE, path.as_ptr() as u64, flags as u64];
                         kernel::simple_or(libc::SYS_linkat, &args).map(Some)
@@ -204,16 +204,16 @@ pub fn link(from: (i32, u64), to: (i32, u64), flags: i32) -> Answer {
                 _ => Err(libc::EXDEV),
             };
         };
-        let (system, caller) = (place::system()?, place::caller());
+        let (system, caller) = (context::system()?, context::caller());
         probe::readable(from.1)?;
         let follow = if flags & libc::AT_SYMLINK_FOLLOW == 0 { Follow::No } else { Follow::Yes };
         let ino = match source {
-            Way::Kernel => {
+            PathClass::Kernel => {
                 // Errors of the path itself come first.
                 kernel::simple_or(libc::SYS_faccessat, &[from.0 as u64, from.1, libc::F_OK as u64])?;
                 return Err(libc::EXDEV);
             }
-            Way::Descriptor(open) => {
+            PathClass::Descriptor(open) => {
                 if let What::File(file) = &open.what
                     && let file = file.get()?
                     && file.attr().map_err(errno)?.links == 0
@@ -223,8 +223,8 @@ pub fn link(from: (i32, u64), to: (i32, u64), flags: i32) -> Answer {
                 }
                 open.ino()
             }
-            Way::Ours(mut from) => match from.find(follow)? {
-                To::Ours(spot) => spot.ino(),
+            PathClass::Store(mut from) => match from.find(follow)? {
+                To::Store(spot) => spot.ino(),
                 To::Other(_) => return Err(libc::EXDEV),
             },
         };
@@ -246,12 +246,12 @@ pub fn readlink(dir: i32, path: u64, buf: u64, len: i64) -> Answer {
         unsafe { memory(buf, len) }?.copy_from_slice(&text[..len]);
         Ok(len as i64)
     };
-    if let Ok(Way::Descriptor(open)) = paths::way(dir, path) {
+    if let Ok(PathClass::Descriptor(open)) = paths::classify(dir, path) {
         return tell(&open.path).into(); // `/proc/self/fd/N`
     }
     if !paths::bad(path)
         && paths::text(path) == Ok(b"/proc/self/cwd")
-        && let Some(cwd) = place::cwd()
+        && let Some(cwd) = context::cwd()
     {
         return tell(&cwd.path).into();
     }
@@ -263,7 +263,7 @@ pub fn readlink(dir: i32, path: u64, buf: u64, len: i64) -> Answer {
         if kind != Kind::Symlink {
             return Err(libc::EINVAL);
         }
-        tell(&place::system()?.read_link(ino).map_err(errno)?)
+        tell(&context::system()?.read_link(ino).map_err(errno)?)
     };
     let other = |path| kernel::simple(libc::SYS_readlinkat, &[HERE, path, buf, len as u64]);
     if dir != libc::AT_FDCWD && !paths::bad(path) && paths::text(path) == Ok(b"") {

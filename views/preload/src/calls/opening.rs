@@ -9,8 +9,8 @@ use posix::{Bounds, Follow, Ino, Kind, OpenFlags};
 
 use super::{Answer, Maybe, Result, answer, outside};
 use crate::description::{Description, What, errno, open_flags};
-use crate::paths::{self, Ours, To, Way};
-use crate::{kernel, place, table};
+use crate::paths::{self, PathClass, StorePath, To};
+use crate::{context, kernel, table};
 
 /// Upper bound of the links followed at the end of a path.
 const LINKS_MAX: u32 = 40;
@@ -50,10 +50,10 @@ pub fn openat(dir: i32, path: u64, flags: i32, mode: u32) -> Answer {
 
 /// Lets the kernel open a named pipe, which is the kernel's from then on. `ENXIO` if it is not a pipe.
 fn pipe(dir: i32, path: u64, flags: i32) -> Result<Answer> {
-    let Way::Ours(mut at) = paths::way(dir, path)? else { return Err(libc::ENXIO) };
+    let PathClass::Store(mut at) = paths::classify(dir, path)? else { return Err(libc::ENXIO) };
     let follow = if flags & libc::O_NOFOLLOW == 0 { Follow::Yes } else { Follow::No };
-    let To::Ours(spot) = at.find(follow)? else { return Err(libc::ENXIO) };
-    let met = place::system()?.pipe(&place::caller(), spot.ino(), open_flags(flags)).map_err(errno)?;
+    let To::Store(spot) = at.find(follow)? else { return Err(libc::ENXIO) };
+    let met = context::system()?.pipe(&context::caller(), spot.ino(), open_flags(flags)).map_err(errno)?;
     let met = CString::new(met.into_os_string().into_vec()).map_err(|_| libc::ENXIO)?;
     Ok(Answer::Open(met, flags & !(libc::O_CREAT | libc::O_TRUNC | libc::O_NOFOLLOW)))
 }
@@ -65,8 +65,8 @@ pub fn openat2(dir: i32, path: u64, how: u64, size: u64) -> Answer {
         let resolve = known.map_or(0, |how| how[2]);
         // With the starting directory as the root, slashes at the beginning of a path mean nothing.
         let begins = if resolve & libc::RESOLVE_IN_ROOT == 0 { path } else { behind_slashes(path)? };
-        let way = paths::way(dir, begins)?;
-        if matches!(way, Way::Kernel) {
+        let class = paths::classify(dir, begins)?;
+        if matches!(class, PathClass::Kernel) {
             return Ok(None);
         }
         if size < HOW_BYTES {
@@ -86,11 +86,11 @@ pub fn openat2(dir: i32, path: u64, how: u64, size: u64) -> Answer {
         if resolve & is_both == is_both {
             return Err(libc::EINVAL);
         }
-        match (way, resolve) {
+        match (class, resolve) {
             (_, 0) => open(dir, path, flags as i32, mode as u32),
             // This library does not know which names are cached.
             (_, resolve) if resolve & libc::RESOLVE_CACHED != 0 => Err(libc::EAGAIN),
-            (Way::Ours(at), resolve) => {
+            (PathClass::Store(at), resolve) => {
                 let is_absolute = begins == path && paths::text(path)?.first() == Some(&b'/');
                 if is_absolute && resolve & (libc::RESOLVE_BENEATH | libc::RESOLVE_NO_XDEV) != 0 {
                     return Err(libc::EXDEV); // it begins outside the store
@@ -111,7 +111,7 @@ fn behind_slashes(path: u64) -> Result<u64> {
 }
 
 /// Opens the target of a path within the bounds of `resolve`.
-fn open_within(mut at: Ours, flags: i32, mode: u32, (how, size): (u64, u64), resolve: u64) -> Maybe {
+fn open_within(mut at: StorePath, flags: i32, mode: u32, (how, size): (u64, u64), resolve: u64) -> Maybe {
     let has = |flag: u64| resolve & flag != 0;
     let bounds = Bounds {
         no_links: has(libc::RESOLVE_NO_SYMLINKS),
@@ -126,28 +126,28 @@ fn open_within(mut at: Ours, flags: i32, mode: u32, (how, size): (u64, u64), res
             outside(path, |path| kernel::simple(libc::SYS_openat2, &[libc::AT_FDCWD as u64, path, how, size])).map(Some)
         }
         // No link is left to follow.
-        To::Ours(()) => open_at(at, (flags, libc::O_NOFOLLOW), mode),
+        To::Store(()) => open_at(at, (flags, libc::O_NOFOLLOW), mode),
     }
 }
 
 fn open(dir: i32, path: u64, flags: i32, mode: u32) -> Maybe {
-    match paths::way(dir, path)? {
-        Way::Kernel => Ok(None),
-        Way::Descriptor(open) => again(&open, flags).map(Some),
-        Way::Ours(at) => open_at(at, (flags, 0), mode),
+    match paths::classify(dir, path)? {
+        PathClass::Kernel => Ok(None),
+        PathClass::Descriptor(open) => again(&open, flags).map(Some),
+        PathClass::Store(at) => open_at(at, (flags, 0), mode),
     }
 }
 
 /// `more`: flags that apply now, and that `F_GETFL` does not report later.
-fn open_at(mut at: Ours, (flags, more): (i32, i32), mode: u32) -> Maybe {
+fn open_at(mut at: StorePath, (flags, more): (i32, i32), mode: u32) -> Maybe {
     let other = |path: Vec<u8>| {
         outside(path, |path| {
             kernel::simple(libc::SYS_openat, &[libc::AT_FDCWD as u64, path, flags as u64, u64::from(mode)])
         })
     };
-    match find(&mut at, flags | more, mode & !place::umask() & 0o7777)? {
+    match find(&mut at, flags | more, mode & !context::umask() & 0o7777)? {
         To::Other(path) => other(path).map(Some),
-        To::Ours((what, ino, is_new)) => {
+        To::Store((what, ino, is_new)) => {
             let mut trail = at.trail().to_vec();
             if trail.is_empty() {
                 trail.push(b'/');
@@ -160,7 +160,7 @@ fn open_at(mut at: Ours, (flags, more): (i32, i32), mode: u32) -> Maybe {
 }
 
 /// Opens the target of a path; also returns whether this created it. Afterwards `at.trail` is its path.
-fn find(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino, bool)>> {
+fn find(at: &mut StorePath, flags: i32, mode: u32) -> Result<To<(What, Ino, bool)>> {
     let wants_directory = flags & libc::O_DIRECTORY != 0;
     if flags & libc::O_TMPFILE == libc::O_TMPFILE {
         return unnamed(at, flags, mode);
@@ -168,13 +168,13 @@ fn find(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino, bool)>> {
     let follow = if flags & libc::O_NOFOLLOW == 0 { Follow::Yes } else { Follow::No };
     if flags & libc::O_PATH != 0 {
         let spot = match at.find(follow)? {
-            To::Ours(spot) => spot,
+            To::Store(spot) => spot,
             To::Other(path) => return Ok(To::Other(path)),
         };
         if wants_directory && spot.kind() != Kind::Directory {
             return Err(libc::ENOTDIR);
         }
-        return Ok(To::Ours((What::Path, spot.ino(), false)));
+        return Ok(To::Store((What::Path, spot.ino(), false)));
     }
     if at.path.is_empty() {
         return Err(libc::ENOENT);
@@ -186,10 +186,10 @@ fn find(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino, bool)>> {
         }
         return directory(at, flags, follow);
     }
-    let (system, caller) = (place::system()?, place::caller());
+    let (system, caller) = (context::system()?, context::caller());
     for _ in 0..LINKS_MAX {
         let (parent, name) = match at.find_parent()? {
-            To::Ours((parent, name, _)) => (parent, name),
+            To::Store((parent, name, _)) => (parent, name),
             To::Other(path) => return Ok(To::Other(path)),
         };
         match system.open_at(&caller, parent, &name, open_flags(flags), mode) {
@@ -198,7 +198,7 @@ fn find(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino, bool)>> {
             }
             Ok((file, attr, is_new)) => {
                 at.push(&name);
-                return Ok(To::Ours((What::File(file.into()), attr.ino, is_new)));
+                return Ok(To::Store((What::File(file.into()), attr.ino, is_new)));
             }
             Err(error) if error.errno == libc::EISDIR => {
                 if flags & (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) != 0 {
@@ -219,9 +219,9 @@ fn find(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino, bool)>> {
     Err(libc::ELOOP)
 }
 
-fn directory(at: &mut Ours, flags: i32, follow: Follow) -> Result<To<(What, Ino, bool)>> {
+fn directory(at: &mut StorePath, flags: i32, follow: Follow) -> Result<To<(What, Ino, bool)>> {
     let spot = match at.find_again(follow)? {
-        To::Ours(spot) => spot,
+        To::Store(spot) => spot,
         To::Other(path) => return Ok(To::Other(path)),
     };
     match spot.kind() {
@@ -232,28 +232,28 @@ fn directory(at: &mut Ours, flags: i32, follow: Follow) -> Result<To<(What, Ino,
     if flags & libc::O_ACCMODE != libc::O_RDONLY {
         return Err(libc::EISDIR);
     }
-    let cursor = place::system()?.read_dir(&place::caller(), spot.ino()).map_err(errno)?;
-    Ok(To::Ours((What::Directory(Mutex::new(Some(cursor))), spot.ino(), false)))
+    let cursor = context::system()?.read_dir(&context::caller(), spot.ino()).map_err(errno)?;
+    Ok(To::Store((What::Directory(Mutex::new(Some(cursor))), spot.ino(), false)))
 }
 
-fn unnamed(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino, bool)>> {
+fn unnamed(at: &mut StorePath, flags: i32, mode: u32) -> Result<To<(What, Ino, bool)>> {
     let spot = match at.find(Follow::Yes)? {
-        To::Ours(spot) => spot,
+        To::Store(spot) => spot,
         To::Other(path) => return Ok(To::Other(path)),
     };
     if flags & libc::O_ACCMODE == libc::O_RDONLY {
         return Err(libc::EINVAL);
     }
     let flags = OpenFlags { create: false, exclusive: false, ..open_flags(flags) };
-    let opened = place::system()?.open_unnamed(&place::caller(), spot.ino(), flags, mode);
+    let opened = context::system()?.open_unnamed(&context::caller(), spot.ino(), flags, mode);
     let file = opened.map_err(errno)?;
     let ino = file.ino();
-    Ok(To::Ours((What::File(file.into()), ino, false)))
+    Ok(To::Store((What::File(file.into()), ino, false)))
 }
 
 /// Reopens the target of a descriptor (`/dev/fd/N`).
 fn again(open: &Description, flags: i32) -> Result {
-    let (system, caller) = (place::system()?, place::caller());
+    let (system, caller) = (context::system()?, context::caller());
     let what = match &open.what {
         What::Directory(_) if flags & libc::O_ACCMODE == libc::O_RDONLY => {
             What::Directory(Mutex::new(Some(system.read_dir(&caller, open.ino).map_err(errno)?)))

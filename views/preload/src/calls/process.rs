@@ -10,8 +10,8 @@ use posix::{Follow, Kind};
 use super::{Answer, Result, Target, mapping};
 use crate::description::errno;
 use crate::handoff::{self, Handoff};
-use crate::paths::{self, To, Way};
-use crate::{inside, kernel, place, start, table};
+use crate::paths::{self, PathClass, To};
+use crate::{context, inside, kernel, start, table};
 
 /// Upper bound of nested script interpreters (as in the kernel).
 const SCRIPTS_MAX: u32 = 4;
@@ -85,7 +85,7 @@ fn environment(pending: &mut Pending, given: u64, handoff: Option<&Handoff>) -> 
         if !has_library {
             all.push(preload(pending, b"", 0)?);
         }
-        for (_, text) in place::given().iter().filter(|(name, _)| !known.contains(&name.as_bytes())) {
+        for (_, text) in context::given().iter().filter(|(name, _)| !known.contains(&name.as_bytes())) {
             all.push(add(pending, text.clone())?);
         }
     }
@@ -126,7 +126,7 @@ enum File {
 
 /// Copies a program from the store to a memory file; also returns its kind.
 fn load(target: &Target<'_>) -> Result<(i32, Program)> {
-    let (system, caller) = (place::system()?, place::caller());
+    let (system, caller) = (context::system()?, context::caller());
     let ino = target.ino();
     let attr = system.attr(ino).map_err(errno)?;
     if attr.kind != Kind::File {
@@ -134,7 +134,7 @@ fn load(target: &Target<'_>) -> Result<(i32, Program)> {
     }
     system.access(&caller, ino, libc::X_OK).map_err(errno)?;
     let flags = posix::OpenFlags { read: true, ..posix::OpenFlags::default() };
-    let file = system.open(&place::checked_caller(), ino, flags).map_err(errno)?;
+    let file = system.open(&context::checked_caller(), ino, flags).map_err(errno)?;
     let name = c"program".as_ptr() as u64;
     let fd = kernel::simple_or(libc::SYS_memfd_create, &[name, u64::from(libc::MFD_CLOEXEC)])? as i32;
     let mut head = Vec::new();
@@ -189,7 +189,7 @@ fn warn(path: &[u8], program: &Program) {
     static SAID: AtomicBool = AtomicBool::new(false);
     let Program::Beyond(why) = program else { return };
     if std::env::var_os("CENOTE_QUIET").is_none() && !SAID.swap(true, Ordering::Relaxed) {
-        let (name, at) = (String::from_utf8_lossy(path), String::from_utf8_lossy(&place::place().at));
+        let (name, at) = (String::from_utf8_lossy(path), String::from_utf8_lossy(&context::settings().at));
         kernel::say(&format!("{name} does not see {at}: {why} (docs/run.md)"));
     }
 }
@@ -205,8 +205,8 @@ fn start_program(dir: i32, path: u64, flags: i32, arguments: u64, given: u64) ->
     pending.arguments = list(arguments)?;
     let mut file = if flags == 0 && dir == libc::AT_FDCWD { File::Path(path) } else { File::At(dir, path, flags) };
     let mut name = paths::text(path)?.to_vec();
-    if let Some(way) = ours(dir, path, flags)? {
-        file = from_store(way, &mut pending, &mut name, 0)?;
+    if let Some(class) = ours(dir, path, flags)? {
+        file = from_store(class, &mut pending, &mut name, 0)?;
     }
     if !inside::was_inside() {
         match &file {
@@ -217,7 +217,7 @@ fn start_program(dir: i32, path: u64, flags: i32, arguments: u64, given: u64) ->
     }
     // A program started by this library's own code (the daemon) waits for nothing: calls in this process may wait for
     // it.
-    if let Some(system) = place::known_system().filter(|_| !inside::was_inside()) {
+    if let Some(system) = context::known_system().filter(|_| !inside::was_inside()) {
         drop(system.before_fork());
         for (_, open) in table::all() {
             let _ = open.closed(false);
@@ -258,33 +258,33 @@ fn warn_of(dir: i32, path: u64, flags: i32, name: &[u8], depth: u32) {
 }
 
 /// The program to execute, if it is in the store.
-fn ours(dir: i32, path: u64, flags: i32) -> Result<Option<Way>> {
+fn ours(dir: i32, path: u64, flags: i32) -> Result<Option<PathClass>> {
     if flags & libc::AT_EMPTY_PATH != 0 && paths::text(path)?.is_empty() {
-        return Ok(table::get(dir).map(|open| Way::Descriptor(std::sync::Arc::clone(&open))));
+        return Ok(table::get(dir).map(|open| PathClass::Descriptor(std::sync::Arc::clone(&open))));
     }
-    Ok(match paths::way(dir, path)? {
-        Way::Kernel => None,
-        way => Some(way),
+    Ok(match paths::classify(dir, path)? {
+        PathClass::Kernel => None,
+        class => Some(class),
     })
 }
 
 /// Prepares a program of the store, or the interpreter that it names, for execution by the kernel.
-fn from_store(way: Way, pending: &mut Pending, name: &mut Vec<u8>, depth: u32) -> Result<File> {
+fn from_store(class: PathClass, pending: &mut Pending, name: &mut Vec<u8>, depth: u32) -> Result<File> {
     if depth > SCRIPTS_MAX {
         return Err(libc::ELOOP);
     }
-    let (fd, program) = match way {
-        Way::Kernel => return Err(libc::ENOENT),
-        Way::Descriptor(open) => {
+    let (fd, program) = match class {
+        PathClass::Kernel => return Err(libc::ENOENT),
+        PathClass::Descriptor(open) => {
             name.clone_from(&open.path);
             load(&Target::Open(&open))?
         }
-        Way::Ours(mut at) => match at.find(Follow::Yes)? {
+        PathClass::Store(mut at) => match at.find(Follow::Yes)? {
             To::Other(path) => {
                 name.clone_from(&path);
                 return add(pending, path).map(File::Path);
             }
-            To::Ours(spot) => {
+            To::Store(spot) => {
                 // A script gets the path that it was executed by.
                 if name.is_empty() || depth > 0 {
                     *name = at.trail().to_vec();
@@ -304,14 +304,14 @@ fn from_store(way: Way, pending: &mut Pending, name: &mut Vec<u8>, depth: u32) -
     pending.arguments = arguments;
     name.clone_from(&interpreter);
     match paths::absolute(&interpreter)? {
-        Way::Kernel => add(pending, interpreter).map(File::Path),
-        way => from_store(way, pending, name, depth + 1),
+        PathClass::Kernel => add(pending, interpreter).map(File::Path),
+        class => from_store(class, pending, name, depth + 1),
     }
 }
 
 /// Handles the end of the process: stores what only the process has.
 pub fn end() -> Answer {
-    if let Some(system) = place::known_system() {
+    if let Some(system) = context::known_system() {
         for (_, open) in table::all() {
             let _ = open.closed(false);
         }

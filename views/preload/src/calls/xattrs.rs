@@ -5,7 +5,7 @@ use posix::{Follow, Ino, SetXattr};
 use super::{Answer, Maybe, Result, answer, input, memory, on_path};
 use crate::description::{What, errno};
 use crate::paths;
-use crate::{kernel, place, table};
+use crate::{context, kernel, table};
 
 /// Upper bound of an attribute's bytes (as in the kernel).
 const VALUE_MAX: u64 = 64 << 10;
@@ -48,7 +48,7 @@ fn number(of: Of, plain: i64, link: i64) -> i64 {
 /// `getxattr` and its variants.
 pub fn get(of: Of, name: u64, buf: u64, len: u64) -> Answer {
     let get = |ino| {
-        let value = place::system()?.xattr(&place::caller(), ino, paths::text(name)?).map_err(errno)?;
+        let value = context::system()?.xattr(&context::caller(), ino, paths::text(name)?).map_err(errno)?;
         give(&value, buf, len)
     };
     let number = number(of, libc::SYS_getxattr, libc::SYS_lgetxattr);
@@ -69,7 +69,7 @@ pub fn set(of: Of, name: u64, buf: u64, len: u64, flags: i32) -> Answer {
         }
         // SAFETY: the program declares the memory its own.
         let value = unsafe { input(buf, len as usize) }?;
-        place::system()?.set_xattr(&place::caller(), ino, paths::text(name)?, value, how).map_err(errno)?;
+        context::system()?.set_xattr(&context::caller(), ino, paths::text(name)?, value, how).map_err(errno)?;
         Ok(0)
     };
     let number = number(of, libc::SYS_setxattr, libc::SYS_lsetxattr);
@@ -79,7 +79,7 @@ pub fn set(of: Of, name: u64, buf: u64, len: u64, flags: i32) -> Answer {
 /// `listxattr` and its variants.
 pub fn list(of: Of, buf: u64, len: u64) -> Answer {
     let list = |ino| {
-        let names = place::system()?.xattrs(&place::caller(), ino).map_err(errno)?;
+        let names = context::system()?.xattrs(&context::caller(), ino).map_err(errno)?;
         let all: Vec<u8> = names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect();
         give(&all, buf, len)
     };
@@ -90,7 +90,7 @@ pub fn list(of: Of, buf: u64, len: u64) -> Answer {
 /// `removexattr` and its variants.
 pub fn remove(of: Of, name: u64) -> Answer {
     let remove =
-        |ino| place::system()?.remove_xattr(&place::caller(), ino, paths::text(name)?).map_err(errno).map(|()| 0);
+        |ino| context::system()?.remove_xattr(&context::caller(), ino, paths::text(name)?).map_err(errno).map(|()| 0);
     let number = number(of, libc::SYS_removexattr, libc::SYS_lremovexattr);
     answer(on(of, remove, |path| kernel::simple(number, &[path, name])))
 }

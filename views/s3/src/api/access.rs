@@ -56,7 +56,7 @@ impl S3Access for Service {
             None => None,
         };
         let operation = cx.s3_op().name().to_owned();
-        let asked = Asked { uri: cx.uri(), headers: cx.headers(), peer: None };
+        let asked = RequestParts { uri: cx.uri(), headers: cx.headers(), peer: None };
         let lives_s = asked.query("X-Amz-Expires").and_then(|seconds| seconds.parse::<u64>().ok());
         if lives_s.is_some_and(|seconds| seconds > SIGNED_S_MAX) {
             return Err(s3_error!(AccessDenied, "a signed address lives {SIGNED_S_MAX} s at most"));
@@ -103,7 +103,7 @@ impl Service {
             return Err(denied());
         }
         let peer = cx.extensions_mut().get::<Peer>().copied();
-        let request = Asked { uri: cx.uri(), headers: cx.headers(), peer };
+        let request = RequestParts { uri: cx.uri(), headers: cx.headers(), peer };
         let version = request.query("versionId");
         let (action, need) = needs(operation, version.is_some());
         self.decide(&bucket, key, user, (&action, need), &request)
@@ -115,7 +115,7 @@ impl Service {
         key: Option<&str>,
         user: Option<&User>,
         (action, need): (&str, Need),
-        request: &Asked<'_>,
+        request: &RequestParts<'_>,
     ) -> S3Result<()> {
         let is_owner = user.is_some_and(|user| bucket.is_owned_by(user));
         let name = user.map(|user| user.name.as_str());
@@ -165,8 +165,11 @@ impl Service {
     pub(super) fn may_read<T>(&self, request: &S3Request<T>, bucket: &str, key: &str) -> S3Result<()> {
         let bucket = self.0.bucket(bucket)?;
         let user = self.0.user(request);
-        let asked =
-            Asked { uri: &request.uri, headers: &request.headers, peer: request.extensions.get::<Peer>().copied() };
+        let asked = RequestParts {
+            uri: &request.uri,
+            headers: &request.headers,
+            peer: request.extensions.get::<Peer>().copied(),
+        };
         self.decide(&bucket, Some(key), user.as_ref(), ("s3:GetObject", Need::OfObject(Right::Read)), &asked)
     }
     /// Checks that the user of a request may delete one of several objects.
@@ -177,8 +180,11 @@ impl Service {
         one: &ObjectIdentifier,
     ) -> S3Result<()> {
         let user = self.0.user(request);
-        let asked =
-            Asked { uri: &request.uri, headers: &request.headers, peer: request.extensions.get::<Peer>().copied() };
+        let asked = RequestParts {
+            uri: &request.uri,
+            headers: &request.headers,
+            peer: request.extensions.get::<Peer>().copied(),
+        };
         let action = if one.version_id.is_some() { "s3:DeleteObjectVersion" } else { "s3:DeleteObject" };
         self.decide(bucket, Some(&one.key), user.as_ref(), (action, Need::OfBucket(Right::Write)), &asked)
     }
@@ -189,7 +195,7 @@ impl Service {
         key: Option<&str>,
         user: Option<&User>,
         wanted: &str,
-        request: &Asked<'_>,
+        request: &RequestParts<'_>,
     ) -> Option<String> {
         match wanted {
             "aws:sourceip" => request.peer.map(|peer| peer.address.to_canonical().to_string()),
@@ -237,13 +243,13 @@ fn denied() -> s3s::S3Error {
 }
 
 /// The parts of a request that conditions refer to.
-struct Asked<'a> {
+struct RequestParts<'a> {
     uri: &'a http::Uri,
     headers: &'a http::HeaderMap,
     peer: Option<Peer>,
 }
 
-impl Asked<'_> {
+impl RequestParts<'_> {
     fn header(&self, name: &str) -> Option<String> {
         self.headers.get(name).and_then(|value| value.to_str().ok()).map(ToOwned::to_owned)
     }

@@ -9,7 +9,7 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Result, s3_error};
 
-use super::{Service, object_grants, refuse_unmet, said};
+use super::{Service, object_grants, refuse_unmet, request_metadata};
 use crate::body::{self, PUT_BYTES_MAX};
 use crate::condition::Conditions;
 use crate::failure::failed;
@@ -79,7 +79,7 @@ impl Service {
         let tags = if retags { super::tags::of_header(input.tagging.as_deref())? } else { self.tags_of(&object)? };
         let fresh = object.fresh().cloned();
         let mut meta = if replaces {
-            said!(input).meta(&owner)?
+            request_metadata!(input).meta(&owner)?
         } else {
             Meta { owner, version: None, upload: None, ..object.meta.clone().unwrap_or_default() }
         };

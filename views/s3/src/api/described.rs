@@ -14,7 +14,7 @@ const HEADER_BYTES_MAX: usize = 8192;
 
 /// Metadata in a request.
 #[derive(Default)]
-pub struct Said {
+pub struct RequestMetadata {
     pub content_type: Option<String>,
     pub cache_control: Option<String>,
     pub content_disposition: Option<String>,
@@ -26,7 +26,7 @@ pub struct Said {
     pub metadata: Option<HashMap<String, String>>,
 }
 
-impl Said {
+impl RequestMetadata {
     /// Converts them to the stored form.
     pub fn meta(self, owner: &str) -> S3Result<Meta> {
         // Encodings of the transfer alone are not part of the object.

@@ -7,7 +7,7 @@ use s3s::dto::{
 use s3s::{Body, S3Request, S3Result, s3_error};
 
 use super::Service;
-use super::reading::{Asked, TYPE};
+use super::reading::{GetRequest, TYPE};
 use crate::body::{announced, gathered};
 use crate::checksum::{Claims, Sums};
 use crate::condition::Conditions;
@@ -37,7 +37,7 @@ fn part<'a>(value: &'a [u8], range: Option<&Range>) -> S3Result<(&'a [u8], Optio
 }
 
 /// Answers `GET`, and without the body `HEAD`. Modification times are unknown, so conditions on them are ignored.
-pub(super) fn get(keyed: &dyn Keyed, asked: &Asked<'_>) -> S3Result<GetObjectOutput> {
+pub(super) fn get(keyed: &dyn Keyed, asked: &GetRequest<'_>) -> S3Result<GetObjectOutput> {
     let value = keyed::value(keyed, asked.bucket, asked.key)?;
     let etag = etag(&value);
     let conditions = Conditions {

@@ -136,9 +136,9 @@ operations! {
 }
 
 /// Collects an object's metadata from fields that several requests have in common.
-macro_rules! said {
+macro_rules! request_metadata {
     ($input:expr) => {
-        crate::api::described::Said {
+        crate::api::described::RequestMetadata {
             content_type: $input.content_type.take(),
             cache_control: $input.cache_control.take(),
             content_disposition: $input.content_disposition.take(),
@@ -190,4 +190,4 @@ macro_rules! object_grants {
     };
 }
 
-use {object_grants, refuse_unmet, said};
+use {object_grants, refuse_unmet, request_metadata};

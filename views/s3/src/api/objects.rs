@@ -8,7 +8,7 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Result, s3_error};
 
-use super::{Service, object_grants, refuse_unmet, said};
+use super::{Service, object_grants, refuse_unmet, request_metadata};
 use crate::acl::{Acl, GrantHeaders};
 use crate::alive;
 use crate::body::{announced, receive};
@@ -70,7 +70,7 @@ impl Service {
             &object_grants!(input),
         )?;
         let tags = super::tags::of_header(input.tagging.as_deref())?;
-        let mut meta = said!(input).meta(&owner)?;
+        let mut meta = request_metadata!(input).meta(&owner)?;
         let body = input.body.take();
         let conditions = Conditions {
             matches: input.if_match.as_ref(),
@@ -131,7 +131,7 @@ impl Service {
             &object_grants!(input),
         )?;
         let tags = super::tags::of_form(input.tagging.as_deref())?;
-        let mut meta = said!(input).meta(&owner)?;
+        let mut meta = request_metadata!(input).meta(&owner)?;
         let mut claims = Claims::default();
         for (algorithm, sum) in [
             ("CRC32", input.checksum_crc32.take()),

@@ -29,7 +29,7 @@ struct Slice {
 }
 
 /// Parameters of `GET` and `HEAD`.
-pub(super) struct Asked<'a> {
+pub(super) struct GetRequest<'a> {
     pub bucket: &'a str,
     pub key: &'a str,
     pub conditions: Conditions<'a>,
@@ -40,9 +40,9 @@ pub(super) struct Asked<'a> {
 }
 
 /// Collects the fields that both requests have under the same names.
-macro_rules! asked {
+macro_rules! get_request {
     ($input:expr) => {
-        Asked {
+        GetRequest {
             bucket: &$input.bucket,
             key: &$input.key,
             conditions: Conditions {
@@ -61,13 +61,13 @@ macro_rules! asked {
 
 impl Service {
     pub(super) fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<GetObjectOutput> {
-        let asked = asked!(request.input);
+        let get_request = get_request!(request.input);
         again(|| {
-            if let Some(keyed) = self.0.keyed(asked.bucket) {
-                return super::keyed::get(keyed, &asked);
+            if let Some(keyed) = self.0.keyed(get_request.bucket) {
+                return super::keyed::get(keyed, &get_request);
             }
-            let (object, file) = self.opened(asked.bucket, asked.key, asked.version)?;
-            let (mut answer, slice) = self.answer(&object, &asked)?;
+            let (object, file) = self.opened(get_request.bucket, get_request.key, get_request.version)?;
+            let (mut answer, slice) = self.answer(&object, &get_request)?;
             answer.body = Some(match file {
                 Some(file) => send(file, slice.offset, slice.len)?,
                 None => StreamingBlob::from(s3s::Body::empty()),
@@ -79,13 +79,13 @@ impl Service {
         &self,
         request: &S3Request<HeadObjectInput>,
     ) -> S3Result<(HeadObjectOutput, http::HeaderMap)> {
-        let asked = asked!(request.input);
+        let get_request = get_request!(request.input);
         again(|| {
-            let answer = if let Some(keyed) = self.0.keyed(asked.bucket) {
-                super::keyed::get(keyed, &asked)?
+            let answer = if let Some(keyed) = self.0.keyed(get_request.bucket) {
+                super::keyed::get(keyed, &get_request)?
             } else {
-                let bucket = self.0.bucket(asked.bucket)?;
-                self.answer(&self.0.object(&bucket, asked.key, asked.version)?, &asked)?.0
+                let bucket = self.0.bucket(get_request.bucket)?;
+                self.answer(&self.0.object(&bucket, get_request.key, get_request.version)?, &get_request)?.0
             };
             let mut headers = http::HeaderMap::new();
             if let Some(count) = answer.tag_count {
@@ -95,13 +95,13 @@ impl Service {
         })
     }
     /// Builds the answer without the bytes, and the requested range of bytes.
-    fn answer(&self, object: &Object, asked: &Asked<'_>) -> S3Result<(GetObjectOutput, Slice)> {
+    fn answer(&self, object: &Object, get_request: &GetRequest<'_>) -> S3Result<(GetObjectOutput, Slice)> {
         let modified = timestamp(object.attr.modified);
-        asked.conditions.check_read(&object.etag(), &modified)?;
-        let slice = slice(object, asked.range, asked.part)?;
-        let tells_sums = asked.checksums.is_some() && (slice.range.is_none() || asked.part.is_some());
+        get_request.conditions.check_read(&object.etag(), &modified)?;
+        let slice = slice(object, get_request.range, get_request.part)?;
+        let tells_sums = get_request.checksums.is_some() && (slice.range.is_none() || get_request.part.is_some());
         let meta = object.meta.as_ref();
-        let sums = if tells_sums { self.sums(object, asked.part)? } else { BTreeMap::new() };
+        let sums = if tells_sums { self.sums(object, get_request.part)? } else { BTreeMap::new() };
         let sum = |word: &str| sums.get(word).cloned();
         let answer = GetObjectOutput {
             accept_ranges: Some("bytes".into()),
@@ -119,7 +119,7 @@ impl Service {
             e_tag: Some(object.etag()),
             last_modified: Some(modified),
             version_id: object.version.clone(),
-            parts_count: asked.part.and(meta).and_then(Meta::parts_count).map(|count| count as i32),
+            parts_count: get_request.part.and(meta).and_then(Meta::parts_count).map(|count| count as i32),
             tag_count: self.tag_count(object)?,
             checksum_crc32: sum("CRC32"),
             checksum_crc32c: sum("CRC32C"),
@@ -189,8 +189,8 @@ fn without_body(answer: GetObjectOutput) -> HeadObjectOutput {
 }
 
 fn content_type(object: &Object) -> String {
-    let preset = if object.is_directory { "application/x-directory" } else { TYPE };
-    header(object.meta.as_ref(), "content-type").unwrap_or_else(|| preset.to_owned())
+    let default = if object.is_directory { "application/x-directory" } else { TYPE };
+    header(object.meta.as_ref(), "content-type").unwrap_or_else(|| default.to_owned())
 }
 
 fn checksum_type(object: &Object, tells: bool) -> Option<ChecksumType> {

@@ -9,7 +9,7 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Result, s3_error};
 
-use super::{Service, object_grants, refuse_unmet, said};
+use super::{Service, object_grants, refuse_unmet, request_metadata};
 use crate::acl::owner;
 use crate::body::{Source, announced, receive};
 use crate::bucket::Bucket;
@@ -71,7 +71,7 @@ impl Service {
             let is_full = algorithm == Some(Algorithm::Crc64Nvme);
             algorithm.map(|_| if is_full { ChecksumType::FULL_OBJECT } else { ChecksumType::COMPOSITE }.to_owned())
         });
-        let mut meta = said!(input).meta(&owner)?;
+        let mut meta = request_metadata!(input).meta(&owner)?;
         meta.checksum_algorithm = algorithm.map(|algorithm| algorithm.word().to_owned());
         meta.checksum_type.clone_from(&kind);
         meta.waiting = Some(Waiting { tags, acl }).filter(|waiting| *waiting != Waiting::default());

@@ -64,7 +64,7 @@ pub fn advise(context: &mut Context<'_>, args: &AdviseArgs) -> Done {
 fn told(
     out: &mut Out,
     args: &AdviseArgs,
-    known: &tiers::Known,
+    known: &tiers::TierSet,
     seen: &watch::Seen,
     advice: &cenote_advise::Advice,
 ) -> Done {

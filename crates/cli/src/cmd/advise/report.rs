@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::tiers::{rate, time};
 use super::AdviseArgs;
-use super::tiers::Known;
+use super::tiers::TierSet;
 use super::watch::Seen;
 use crate::failure::Done;
 use crate::out::Out;
@@ -29,7 +29,7 @@ pub fn look_again(run: &mut Run) {
 pub fn write(
     out: &mut Out,
     args: &AdviseArgs,
-    known: &Known,
+    known: &TierSet,
     seen: &Seen,
     advice: &Advice,
     policy: Option<(&Path, &Rules)>,
@@ -76,7 +76,7 @@ fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-fn heading(out: &mut Out, known: &Known, seen: &Seen) -> Done {
+fn heading(out: &mut Out, known: &TierSet, seen: &Seen) -> Done {
     let end = match seen.signal {
         Some(signal) => format!("ended by signal {signal}"),
         None => format!("exit code {}", seen.exit_code),
@@ -162,7 +162,7 @@ fn signed(seconds: f64) -> String {
     if seconds < 0.0 { format!("-{words}") } else { words }
 }
 
-fn summary(out: &mut Out, shown: usize, known: &Known, seen: &Seen, advice: &Advice) -> Done {
+fn summary(out: &mut Out, shown: usize, known: &TierSet, seen: &Seen, advice: &Advice) -> Done {
     let more = advice.items.len() - shown;
     if more > 0 {
         out.line(format!("and {more} more of less weight (--json has all)"))?;
@@ -203,7 +203,13 @@ fn summary(out: &mut Out, shown: usize, known: &Known, seen: &Seen, advice: &Adv
     Ok(())
 }
 
-fn document(args: &AdviseArgs, known: &Known, seen: &Seen, advice: &Advice, policy: Option<(&Path, &Rules)>) -> Value {
+fn document(
+    args: &AdviseArgs,
+    known: &TierSet,
+    seen: &Seen,
+    advice: &Advice,
+    policy: Option<(&Path, &Rules)>,
+) -> Value {
     let tiers = known.tiers.iter().zip(&advice.room_bytes).map(|(tier, left)| {
         json!({
             "name": &*tier.name,

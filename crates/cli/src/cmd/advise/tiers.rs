@@ -10,14 +10,14 @@ use super::super::{Access, Context, tiers};
 use super::policy_file;
 
 /// Tiers and their owner.
-pub struct Known {
+pub struct TierSet {
     /// As policies see them.
     pub tiers: Vec<DeviceView>,
     /// The store's directory; `None`: there is no store, this machine was measured.
     pub store: Option<PathBuf>,
 }
 
-impl Known {
+impl TierSet {
     /// Returns the file with the store's policy `user`, if it is to be written.
     pub fn policy_file(&self, apply: bool) -> Option<PathBuf> {
         self.store.as_deref().filter(|_| apply).map(policy_file::of_store)
@@ -25,14 +25,14 @@ impl Known {
 }
 
 /// Returns the tiers of the selected store; if there is none, and none was named, those of this machine.
-pub fn known(context: &Context<'_>, must_be_a_store: bool) -> cenote::Result<Known> {
+pub fn known(context: &Context<'_>, must_be_a_store: bool) -> cenote::Result<TierSet> {
     let dir = context.dir()?;
     // Open only as long as needed: the program may want the store for itself.
     let devices = context.open(Access::Read).and_then(|store| store.devices());
     match devices {
-        Ok(devices) => Ok(Known { tiers: devices.iter().map(view).collect(), store: Some(dir) }),
+        Ok(devices) => Ok(TierSet { tiers: devices.iter().map(view).collect(), store: Some(dir) }),
         Err(error) if error.kind() == ErrorKind::NotFound && context.cli.store.is_none() && !must_be_a_store => {
-            Ok(Known { tiers: measured()?, store: None })
+            Ok(TierSet { tiers: measured()?, store: None })
         }
         Err(error) => Err(error),
     }

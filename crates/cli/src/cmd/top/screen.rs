@@ -45,10 +45,10 @@ pub fn run(store: &Store, pause: Duration, sort: SortArg) -> Done {
     Ok(result?)
 }
 
-type Found = cenote::Result<Look>;
+type LookResult = cenote::Result<Look>;
 
 /// Reads the store periodically until nobody listens.
-fn watch(store: &Store, mut pause: Duration, asked: &Receiver<Duration>, found: &Sender<Found>) {
+fn watch(store: &Store, mut pause: Duration, asked: &Receiver<Duration>, found: &Sender<LookResult>) {
     let mut before = None;
     loop {
         let look = Look::at(store, before.take());
@@ -67,7 +67,7 @@ fn watch(store: &Store, mut pause: Duration, asked: &Receiver<Duration>, found: 
 fn interact(
     terminal: &mut ratatui::DefaultTerminal,
     mut shown: Shown,
-    looks: &Receiver<Found>,
+    looks: &Receiver<LookResult>,
     pauses: &Sender<Duration>,
 ) -> io::Result<()> {
     let mut fresh = true;

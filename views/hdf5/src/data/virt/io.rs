@@ -24,7 +24,7 @@ use crate::{Result, blob, dtype};
 const FILL_ELEMENTS: usize = 16 << 10;
 
 /// The selections of a call.
-struct Asked {
+struct Selections {
     mem: Hid,
     file: Hid,
     count: u64,
@@ -91,7 +91,7 @@ impl Part {
 }
 
 /// The selection of a call and the sources' parts of it; `None` if it selects nothing.
-fn prepare(io: &Io<'_>, this: &Virtual) -> Result<Option<(Asked, Vec<Part>)>> {
+fn prepare(io: &Io<'_>, this: &Virtual) -> Result<Option<(Selections, Vec<Part>)>> {
     let Some(asked) = asked(io)? else { return Ok(None) };
     if io.buf.is_null() {
         return Err(Error::new(ErrorKind::InvalidInput, io.dataset.name()).because("no buffer was given"));
@@ -105,7 +105,7 @@ fn prepare(io: &Io<'_>, this: &Virtual) -> Result<Option<(Asked, Vec<Part>)>> {
     Ok(Some((asked, parts)))
 }
 
-fn asked(io: &Io<'_>) -> Result<Option<Asked>> {
+fn asked(io: &Io<'_>) -> Result<Option<Selections>> {
     let h5 = io.dataset.h5();
     let extent = || Ok((io.dataset.extent()?.dims().to_vec(), io.dataset.extent()?.npoints()));
     // Checks both selections.
@@ -130,7 +130,7 @@ fn asked(io: &Io<'_>) -> Result<Option<Asked>> {
         let status = unsafe { (h5.H5Sget_select_bounds)(file.get(), low.as_mut_ptr(), high.as_mut_ptr()) };
         h5_check("H5Sget_select_bounds", status)?;
     }
-    Ok(Some(Asked { mem, file, count, dims, low, high }))
+    Ok(Some(Selections { mem, file, count, dims, low, high }))
 }
 
 /// Finds the parts of a call.
@@ -138,7 +138,7 @@ struct Finder<'a> {
     dataset: &'a Dataset,
     this: &'a Virtual,
     view: &'a View,
-    asked: &'a Asked,
+    asked: &'a Selections,
 }
 
 impl Finder<'_> {
@@ -346,7 +346,7 @@ fn joined(mut runs: Vec<Run>) -> Vec<Run> {
 }
 
 /// Fills elements that no part has covered.
-fn fill(io: &Io<'_>, asked: &Asked, parts: &[Part]) -> Result<()> {
+fn fill(io: &Io<'_>, asked: &Selections, parts: &[Part]) -> Result<()> {
     let (h5, header) = (io.dataset.h5(), &io.dataset.header);
     if header.props.fill_status == H5D_FILL_VALUE_UNDEFINED {
         return Ok(());

@@ -12,7 +12,7 @@ use crate::data::access::{SOURCES_ENV, View};
 use crate::error::h5_id;
 use crate::ffi::types::H5P_DEFAULT;
 use crate::file::{File, beside, path, search};
-use crate::meta::resolve::{self, Place};
+use crate::meta::resolve::{self, Location};
 use crate::meta::{header, keys, objects};
 use crate::object::{self, Body, Dataset};
 
@@ -83,10 +83,10 @@ impl Sources {
 }
 
 /// Where a source is; `None` if no such file or dataset exists.
-pub fn find(of: &Dataset, view: &View, file: &[u8], dataset: &[u8]) -> Result<Option<Place>> {
+pub fn find(of: &Dataset, view: &View, file: &[u8], dataset: &[u8]) -> Result<Option<Location>> {
     let Some(file) = file_of(&of.file, view, file)? else { return Ok(None) };
-    let root = Place { file, oid: keys::ROOT, path: b"/".to_vec() };
-    let found = match resolve::resolve_as(&root, dataset, true, H5P_DEFAULT).and_then(resolve::Found::place) {
+    let root = Location { file, oid: keys::ROOT, path: b"/".to_vec() };
+    let found = match resolve::resolve_as(&root, dataset, true, H5P_DEFAULT).and_then(resolve::ResolvedPath::place) {
         Ok(place) => place,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),

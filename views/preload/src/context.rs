@@ -15,14 +15,14 @@ use crate::inside::{self, Inside};
 use crate::{kernel, table};
 
 /// Settings from the environment.
-pub struct Place {
+pub struct Settings {
     /// Path at which the root appears: absolute, without a slash at the end.
     pub at: Vec<u8>,
     store: PathBuf,
     options: Options,
 }
 
-static PLACE: OnceLock<Place> = OnceLock::new();
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
 static SYSTEM: OnceLock<FileSystem> = OnceLock::new();
 
 /// Names of variables that children get as well.
@@ -76,12 +76,12 @@ pub fn begin() -> bool {
         .iter()
         .filter_map(|name| variable(name).map(|value| (*name, [name.as_bytes(), b"=", &value[..]].concat())));
     let _ = GIVEN.set(given.collect());
-    PLACE.set(Place { at, store, options }).is_ok()
+    SETTINGS.set(Settings { at, store, options }).is_ok()
 }
 
 /// The settings from the environment.
-pub fn place() -> &'static Place {
-    PLACE.get().expect("set before any call comes here")
+pub fn settings() -> &'static Settings {
+    SETTINGS.get().expect("set before any call comes here")
 }
 
 /// The store, if it is open already.
@@ -102,14 +102,15 @@ pub fn system() -> Result<&'static FileSystem, i32> {
     }
     let _inside = Inside::enter();
     let _occupied = inside::Occupied::all();
-    let place = place();
-    let options = OpenOptions { mode: Mode::Daemon, read_only: place.options.is_read_only, ..OpenOptions::default() };
-    let opened = Store::open_with(&place.store, &options).map_err(|error| {
+    let settings = settings();
+    let options =
+        OpenOptions { mode: Mode::Daemon, read_only: settings.options.is_read_only, ..OpenOptions::default() };
+    let opened = Store::open_with(&settings.store, &options).map_err(|error| {
         let errno = if error.kind() == ErrorKind::PermissionDenied { libc::EACCES } else { libc::EIO };
         (errno, error.to_string())
     });
     let system = opened.and_then(|store| {
-        let options = Options { descriptors_from: inside::floor(), ..place.options.clone() };
+        let options = Options { descriptors_from: inside::floor(), ..settings.options.clone() };
         FileSystem::new(&store, options).map_err(|error| (error.errno, error.to_string()))
     });
     match system {
@@ -119,7 +120,7 @@ pub fn system() -> Result<&'static FileSystem, i32> {
         }
         Err((errno, cause)) => {
             if !SAID.swap(true, Ordering::Relaxed) {
-                kernel::say(&format!("{}: {cause}", String::from_utf8_lossy(&place.at)));
+                kernel::say(&format!("{}: {cause}", String::from_utf8_lossy(&settings.at)));
             }
             Err(errno)
         }
@@ -228,7 +229,7 @@ pub fn device() -> u64 {
     if known != 0 {
         return known as u64;
     }
-    let store = place().store.as_os_str().as_encoded_bytes();
+    let store = settings().store.as_os_str().as_encoded_bytes();
     let hash = store.iter().fold(5381_u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(*byte));
     // Major numbers from 384 to 511 are assigned to character devices only.
     let device = libc::makedev(384 + (hash >> 8) % 127, hash & 0xff) as i32;

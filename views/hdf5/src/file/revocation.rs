@@ -1,10 +1,10 @@
-//! Knocking: asking a file's only writer to be let in (lease revocation), and how long its silence must last to count as consent.
+//! Revocation of a file's lease: asking its only writer to let another process in, and how long its silence must last to count as consent.
 //!
 //! A writer answers at its next change. One that makes no change has nothing under way after a while: what it launched was sent
 //! within a millisecond, provided it got a processor. On a busy machine a thread may stand still for longer than that between its
 //! look at the other writers and its change. So a silence lasts until all of the writer's threads that want a processor have had one.
 //! A thread may also sleep because it waits, in the middle of a change, for the engine, which then gets no processor either. So there
-//! are several silences, each after a knock, which the engine answers later than what it was asked before. This module must not know
+//! are several silences, each after a request, which the engine answers later than what it was asked before. This module must not know
 //! records.
 
 use std::collections::HashMap;
@@ -25,41 +25,41 @@ const TURN_NS: u64 = 20_000_000;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The state of a process that asks to be let in.
-pub struct Knocking {
+pub struct Revocation {
     writers: Vec<Process>,
-    /// Run time of the writers' threads, in nanoseconds, when the last knock was answered.
+    /// Run time of the writers' threads, in nanoseconds, when the last request was answered.
     ran: Vec<HashMap<u32, u64>>,
     began: Instant,
     looked: Instant,
     is_silent: bool,
-    knocks: u32,
+    requests: u32,
 }
 
-impl Knocking {
+impl Revocation {
     /// Begins to ask these writers.
     pub fn at(writers: &[Process]) -> Self {
         let now = Instant::now();
-        Self { writers: writers.to_vec(), ran: Vec::new(), began: now, looked: now, is_silent: true, knocks: 0 }
+        Self { writers: writers.to_vec(), ran: Vec::new(), began: now, looked: now, is_silent: true, requests: 0 }
     }
     /// Returns true if these writers are the ones asked.
     pub fn is_at(&self, writers: &[Process]) -> bool {
         self.writers == writers
     }
-    /// Returns true if it is time to knock: at the beginning, and after each silence.
+    /// Returns true if it is time to ask: at the beginning, and after each silence.
     pub fn is_due(&mut self) -> bool {
         self.is_silent()
     }
-    /// Notes that the engine has answered a knock.
-    pub fn knocked(&mut self) {
+    /// Notes that the engine has answered a request.
+    pub fn requested(&mut self) {
         let ran = |writer: &Process| threads(writer.pid).map(|(tid, thread)| (tid, thread.ran_ns)).collect();
         self.ran = self.writers.iter().map(ran).collect();
-        self.knocks += 1;
+        self.requests += 1;
         self.began = Instant::now();
         self.is_silent = false;
     }
     /// Returns true if nobody has answered, so that the writers have nothing under way.
     pub fn is_over(&self) -> bool {
-        self.knocks > SILENCES
+        self.requests > SILENCES
     }
     /// Returns true if the writers were silent for long enough.
     pub fn is_silent(&mut self) -> bool {
@@ -113,16 +113,16 @@ mod tests {
         Command::new(name).arg(argument).stdout(Stdio::null()).spawn().unwrap()
     }
     fn until_silent(pid: u32) -> Duration {
-        let mut knocking = Knocking::at(&[Process { pid, started: 0, nonce: 0 }]);
+        let mut revocation = Revocation::at(&[Process { pid, started: 0, nonce: 0 }]);
         let began = Instant::now();
         for _ in 0..=SILENCES {
-            assert!(!knocking.is_over());
-            while !knocking.is_due() {
+            assert!(!revocation.is_over());
+            while !revocation.is_due() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            knocking.knocked();
+            revocation.requested();
         }
-        assert!(knocking.is_over() && !knocking.is_due());
+        assert!(revocation.is_over() && !revocation.is_due());
         began.elapsed()
     }
 

@@ -8,9 +8,9 @@ use cenote::{DeviceKind, DeviceSpec, Mode, OpenOptions, Store, StoreConfig};
 use cenote_posix::{Caller, Clock, File, FileSystem, FsResult, Ino, Kind, Make, OpenFlags, Options, Time};
 
 /// A store in its own directory; stopped and removed on drop.
-pub struct Place(PathBuf);
+pub struct TestDir(PathBuf);
 
-impl Place {
+impl TestDir {
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let base = PathBuf::from(std::env::var_os(crate::BASE_VARIABLE).unwrap());
@@ -69,7 +69,7 @@ pub fn made(fs: &FileSystem, name: &[u8]) -> File {
     fs.open_at(&root_user(), fs.root(), name, CREATE, 0o600).unwrap().0
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = Store::stop_daemon(self.dir());
         let _ = std::fs::remove_dir_all(&self.0);

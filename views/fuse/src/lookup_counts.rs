@@ -11,13 +11,13 @@ const PARTS: usize = 16;
 
 /// Lookup counts by number.
 #[derive(Default)]
-pub struct Known {
+pub struct LookupCounts {
     parts: [Mutex<HashMap<u64, u64>>; PARTS],
     /// Read-locked during a lookup and its answer: the number must not be forgotten meanwhile.
     telling: RwLock<()>,
 }
 
-impl Known {
+impl LookupCounts {
     /// Delays forgetting while the guard lives.
     pub fn begin(&self) -> RwLockReadGuard<'_, ()> {
         self.telling.read()
@@ -65,15 +65,15 @@ mod tests {
 
     #[test]
     fn what_was_told_as_often_as_it_is_forgotten_is_gone() {
-        let (known, mut gone) = (Known::default(), 0);
+        let (counts, mut gone) = (LookupCounts::default(), 0);
         for _ in 0..3 {
-            known.tell(Ino(7));
+            counts.tell(Ino(7));
         }
-        known.forget(Ino(7), 2, || gone += 1);
-        known.forget(Ino(8), 1, || gone += 1);
+        counts.forget(Ino(7), 2, || gone += 1);
+        counts.forget(Ino(8), 1, || gone += 1);
         assert_eq!(gone, 0);
-        known.forget(Ino(7), 1, || gone += 1);
-        known.forget(Ino(7), 1, || gone += 1);
+        counts.forget(Ino(7), 1, || gone += 1);
+        counts.forget(Ino(7), 1, || gone += 1);
         assert_eq!(gone, 1);
     }
 }

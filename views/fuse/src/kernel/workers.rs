@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::device::{Device, Read};
-use super::flight::{Flight, Flights};
+use super::in_flight::{RequestInFlight, RequestsInFlight};
 use super::reply::Reply;
 use super::request::Request;
 use crate::kernel::abi::op;
@@ -34,17 +34,17 @@ const HEADER_ROOM: usize = 4096;
 /// Carries requests out.
 pub trait Serve: Send + Sync {
     /// Answers a request, through `reply`.
-    fn serve(self: &Arc<Self>, request: &Request<'_>, way: &Way<'_>, scratch: &mut Vec<u8>);
+    fn serve(self: &Arc<Self>, request: &Request<'_>, context: &RequestContext<'_>, scratch: &mut Vec<u8>);
 }
 
 /// The way back to the kernel.
-pub struct Way<'a> {
+pub struct RequestContext<'a> {
     pub reply: &'a Reply,
-    pub flight: &'a Flight,
-    pub flights: &'a Arc<Flights>,
+    pub in_flight: &'a RequestInFlight,
+    pub requests: &'a Arc<RequestsInFlight>,
 }
 
-/// Limits of the crew.
+/// Limits of the workers.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers {
     /// Upper bound of the threads.
@@ -56,7 +56,7 @@ pub struct Numbers {
 }
 
 #[derive(Default)]
-struct State {
+struct WorkersState {
     /// Number of threads.
     started: usize,
     /// Threads that rest.
@@ -69,21 +69,21 @@ struct State {
     failure: Option<io::Error>,
 }
 
-impl State {
+impl WorkersState {
     /// Threads that read, carry out requests, or are about to.
     fn reading(&self) -> usize {
         self.started - self.resting + self.called
     }
 }
 
-struct Crew<S> {
+struct Workers<S> {
     serve: Arc<S>,
     mount: Arc<Device>,
     numbers: Numbers,
-    flights: Arc<Flights>,
+    requests: Arc<RequestsInFlight>,
     /// Number of requests read, which shows whether there are any.
     taken: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<WorkersState>,
     rested: Condvar,
     /// Wakes the watching thread.
     watched: Condvar,
@@ -91,23 +91,23 @@ struct Crew<S> {
 
 /// Serves until the mount is over.
 pub fn run<S: Serve + 'static>(serve: Arc<S>, mount: Device, numbers: Numbers) -> io::Result<()> {
-    let crew = Arc::new(Crew {
+    let workers = Arc::new(Workers {
         serve,
         mount: Arc::new(mount),
         numbers,
-        flights: Arc::new(Flights::new(numbers.threads)),
+        requests: Arc::new(RequestsInFlight::new(numbers.threads)),
         taken: AtomicU64::new(0),
         state: Mutex::default(),
         rested: Condvar::new(),
         watched: Condvar::new(),
     });
     let mut threads = Vec::new();
-    crew.call(&mut threads)?;
-    crew.watch(&mut threads);
+    workers.call(&mut threads)?;
+    workers.watch(&mut threads);
     for thread in threads {
         let _ = thread.join();
     }
-    let failure = crew.state.lock().failure.take();
+    let failure = workers.state.lock().failure.take();
     failure.map_or(Ok(()), Err)
 }
 
@@ -160,7 +160,7 @@ impl Eyes {
     }
 }
 
-impl<S: Serve + 'static> Crew<S> {
+impl<S: Serve + 'static> Workers<S> {
     /// Adds a reading thread: a resting one, or a new one.
     fn call(self: &Arc<Self>, threads: &mut Vec<JoinHandle<()>>) -> io::Result<()> {
         let number = {
@@ -176,9 +176,9 @@ impl<S: Serve + 'static> Crew<S> {
             state.started += 1;
             state.started - 1
         };
-        let crew = self.clone();
+        let workers = self.clone();
         let thread = std::thread::Builder::new().name(format!("cenote-fuse-{number}"));
-        threads.push(thread.spawn(move || crew.work(number))?);
+        threads.push(thread.spawn(move || workers.work(number))?);
         Ok(())
     }
     /// Handles stuck threads, until the mount is over.
@@ -186,7 +186,7 @@ impl<S: Serve + 'static> Crew<S> {
         let mut seen = 0;
         loop {
             let taken = self.taken.load(Ordering::Relaxed);
-            let period = if taken == seen && self.flights.stuck(0) == 0 { WATCH_IDLE } else { WATCH };
+            let period = if taken == seen && self.requests.stuck(0) == 0 { WATCH_IDLE } else { WATCH };
             seen = taken;
             let (reading, is_wanted) = {
                 let mut state = self.state.lock();
@@ -198,9 +198,9 @@ impl<S: Serve + 'static> Crew<S> {
                 }
                 (state.reading(), std::mem::take(&mut state.is_wanted))
             };
-            let stuck = self.flights.stuck(STUCK_US);
+            let stuck = self.requests.stuck(STUCK_US);
             if stuck > 0 {
-                self.flights.look_again();
+                self.requests.look_again();
             }
             if (is_wanted || stuck >= reading)
                 && let Err(error) = self.call(threads)
@@ -264,21 +264,22 @@ impl<S: Serve + 'static> Crew<S> {
         };
         let reply = Reply::new(device, request.unique);
         if request.op == op::INTERRUPT {
-            let is_known = request.args().u64().is_ok_and(|unique| self.flights.interrupt(unique));
+            let is_known = request.args().u64().is_ok_and(|unique| self.requests.interrupt(unique));
             if !is_known {
                 // Another thread has read it but not registered it yet; the kernel asks again, or finds it answered.
                 reply.cut_short(libc::EAGAIN);
             }
             return;
         }
-        self.flights.begin(number, &request, device);
-        let way = Way { reply: &reply, flight: &self.flights.each[number], flights: &self.flights };
-        self.serve.serve(&request, &way, scratch);
-        self.flights.end(number);
+        self.requests.begin(number, &request, device);
+        let context =
+            RequestContext { reply: &reply, in_flight: &self.requests.each[number], requests: &self.requests };
+        self.serve.serve(&request, &context, scratch);
+        self.requests.end(number);
     }
     /// Returns true if enough other threads read and are not stuck: this thread then counts as resting.
     fn is_one_too_many(&self) -> bool {
-        let stuck = self.flights.stuck(STUCK_US);
+        let stuck = self.requests.stuck(STUCK_US);
         let mut state = self.state.lock();
         let is_so = state.reading() > 1 + stuck;
         if is_so {

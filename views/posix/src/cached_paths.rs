@@ -23,7 +23,7 @@ pub struct Grounds {
 
 /// A path from one directory to another, without symbolic links or `..`.
 #[derive(Debug)]
-pub struct Way {
+pub struct CachedPath {
     caller: Caller,
     base: Ino,
     grounds: Grounds,
@@ -35,7 +35,7 @@ pub struct Way {
 
 /// Cached paths.
 #[derive(Debug, Default)]
-pub struct Ways(RwLock<HashMap<Box<[u8]>, Arc<Way>, foldhash::fast::RandomState>>);
+pub struct CachedPaths(RwLock<HashMap<Box<[u8]>, Arc<CachedPath>, foldhash::fast::RandomState>>);
 
 impl Grounds {
     /// Adds the entries of a directory, before a lookup in it.
@@ -65,20 +65,20 @@ impl Grounds {
     }
 }
 
-impl Ways {
+impl CachedPaths {
     /// Returns the cached path `path` from `base`, if it is valid for `caller`.
-    pub fn get(&self, caller: &Caller, base: Ino, path: &[u8]) -> Option<Arc<Way>> {
-        let way = self.0.read().get(path)?.clone();
-        (way.base == base && is_same(&way.caller, caller) && way.grounds.hold()).then_some(way)
+    pub fn get(&self, caller: &Caller, base: Ino, path: &[u8]) -> Option<Arc<CachedPath>> {
+        let cached = self.0.read().get(path)?.clone();
+        (cached.base == base && is_same(&cached.caller, caller) && cached.grounds.hold()).then_some(cached)
     }
     /// Caches a walked path.
     pub fn put(&self, caller: &Caller, base: Ino, path: &[u8], grounds: Grounds, to: Ino, trail: Vec<u8>) {
-        let way = Arc::new(Way { caller: caller.clone(), base, grounds, to, trail });
+        let cached = Arc::new(CachedPath { caller: caller.clone(), base, grounds, to, trail });
         let mut all = self.0.write();
         if all.len() >= KEPT_MAX {
             all.clear();
         }
-        all.insert(path.into(), way);
+        all.insert(path.into(), cached);
     }
     /// Drops all.
     pub fn forget(&self) {

@@ -16,7 +16,7 @@ use super::request::Request;
 
 /// The request of one thread.
 #[derive(Default)]
-pub struct Flight {
+pub struct RequestInFlight {
     state: Mutex<Option<Under>>,
     /// Start time, in microseconds since the mount, plus one; 0: no request.
     since_us: AtomicU64,
@@ -30,16 +30,16 @@ struct Under {
 }
 
 /// The requests of all threads.
-pub struct Flights {
-    pub each: Vec<Flight>,
+pub struct RequestsInFlight {
+    pub each: Vec<RequestInFlight>,
     /// Requests that were handed on to threads of their own.
-    waiting: Mutex<Vec<Arc<Flight>>>,
+    waiting: Mutex<Vec<Arc<RequestInFlight>>>,
     begun: Instant,
 }
 
-impl Flight {
+impl RequestInFlight {
     /// Returns true for the first answer to the request.
-    pub fn land(&self, unique: u64) -> bool {
+    pub fn complete(&self, unique: u64) -> bool {
         let mut state = self.state.lock();
         let is_mine = state.as_ref().is_some_and(|under| under.unique == unique);
         if is_mine {
@@ -62,10 +62,10 @@ impl Flight {
     }
 }
 
-impl Flights {
+impl RequestsInFlight {
     pub fn new(threads: usize) -> Self {
         Self {
-            each: (0..threads).map(|_| Flight::default()).collect(),
+            each: (0..threads).map(|_| RequestInFlight::default()).collect(),
             waiting: Mutex::default(),
             begun: Instant::now(),
         }
@@ -75,25 +75,25 @@ impl Flights {
     }
     /// Registers the request that a thread begins to carry out.
     pub fn begin(&self, thread: usize, request: &Request<'_>, device: &Arc<Device>) {
-        let flight = &self.each[thread];
+        let in_flight = &self.each[thread];
         let under = Under { unique: request.unique, pid: request.pid, device: device.clone(), is_interrupted: false };
-        *flight.state.lock() = Some(under);
-        flight.since_us.store(self.now_us(), Ordering::Relaxed);
+        *in_flight.state.lock() = Some(under);
+        in_flight.since_us.store(self.now_us(), Ordering::Relaxed);
     }
     /// Ends the thread's request.
     pub fn end(&self, thread: usize) {
         self.each[thread].since_us.store(0, Ordering::Relaxed);
     }
     /// Hands a request on to a thread of its own, which may take any time. `None` if nobody waits for it any more.
-    pub fn hand_on(&self, flight: &Flight) -> Option<Arc<Flight>> {
+    pub fn hand_on(&self, in_flight: &RequestInFlight) -> Option<Arc<RequestInFlight>> {
         let mut waiting = self.waiting.lock();
-        let under = flight.state.lock().take()?;
-        let own = Arc::new(Flight { state: Mutex::new(Some(under)), since_us: AtomicU64::new(0) });
+        let under = in_flight.state.lock().take()?;
+        let own = Arc::new(RequestInFlight { state: Mutex::new(Some(under)), since_us: AtomicU64::new(0) });
         waiting.push(own.clone());
         Some(own)
     }
     /// Ends a request that was handed on.
-    pub fn forget(&self, own: &Arc<Flight>) {
+    pub fn forget(&self, own: &Arc<RequestInFlight>) {
         self.waiting.lock().retain(|other| !Arc::ptr_eq(own, other));
     }
     /// Number of requests that were handed on and are not done.
@@ -104,26 +104,26 @@ impl Flights {
     pub fn stuck(&self, us: u64) -> usize {
         let before = self.now_us().saturating_sub(us);
         let is_stuck = |since: u64| since != 0 && since < before;
-        self.each.iter().filter(|flight| is_stuck(flight.since_us.load(Ordering::Relaxed))).count()
+        self.each.iter().filter(|in_flight| is_stuck(in_flight.since_us.load(Ordering::Relaxed))).count()
     }
     /// Handles the kernel's notice that the caller got a signal. Returns false if the request is not in progress.
     pub fn interrupt(&self, unique: u64) -> bool {
-        let mark = |flight: &Flight| {
-            let mut state = flight.state.lock();
+        let mark = |in_flight: &RequestInFlight| {
+            let mut state = in_flight.state.lock();
             let Some(under) = state.as_mut().filter(|under| under.unique == unique) else { return false };
             under.is_interrupted = true;
-            Flight::let_go(&mut state);
+            RequestInFlight::let_go(&mut state);
             true
         };
         // This order finds a request that is just being handed on.
-        self.each.iter().any(mark) || self.waiting.lock().iter().any(|flight| mark(flight))
+        self.each.iter().any(mark) || self.waiting.lock().iter().any(|in_flight| mark(in_flight))
     }
     /// Checks interrupted callers again: the kernel sends no notice when a second signal kills.
     pub fn look_again(&self) {
-        let look = |flight: &Flight| {
-            let mut state = flight.state.lock();
+        let look = |in_flight: &RequestInFlight| {
+            let mut state = in_flight.state.lock();
             if state.as_ref().is_some_and(|under| under.is_interrupted) {
-                Flight::let_go(&mut state);
+                RequestInFlight::let_go(&mut state);
             }
         };
         self.each.iter().for_each(look);
