@@ -158,6 +158,16 @@ fn private_file(place: &TestDir) -> String {
     ids[0].to_string()
 }
 
+/// What the private containers hold, as their owner sees it.
+#[derive(PartialEq)]
+struct PrivateState {
+    object: Vec<u8>,
+    file: Vec<u8>,
+    value: String,
+    /// Modes of the two containers.
+    modes: [serde_json::Value; 2],
+}
+
 fn second_users(tried: &mut Tried) {
     let place = TestDir::new();
     fs::set_permissions(&place.dir, fs::Permissions::from_mode(0o755)).unwrap();
@@ -177,11 +187,16 @@ fn second_users(tried: &mut Tried) {
     let state = |place: &TestDir| {
         let get = |at: &str| place.run(["cat", at]).bytes;
         let mode = |label| place.json(["stat", label])["mode"].clone();
-        (get(&at), get(&file), place.ok(["index", "get", "private/1", "k"]), mode("private"), mode("tree"))
+        PrivateState {
+            object: get(&at),
+            file: get(&file),
+            value: place.ok(["index", "get", "private/1", "k"]),
+            modes: [mode("private"), mode("tree")],
+        }
     };
     let before = state(&place);
-    assert_eq!((&before.0[..], &before.1[..]), (SECRET.as_bytes(), SECRET.as_bytes()));
-    assert_eq!((before.3.as_str(), before.4.as_str()), (Some("0700"), Some("0700")));
+    assert_eq!((&before.object[..], &before.file[..]), (SECRET.as_bytes(), SECRET.as_bytes()));
+    assert!(before.modes.iter().all(|mode| mode == "0700"));
     for uid in [READER, WRITER, NOBODY] {
         for words in on_private(&at, &file) {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();

@@ -130,10 +130,8 @@ pub fn decode(h5: &'static Api, bytes: &[u8]) -> Result<Hid> {
         }
     };
     Hid::new(h5, id).ok_or_else(|| {
-        Error::new(ErrorKind::VersionMismatch, "datatype").because(format!(
-            "HDF5 {}.{}.{} cannot decode it; a newer HDF5 wrote it",
-            h5.version.0, h5.version.1, h5.version.2
-        ))
+        Error::new(ErrorKind::VersionMismatch, "datatype")
+            .because(format!("HDF5 {} cannot decode it; a newer HDF5 wrote it", h5.version))
     })
 }
 

@@ -25,12 +25,12 @@ pub fn attr(tree: &Tree, found: &FoundNode) -> FsResult<Attr> {
         (Kind::File, None) => tree.page_cache_usage(found.ino)?,
         _ => None,
     };
-    if let Some((_, _, modified)) = page_cache {
-        node.modified = node.modified.max(modified);
-        node.changed = node.changed.max(modified);
+    if let Some(page_cache) = page_cache {
+        node.modified = node.modified.max(page_cache.modified);
+        node.changed = node.changed.max(page_cache.modified);
     }
     let (size_bytes, used) = match node.kind {
-        Kind::File if page_cache.is_some() => page_cache.map_or((0, 0), |(size, used, _)| (size, used)),
+        Kind::File if page_cache.is_some() => page_cache.map_or((0, 0), |at| (at.size_bytes, at.used_bytes)),
         Kind::File if node.has_object => match usage(tree, found.ino, &node, live.as_deref()) {
             Ok(usage) => usage,
             Err(error) if error.kind() == ErrorKind::NotFound => (0, 0), // being deleted now

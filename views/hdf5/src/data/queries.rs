@@ -11,6 +11,7 @@ use super::place::ChunkRecord;
 use super::{select, transfer};
 use crate::Result;
 use crate::error::unsupported;
+use crate::ffi::LibraryVersion;
 use crate::ffi::class::{
     NATIVE_DATASET_CHUNK_ITER, NATIVE_DATASET_CHUNK_READ, NATIVE_DATASET_CHUNK_WRITE, NATIVE_DATASET_FORMAT_CONVERT,
     NATIVE_DATASET_GET_CHUNK_INDEX_TYPE, NATIVE_DATASET_GET_CHUNK_INFO_BY_COORD, NATIVE_DATASET_GET_CHUNK_INFO_BY_IDX,
@@ -332,7 +333,7 @@ pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void, dxpl: hid_t) ->
         return Err(Error::new(ErrorKind::InvalidInput, dataset.name()).because("not a chunked dataset"));
     };
     let rank = chunks.facts.chunk.len();
-    let modern = dataset.h5().version >= (2, 0, 0);
+    let modern = dataset.h5().version >= LibraryVersion::new(2, 0);
     // SAFETY: HDF5 passes the arguments of the operation that it names; offsets have an entry for each dimension.
     unsafe {
         match op {

@@ -8,6 +8,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
+use super::LibraryVersion;
 use super::mpi::Mpi;
 use super::types::*;
 
@@ -39,8 +40,8 @@ macro_rules! api {
             pub H5Epush2: PushFn,
             /// The MPI that it uses, if any.
             pub mpi: Option<Mpi>,
-            /// Major, minor, release of the library.
-            pub version: (u32, u32, u32),
+            /// Version of the library.
+            pub version: LibraryVersion,
             /// The slot of callbacks that serves this library.
             pub slot: usize,
         }
@@ -51,7 +52,7 @@ macro_rules! api {
             /// # Safety
             /// `lookup` must return the addresses of HDF5's functions and variables of those names.
             pub unsafe fn load(
-                slot: usize, version: (u32, u32, u32), lookup: &dyn Fn(&CStr) -> [*mut c_void; 2],
+                slot: usize, version: LibraryVersion, lookup: &dyn Fn(&CStr) -> [*mut c_void; 2],
             ) -> Result<Self, &'static str> {
                 fn find(lookup: &dyn Fn(&CStr) -> [*mut c_void; 2], name: &CStr) -> *mut c_void { lookup(name)[0] }
                 Ok(Self {

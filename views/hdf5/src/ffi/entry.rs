@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use super::LibraryVersion;
 use super::api::Api;
 use super::class::ConnectorClass;
 
@@ -77,14 +78,8 @@ pub(super) fn slot_for(return_address: *const c_void) -> Result<&'static Connect
         return Err(format!("this process holds more than {SLOTS_MAX} copies of libhdf5"));
     }
     let version = library.version()?;
-    if version < (1, 14, 0) {
-        return Err(format!(
-            "{} is HDF5 {}.{}.{}; VOL connectors need 1.14 or newer",
-            library.name.to_string_lossy(),
-            version.0,
-            version.1,
-            version.2
-        ));
+    if version < LibraryVersion::new(1, 14) {
+        return Err(format!("{} is HDF5 {version}; VOL connectors need 1.14 or newer", library.name.to_string_lossy()));
     }
     let lookup = |name: &CStr| library.symbol(name);
     // SAFETY: the addresses come from the dynamic linker, by name, out of a libhdf5.
@@ -150,7 +145,7 @@ impl Library {
         // SAFETY: looking a name up has no effect.
         unsafe { [libc::dlsym(self.handle, name.as_ptr()), libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr())] }
     }
-    fn version(&self) -> Result<(u32, u32, u32), String> {
+    fn version(&self) -> Result<LibraryVersion, String> {
         let f = self.symbol(c"H5get_libversion")[0];
         if f.is_null() {
             return Err(format!(
@@ -162,11 +157,11 @@ impl Library {
         let f = unsafe {
             std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_uint, *mut c_uint, *mut c_uint) -> c_int>(f)
         };
-        let mut v = (0, 0, 0);
+        let mut version = LibraryVersion::default();
         // SAFETY: three valid places for the numbers.
-        if unsafe { f(&raw mut v.0, &raw mut v.1, &raw mut v.2) } < 0 {
+        if unsafe { f(&raw mut version.major, &raw mut version.minor, &raw mut version.release) } < 0 {
             return Err("H5get_libversion failed".into());
         }
-        Ok(v)
+        Ok(version)
     }
 }

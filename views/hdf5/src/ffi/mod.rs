@@ -9,6 +9,8 @@ pub mod load;
 pub mod maps;
 pub mod mpi;
 pub mod types;
+mod version;
 
 pub use api::Api;
 pub use hid::Hid;
+pub use version::LibraryVersion;

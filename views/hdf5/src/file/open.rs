@@ -10,8 +10,8 @@ use cenote::{Container, ContainerId, Error, ErrorKind, Object, ObjectId, Store};
 
 use crate::Result;
 use crate::error::h5_id;
-use crate::ffi::Api;
 use crate::ffi::types::{H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, hid_t};
+use crate::ffi::{Api, LibraryVersion};
 use crate::team::{self, Call, Team};
 use crate::vol::info;
 
@@ -53,7 +53,7 @@ thread_local! {
 fn check_chosen(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<()> {
     let asked = ASKED.take().is_some_and(|(asked, with)| asked == name && with == fapl);
     let is_preset = std::env::var_os("HDF5_VOL_CONNECTOR").is_some_and(|value| !value.is_empty());
-    if !asked || is_preset || h5.version < (2, 0, 0) {
+    if !asked || is_preset || h5.version < LibraryVersion::new(2, 0) {
         return Ok(());
     }
     Err(Error::new(ErrorKind::Unsupported, format!("unable to open file: name = '{}'", String::from_utf8_lossy(name)))

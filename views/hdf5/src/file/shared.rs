@@ -18,7 +18,15 @@ use crate::meta::attrs::Attr;
 use crate::team::Marks;
 
 /// Store directory, container, generation.
-type FileKey = (PathBuf, ContainerId, u64);
+/// Identity of an open file: two opens with the same key share their state.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct FileKey {
+    /// Directory of its store.
+    store: PathBuf,
+    container: ContainerId,
+    /// Raised when the file is replaced.
+    generation: u64,
+}
 
 static FILES: LazyLock<Mutex<HashMap<FileKey, Weak<Shared>>>> = LazyLock::new(Mutex::default);
 
@@ -114,7 +122,7 @@ impl Shared {
             // SAFETY: the handler is a function that lives as long as the process. Without it children miss the last changes.
             let _ = unsafe { libc::pthread_atfork(Some(before_fork), None, None) };
         });
-        let key = (store, container.id(), generation);
+        let key = FileKey { store, container: container.id(), generation };
         let mut files = FILES.lock();
         files.retain(|_, weak| weak.strong_count() > 0);
         let shared = files.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
@@ -137,11 +145,11 @@ impl Shared {
     /// Returns true if this process has that container open as a file, in any generation.
     pub fn is_open(store: &std::path::Path, container: ContainerId) -> bool {
         let files = FILES.lock();
-        files.iter().any(|((s, c, _), weak)| s == store && *c == container && weak.strong_count() > 0)
+        files.iter().any(|(key, weak)| key.store == *store && key.container == container && weak.strong_count() > 0)
     }
     /// Returns true if another program has replaced the file since it was opened.
     fn is_replaced(&self) -> bool {
-        matches!(Super::read(&self.container), Ok(Some(sup)) if sup.generation != self.key.2)
+        matches!(Super::read(&self.container), Ok(Some(sup)) if sup.generation != self.key.generation)
     }
     /// Notes whether an open call asked for writing; returns true if any ever did.
     pub fn may_write(&self, asked: bool) -> bool {
@@ -169,7 +177,7 @@ impl Shared {
     }
     /// The store's directory.
     pub fn store_path(&self) -> &std::path::Path {
-        &self.key.0
+        &self.key.store
     }
     /// Counts one open file less.
     pub fn file_closed(&self, writable: bool) {

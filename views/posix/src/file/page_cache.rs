@@ -35,6 +35,15 @@ pub struct Joined {
     page_cache: Option<Arc<PageCache>>,
 }
 
+/// Attributes of a page cache, which are those of its file.
+#[derive(Clone, Copy, Debug)]
+pub struct PageCacheAttr {
+    pub size_bytes: u64,
+    /// Memory in use; less than the size if there are holes.
+    pub used_bytes: u64,
+    pub modified: Time,
+}
+
 /// A page cache that this process has open.
 #[derive(Debug)]
 pub struct PageCache {
@@ -85,9 +94,9 @@ impl PageCache {
         self.file.usage().map_err(of_io)
     }
     /// Returns the size, the bytes of memory in use, and the modification time.
-    pub fn attr(&self) -> FsResult<(u64, u64, Time)> {
-        let (size, used) = self.usage()?;
-        Ok((size, used, self.modified()?))
+    pub fn attr(&self) -> FsResult<PageCacheAttr> {
+        let (size_bytes, used_bytes) = self.usage()?;
+        Ok(PageCacheAttr { size_bytes, used_bytes, modified: self.modified()? })
     }
     /// Returns the time of the last change other than by stores to a mapping.
     pub fn modified(&self) -> FsResult<Time> {

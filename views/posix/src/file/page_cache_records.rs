@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cenote::{ErrorKind, WindowFile};
 
 use super::live::Live;
-use super::page_cache::{SORT, name_of, of_io};
+use super::page_cache::{PageCacheAttr, SORT, name_of, of_io};
 use crate::records::{INO_BITS, VERSION, keys};
 use crate::tree::Tree;
 use crate::{FsResult, Time};
@@ -56,7 +56,7 @@ impl Tree {
         }
     }
     /// Returns size, bytes in use and modification time from the page cache, which this process need not have open.
-    pub fn page_cache_usage(&self, ino: u64) -> FsResult<Option<(u64, u64, Time)>> {
+    pub fn page_cache_usage(&self, ino: u64) -> FsResult<Option<PageCacheAttr>> {
         if !self.has_page_cache(ino)? {
             return Ok(None);
         }
@@ -67,8 +67,9 @@ impl Tree {
         if !file.is_filled().map_err(of_io)? {
             return Ok(None);
         }
-        let ((size, used), (s, ns)) = file.usage().and_then(|usage| Ok((usage, file.modified()?))).map_err(of_io)?;
-        Ok(Some((size, used, Time { s, ns })))
+        let ((size_bytes, used_bytes), (s, ns)) =
+            file.usage().and_then(|usage| Ok((usage, file.modified()?))).map_err(of_io)?;
+        Ok(Some(PageCacheAttr { size_bytes, used_bytes, modified: Time { s, ns } }))
     }
     /// Writes back and removes page caches of processes that died.
     pub fn sweep_page_caches(self: &Arc<Self>) -> FsResult<()> {

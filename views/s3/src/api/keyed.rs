@@ -7,6 +7,7 @@ use s3s::dto::{
 use s3s::{Body, S3Request, S3Result, s3_error};
 
 use super::Service;
+use super::lists::ListPage;
 use super::reading::{GetRequest, TYPE};
 use crate::body::{announced, gathered};
 use crate::checksum::{Claims, Sums};
@@ -113,7 +114,7 @@ pub(super) fn list(
     bucket: &str,
     wanted: &Wanted,
     encode: &dyn Fn(String) -> String,
-) -> S3Result<(Vec<Object>, Vec<CommonPrefix>, Option<String>)> {
+) -> S3Result<ListPage> {
     let page = keyed::page(keyed, bucket, wanted)?;
     let told = |(key, bytes): (String, u64)| Object {
         key: Some(encode(key)),
@@ -122,5 +123,5 @@ pub(super) fn list(
         ..Default::default()
     };
     let prefixes = page.prefixes.into_iter().map(|prefix| CommonPrefix { prefix: Some(encode(prefix)) });
-    Ok((page.items.into_iter().map(told).collect(), prefixes.collect(), page.next))
+    Ok(ListPage { keys: page.items.into_iter().map(told).collect(), prefixes: prefixes.collect(), next: page.next })
 }

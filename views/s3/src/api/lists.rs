@@ -21,6 +21,14 @@ use crate::walk::Walk;
 /// Maximum number of buckets in a page.
 const BUCKETS_MAX: usize = 10_000;
 
+/// A page of a list, as the answers of both versions of the request have it.
+pub(super) struct ListPage {
+    pub keys: Vec<Object>,
+    pub prefixes: Vec<CommonPrefix>,
+    /// Where the next page begins; `None`: this is the last one.
+    pub next: Option<String>,
+}
+
 /// A line of a list of versions.
 struct Line {
     key: String,
@@ -107,6 +115,7 @@ impl Service {
             ..Default::default()
         }))
     }
+    /// Returns what is told of a page's keys, and its common prefixes.
     fn contents(
         &self,
         bucket: &Bucket,
@@ -127,15 +136,15 @@ impl Service {
         wanted: &Wanted,
         tells_owner: bool,
         encode: &dyn Fn(String) -> String,
-    ) -> S3Result<(Vec<Object>, Vec<CommonPrefix>, Option<String>)> {
+    ) -> S3Result<ListPage> {
         if let Some(keyed) = self.0.keyed(bucket) {
             return super::keyed::list(keyed, bucket, wanted, encode);
         }
         let bucket = self.0.bucket(bucket)?;
         let mut page = wanted.page(&Files(&self.0), bucket.root)?;
         let next = page.next.take();
-        let (contents, prefixes) = self.contents(&bucket, page, tells_owner, encode)?;
-        Ok((contents, prefixes, next))
+        let (keys, prefixes) = self.contents(&bucket, page, tells_owner, encode)?;
+        Ok(ListPage { keys, prefixes, next })
     }
 
     pub(super) fn list_objects(&self, request: S3Request<ListObjectsInput>) -> S3Result<ListObjectsOutput> {
@@ -148,7 +157,7 @@ impl Service {
         };
         let is_url = is_url(input.encoding_type.as_ref())?;
         let encode = |text: String| if is_url { url_encoded(&text) } else { text };
-        let (contents, prefixes, next) = self.listed(&input.bucket, &wanted, true, &encode)?;
+        let ListPage { keys, prefixes, next } = self.listed(&input.bucket, &wanted, true, &encode)?;
         Ok(ListObjectsOutput {
             name: Some(input.bucket),
             is_truncated: Some(next.is_some()),
@@ -158,7 +167,7 @@ impl Service {
             max_keys: Some(wanted.limit as i32),
             delimiter: input.delimiter.filter(|delimiter| !delimiter.is_empty()).map(&encode),
             encoding_type: input.encoding_type,
-            contents: Some(contents),
+            contents: Some(keys),
             common_prefixes: Some(prefixes),
             ..Default::default()
         })
@@ -177,16 +186,16 @@ impl Service {
         let is_url = is_url(input.encoding_type.as_ref())?;
         let encode = |text: String| if is_url { url_encoded(&text) } else { text };
         let tells_owner = input.fetch_owner.unwrap_or_default();
-        let (contents, prefixes, next) = self.listed(&input.bucket, &wanted, tells_owner, &encode)?;
+        let ListPage { keys, prefixes, next } = self.listed(&input.bucket, &wanted, tells_owner, &encode)?;
         Ok(ListObjectsV2Output {
             name: Some(input.bucket),
             prefix: Some(encode(wanted.prefix)),
             max_keys: Some(wanted.limit as i32),
-            key_count: Some((contents.len() + prefixes.len()) as i32),
+            key_count: Some((keys.len() + prefixes.len()) as i32),
             continuation_token: input.continuation_token,
             is_truncated: Some(next.is_some()),
             next_continuation_token: next.as_deref().map(token),
-            contents: Some(contents),
+            contents: Some(keys),
             common_prefixes: Some(prefixes),
             delimiter: input.delimiter.filter(|delimiter| !delimiter.is_empty()).map(&encode),
             encoding_type: input.encoding_type,
