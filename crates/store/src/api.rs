@@ -132,6 +132,11 @@ pub struct Tuning {
     pub retry_ns: u64,
     /// A checkpoint is written when the journal has grown by this much (and by twice the last checkpoint).
     pub checkpoint_bytes: u64,
+    /// A checkpoint of at most about this many bytes is encoded while the engine is held; a job makes longer ones from
+    /// the last checkpoint and the journal.
+    pub checkpoint_held_bytes: u64,
+    /// For tests: each checkpoint that a job makes is compared with the engine's own state, which panics if they differ.
+    pub check_checkpoints: bool,
     /// Bytes in each journal file.
     pub log_bytes: u64,
     /// Approximate bytes that one job copies.
@@ -155,6 +160,8 @@ impl Default for Tuning {
             burst_bytes: 4 << 20,
             retry_ns: 1_000_000_000,
             checkpoint_bytes: 256 << 20,
+            checkpoint_held_bytes: 1 << 20,
+            check_checkpoints: false,
             log_bytes: 64 << 20,
             copy_bytes: 4 << 20,
             copy_jobs: 4,

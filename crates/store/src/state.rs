@@ -80,22 +80,41 @@ impl State {
         }
     }
     /// Frees the checkpoint that was read at opening, once most of its records were read or are gone. The other records
-    /// get memory of their own, so that they keep at most twice what they need.
-    pub fn leave_checkpoint(&mut self) {
+    /// get memory of their own, so that they keep at most twice what they need. Copies about `most` bytes; returns
+    /// false if there is more to do.
+    pub fn leave_checkpoint(&mut self, most: u64) -> bool {
         let (mut needed, mut kept) = (0, 0);
         for index in self.containers.iter().flat_map(|container| container.content.indices.values()) {
             let (its, all) = index.encoded_bytes();
             (needed, kept) = (needed + its, all.max(kept));
         }
-        if kept > 2 * needed {
-            for id in self.containers.ids() {
-                let container = self.containers.get_mut(id);
-                container
-                    .into_iter()
-                    .flat_map(|it| it.content.indices.values_mut())
-                    .for_each(|index| index.leave_checkpoint());
-            }
+        if kept <= 2 * needed {
+            return true;
         }
+        let mut left = most;
+        for index in self.containers.iter_mut().flat_map(|container| container.content.indices.values_mut()) {
+            let (its, all) = index.encoded_bytes();
+            if all <= its {
+                continue; // it has memory of its own, or none
+            }
+            if left == 0 {
+                return false;
+            }
+            left = left.saturating_sub(its);
+            index.leave_checkpoint();
+        }
+        true
+    }
+    /// Drops pins of containers and objects that are gone for good.
+    pub fn prune_pins(&mut self) {
+        let containers = &self.containers;
+        // Power loss may still undo a deletion: until then its pins stay.
+        let is_there = |key: ObjectKey| {
+            containers
+                .get(key.container)
+                .is_some_and(|c| c.content.objects.contains_key(&key.object) || !c.back.undo.is_empty())
+        };
+        self.pins.prune(is_there, |id| containers.get(id).is_some());
     }
     /// Returns the key of the object in a slot.
     pub fn key_of(&self, slot: u32) -> ObjectKey {

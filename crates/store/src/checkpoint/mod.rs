@@ -6,6 +6,7 @@
 mod decode;
 mod encode;
 mod records;
+mod size;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use crate::codec::ordinal_in_name;
 
 pub(crate) use decode::decode;
 pub(crate) use encode::encode;
+pub(crate) use size::is_longer;
 
 const MAGIC: [u8; 8] = *b"CENOTEC\0";
 /// Version 1 had no snapshots, version 2 no undo of changes of containers, version 3 no groups and modes, version 4 no
@@ -75,6 +77,24 @@ pub(crate) fn change_store(bytes: &mut [u8], store: StoreId) {
     bytes[12..16].fill(0);
     let sum = crate::sums::sum_of(&bytes[..HEAD_BYTES]);
     bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Returns where two checkpoints differ, as text.
+#[cold]
+pub(crate) fn difference(a: &[u8], b: &[u8]) -> String {
+    let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let mut at = HEAD_BYTES;
+    let mut kind = 0;
+    while let Some(head) = a.get(at..at + SECTION_HEAD).filter(|_| at <= same) {
+        kind = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+        let len = head[8..].iter().rev().fold(0, |len, byte| len << 8 | usize::from(*byte));
+        if at + SECTION_HEAD + len > same {
+            break;
+        }
+        at += SECTION_HEAD + len;
+    }
+    let bytes = |bytes: &[u8]| bytes.get(at..).unwrap_or_default().iter().take(200).copied().collect::<Vec<_>>();
+    format!("section {kind} at {at}, byte {same} of {} and {}: {:02x?}, {:02x?}", a.len(), b.len(), bytes(a), bytes(b))
 }
 
 /// Returns the error for damage in a checkpoint.

@@ -95,6 +95,7 @@ impl Engine {
         seams.control.instance_raise();
         let mut engine = Self::assemble(seams.clone(), &superblock, settings, state, journal);
         engine.activities.journaling.last.sequence = 1;
+        engine.activities.journaling.last.on_media = 1;
         engine.activities.journaling.last.position = engine.core.journal.position();
         Ok(engine)
     }

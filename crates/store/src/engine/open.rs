@@ -9,7 +9,7 @@ use super::Engine;
 use super::core::{Core, slot_of, slot_with};
 use crate::checkpoint::{self, Head, decode};
 use crate::journal::record::decode as decode_record;
-use crate::journal::{self, CLOSED, Ended, FILE_BYTES_SHORT, Journal, Kind, corrupt, read_all};
+use crate::journal::{self, CLOSED, Ended, FILE_BYTES_SHORT, Journal, Kind, Replayed, corrupt, read_all};
 use crate::map::DeviceIndex;
 use crate::space::{Bitmap, DeviceSlot, Tag};
 use crate::state::State;
@@ -69,6 +69,7 @@ impl Engine {
         let journal = begin_journal(&seams, &superblock, &head, &ended, settings)?;
         let mut engine = Self::assemble(seams, &superblock, settings, state, journal);
         engine.activities.journaling.last.sequence = head.sequence;
+        engine.activities.journaling.last.on_media = head.sequence;
         engine.activities.journaling.last.position = head.position;
         engine.activities.journaling.last.bytes = bytes.len();
         engine.activities.journaling.want_checkpoint_after_opening(&engine.core, ended.files);
@@ -242,7 +243,8 @@ fn check_stamps(
     lost
 }
 
-fn begin_replay(state: &mut State, retired: &[(cenote_model::DeviceId, u64, u64)]) {
+/// Prepares a state for the replay; `retired`: space given up before.
+pub(in crate::engine) fn begin_replay(state: &mut State, retired: &[(cenote_model::DeviceId, u64, u64)]) {
     state.space.replaying = true;
     for slot in &mut state.space.slots {
         let unit = u64::from(slot.space.unit_bytes);
@@ -256,8 +258,15 @@ fn begin_replay(state: &mut State, retired: &[(cenote_model::DeviceId, u64, u64)
 
 /// Counts the units that extents of the checkpoint share. A rebuild would do it later, but replay and rollback need the
 /// counts before.
-fn find_shared(state: &mut State) {
+pub(in crate::engine) fn find_shared(state: &mut State) {
     state.space.replay_shared(&state.objects, &state.containers);
+}
+
+/// Applies a record of the journal. Fails if it is malformed or contradicts the state.
+pub(in crate::engine) fn replay_record(state: &mut State, record: &Replayed<'_>) -> Result<()> {
+    let entry = decode_record(record.kind, record.epoch, record.payload)
+        .map_err(|malformed| corrupt(record.name, record.offset, malformed.0))?;
+    state.replay(record.epoch, entry).map_err(|why| corrupt(record.name, record.offset, why))
 }
 
 /// Replays the journal. Returns where it ended, and whether its only content is the record of an orderly close.
@@ -280,9 +289,7 @@ fn replay(
             find_shared(state);
         }
         replayed += 1;
-        let entry = decode_record(record.kind, record.epoch, record.payload)
-            .map_err(|malformed| corrupt(record.name, record.offset, malformed.0))?;
-        state.replay(record.epoch, entry).map_err(|why| corrupt(record.name, record.offset, why))
+        replay_record(state, &record)
     })?;
     report.records_replayed = replayed;
     if ended.torn {

@@ -19,7 +19,7 @@ use crate::codec::{Decoder, Encode, Ordinals as _, ordinal_in_name};
 use crate::sums::sum_of;
 use crate::syncs::Log;
 
-pub(crate) use read::{Ended, read_all};
+pub(crate) use read::{Ended, Replayed, read_all, read_between};
 
 /// Bytes of a file's header; records begin after it.
 pub(crate) const HEADER_BYTES: u64 = 4096;

@@ -63,6 +63,39 @@ pub(crate) fn read_all(
     power_lost: bool,
     each: &mut dyn FnMut(Replayed<'_>) -> Result<()>,
 ) -> Result<Ended> {
+    let chain = chain_from(meta, store, sequences, first)?;
+    let mut ended = None;
+    for (i, log) in chain.iter().enumerate() {
+        let next = chain.get(i + 1).map(|log| &log.header);
+        ended = Some(read_file(&log.name, log.file.as_ref(), &log.header, next, power_lost, each)?);
+    }
+    let ended = ended.ok_or_else(|| missing(first))?;
+    Ok(Ended { files: chain.len(), ..ended })
+}
+
+/// Calls `each` with every record of the journal from the file `first` on and before the file `until`, which may be
+/// taking records meanwhile. Returns the position in the whole journal at which `until` begins. Fails if anything is
+/// missing or damaged.
+pub(crate) fn read_between(
+    meta: &dyn MetaDir,
+    store: StoreId,
+    (first, until): (u64, u64),
+    each: &mut dyn FnMut(Replayed<'_>) -> Result<()>,
+) -> Result<u64> {
+    let mut sequences: Vec<u64> = meta.list()?.iter().filter_map(|name| super::sequence_of(name)).collect();
+    sequences.retain(|sequence| *sequence <= until);
+    sequences.sort_unstable();
+    let chain = chain_from(meta, store, &sequences, first)?;
+    for pair in chain.windows(2) {
+        let [log, next] = pair else { continue };
+        read_file(&log.name, log.file.as_ref(), &log.header, Some(&next.header), false, each)?;
+    }
+    let last = chain.last().map(|log| &log.header).filter(|header| header.sequence == until);
+    last.map(|header| header.base + HEADER_BYTES).ok_or_else(|| missing(until))
+}
+
+/// Opens the files of the journal from `first` to the newest of these, in order.
+fn chain_from(meta: &dyn MetaDir, store: StoreId, sequences: &[u64], first: u64) -> Result<Vec<LogRead>> {
     let mut chain: Vec<LogRead> = Vec::new();
     for sequence in sequences.iter().rev().copied().filter(|sequence| *sequence >= first) {
         let wanted = chain.last().map(|log: &LogRead| log.header.previous);
@@ -86,13 +119,7 @@ pub(crate) fn read_all(
         Some(log) if log.header.sequence != first => return Err(missing(log.header.previous.max(first))),
         Some(_) => chain.reverse(),
     }
-    let mut ended = None;
-    for (i, log) in chain.iter().enumerate() {
-        let next = chain.get(i + 1).map(|log| &log.header);
-        ended = Some(read_file(&log.name, log.file.as_ref(), &log.header, next, power_lost, each)?);
-    }
-    let ended = ended.ok_or_else(|| missing(first))?;
-    Ok(Ended { files: chain.len(), ..ended })
+    Ok(chain)
 }
 
 #[cold]

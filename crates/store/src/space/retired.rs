@@ -21,7 +21,7 @@ pub(crate) struct Retired {
 }
 
 /// Retired space of one device, oldest first.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RetiredQueue {
     queue: VecDeque<Retired>,
     bytes: u64,

@@ -89,7 +89,14 @@ pub struct World {
 
 /// Small files, so that the journal turns over often and opening is quick.
 pub fn tuning() -> Tuning {
-    Tuning { log_bytes: 64 << 10, checkpoint_bytes: 512 << 10, copy_bytes: 128 << 10, ..Tuning::default() }
+    Tuning {
+        log_bytes: 64 << 10,
+        checkpoint_bytes: 512 << 10,
+        checkpoint_held_bytes: 0,
+        check_checkpoints: true,
+        copy_bytes: 128 << 10,
+        ..Tuning::default()
+    }
 }
 
 pub const STORE: StoreId = StoreId(0xce);

@@ -145,6 +145,12 @@ impl Orders {
     }
 }
 
+/// Bytes of the longest checkpoint that is encoded while the engine is held: for every other seed, jobs make all of
+/// them. Uses its own stream, so that the seed's other choices stay the same.
+fn held_bytes(seed: u64) -> u64 {
+    *Rng::new(seed ^ 0x0000_C4E0).pick(&[0, 0, 2000, 1 << 20])
+}
+
 struct Sim {
     rng: Rng,
     orders: Option<Orders>,
@@ -294,6 +300,8 @@ impl Sim {
             // Records whose values are on a damaged or absent device cannot be listed: keep values in memory.
             profile.tuning.value_bytes = u64::MAX / 4;
         }
+        profile.tuning.check_checkpoints = true;
+        profile.tuning.checkpoint_held_bytes = held_bytes(seed);
         let world = World::new(*rng.pick(&[64 << 10, 256 << 10, 1 << 20]), *rng.pick(&[4, 64, 1024]));
         match profile.full {
             0 => {}

@@ -76,18 +76,6 @@ impl Core {
 
     /// Drops pins of containers and objects that are gone for good.
     pub fn prune_pins(&mut self) {
-        if self.state.pins.is_empty() {
-            return;
-        }
-        let mut pins = std::mem::take(&mut self.state.pins);
-        let containers = &self.state.containers;
-        // Power loss may still undo a deletion: until then its pins stay.
-        let is_there = |key: ObjectKey| {
-            containers
-                .get(key.container)
-                .is_some_and(|c| c.content.objects.contains_key(&key.object) || !c.back.undo.is_empty())
-        };
-        pins.prune(is_there, |id| containers.get(id).is_some());
-        self.state.pins = pins;
+        self.state.prune_pins();
     }
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use cenote_device::{Device, MetaDir};
-use cenote_model::{Response, Result, Timed};
+use cenote_model::{Error, Response, Result, Timed};
 
 use super::Journaling;
+use super::advance::Advance;
 use crate::Outcome;
-use crate::checkpoint::{Head, encode, file_name, sequence_of};
+use crate::checkpoint::{Head, difference, encode, file_name, is_longer, sequence_of};
 use crate::engine::core::{Core, Effect};
 use crate::journal;
 use crate::work::{Io, Job, Work};
@@ -31,37 +32,83 @@ pub enum NextFile {
     Tried,
 }
 
+/// Most bytes of records that are copied out of a former checkpoint in one call.
+const LEAVE_BYTES: u64 = 4 << 20;
+
 /// The last checkpoint that was begun.
 #[derive(Default)]
 pub struct Last {
     pub sequence: u64,
+    /// Sequence number of the last checkpoint that was written.
+    pub on_media: u64,
     /// Journal position.
     pub position: u64,
     /// Length of the encoded checkpoint.
     pub bytes: usize,
 }
 
-/// Writes a checkpoint, then removes the files that it replaces.
+/// Makes a checkpoint and writes it, then removes the files that it replaces.
 struct WriteCheckpoint {
     meta: Arc<dyn MetaDir>,
-    name: String,
-    bytes: Vec<u8>,
-    remove: Vec<String>,
+    head: Head,
+    content: Content,
+}
+
+/// The content of a checkpoint.
+enum Content {
+    /// Encoded while the engine was held.
+    Encoded(Vec<u8>),
+    /// To be made by the job. `expected`: what an encoding of the engine's state was, to be compared in tests.
+    Behind { advance: Advance, expected: Option<Vec<u8>> },
+}
+
+/// Why there is no checkpoint.
+enum Failure {
+    /// The job could not make it from the last one.
+    Make(Error),
+    Write(Error),
+}
+
+impl Content {
+    fn bytes(self, meta: &dyn MetaDir, head: &Head) -> Result<Vec<u8>> {
+        match self {
+            Self::Encoded(bytes) => Ok(bytes),
+            Self::Behind { advance, expected } => {
+                let bytes = advance.encode(meta, head)?;
+                if let Some(expected) = expected {
+                    assert!(bytes == expected, "a checkpoint: {}", difference(&expected, &bytes));
+                }
+                Ok(bytes)
+            }
+        }
+    }
 }
 
 impl Work for WriteCheckpoint {
-    type Output = Result<()>;
+    /// The checkpoint's length in bytes.
+    type Output = std::result::Result<usize, Failure>;
     const TIMED: Timed = Timed::Checkpoint;
     fn devices(&self) -> Vec<&Arc<dyn Device>> {
         Vec::new()
     }
     fn run(self, _io: &mut Io<'_>) -> Self::Output {
-        self.meta.write_file(&self.name, &self.bytes)?;
-        for old in &self.remove {
-            // A file that cannot be removed now is removed after the next checkpoint, or at the next opening.
-            let _ = self.meta.remove(old);
-        }
-        Ok(())
+        let Self { meta, head, content } = self;
+        let bytes = content.bytes(meta.as_ref(), &head).map_err(Failure::Make)?;
+        meta.write_file(&file_name(head.sequence), &bytes).map_err(Failure::Write)?;
+        remove_replaced(meta.as_ref(), &head);
+        Ok(bytes.len())
+    }
+}
+
+/// Removes the files that a checkpoint on media replaces. A file that cannot be removed now is removed after the next
+/// checkpoint, or at the next opening.
+fn remove_replaced(meta: &dyn MetaDir, head: &Head) {
+    let is_replaced = |name: &&String| {
+        journal::sequence_of(name).is_some_and(|sequence| sequence < head.journal_from)
+            || sequence_of(name).is_some_and(|sequence| sequence < head.sequence)
+    };
+    for old in meta.list().unwrap_or_default().iter().filter(is_replaced) {
+        let _ = meta.remove(old);
     }
 }
 
@@ -96,7 +143,7 @@ impl Journaling {
         }
     }
 
-    /// Returns a job that writes a checkpoint, if one is wanted. The state is encoded here; the job writes it.
+    /// Returns a job that makes and writes a checkpoint, if one is wanted. A small one is encoded here.
     pub fn next_checkpoint(&mut self, core: &mut Core) -> Option<Job> {
         let now = core.state.now.ns;
         let busy = self.running.is_some() || core.journal.is_making();
@@ -110,61 +157,79 @@ impl Journaling {
             self.file = NextFile::Wanted;
             return None;
         }
+        if !core.state.leave_checkpoint(LEAVE_BYTES) {
+            return None;
+        }
         self.file = NextFile::NotWanted;
         if let Err(error) = core.journal.rotate(0) {
             self.checkpoint_failed(core, &error);
             return None;
         }
-        let (name, bytes, remove) = self.encode_checkpoint(core, core.journal.open.sequence);
+        let head = self.begin_checkpoint(core, core.journal.open.sequence);
+        let content = self.content(core, &head);
         self.running = Some(self.begun);
         self.wanted = false;
-        let meta = Arc::clone(&core.seams.meta);
-        let work = WriteCheckpoint { meta, name, bytes, remove };
-        Some(core.start(Effect::Other, work, |journaling: &mut Self, core, result| {
-            journaling.finish_checkpoint(core, result);
+        let work = WriteCheckpoint { meta: Arc::clone(&core.seams.meta), head, content };
+        Some(core.start(Effect::Other, work, move |journaling: &mut Self, core, result| {
+            journaling.finish_checkpoint(core, head.sequence, result);
         }))
     }
 
-    /// Encodes the state as a checkpoint after which the journal continues in file `journal_from`. Returns its name,
-    /// its bytes, and the names of the files that it replaces.
-    fn encode_checkpoint(&mut self, core: &mut Core, journal_from: u64) -> (String, Vec<u8>, Vec<String>) {
+    /// Returns the head of a checkpoint of the present state, after which the journal continues in file `journal_from`.
+    fn begin_checkpoint(&mut self, core: &mut Core, journal_from: u64) -> Head {
         core.look_at_times();
         core.prune_pins();
-        core.state.leave_checkpoint();
         self.begun += 1;
         self.last.sequence += 1;
         self.last.position = core.journal.position();
-        let head = Head {
+        Head {
             store: core.store.id,
             sequence: self.last.sequence,
             journal_from,
             position: core.journal.position(),
             epoch: core.state.epoch,
-        };
+        }
+    }
+
+    /// Encodes a checkpoint of the present state if it is small; otherwise the job makes it.
+    fn content(&self, core: &Core, head: &Head) -> Content {
         let hint = self.last.bytes + self.last.bytes / 4 + 65_536;
-        let bytes = encode(&core.state, &head, hint);
-        self.last.bytes = bytes.len();
-        let superfluous = |name: &String| {
-            journal::sequence_of(name).is_some_and(|sequence| sequence < journal_from)
-                || sequence_of(name).is_some_and(|sequence| sequence < head.sequence)
-        };
-        let remove = core.seams.meta.list().unwrap_or_default().into_iter().filter(superfluous).collect();
-        (file_name(head.sequence), bytes, remove)
+        if self.held || !is_longer(&core.state, core.settings.checkpoint_held_bytes) {
+            return Content::Encoded(encode(&core.state, head, hint));
+        }
+        let expected = core.settings.check_checkpoints.then(|| encode(&core.state, head, hint));
+        Content::Behind { advance: Advance::new(core, self.last.on_media, hint), expected }
     }
 
     /// Takes the result of a checkpoint job: answers those who wait for it, or schedules a retry.
-    pub fn finish_checkpoint(&mut self, core: &mut Core, result: Result<()>) {
+    fn finish_checkpoint(&mut self, core: &mut Core, sequence: u64, result: std::result::Result<usize, Failure>) {
         let number = self.running.take().unwrap_or(0);
         match result {
-            Ok(()) => self.finished_until(core, number),
-            Err(error) => {
+            Ok(bytes) => {
+                self.written(sequence, bytes);
+                self.finished_until(core, number);
+            }
+            // A checkpoint written meanwhile removed the files that the job read, and replaces this one.
+            Err(Failure::Make(_)) if self.last.on_media > sequence => {}
+            Err(Failure::Make(error)) => {
+                tracing::warn!(%error, "no checkpoint can be made from the last one: the engine stops to encode one");
+                (self.wanted, self.held) = (true, true);
+            }
+            Err(Failure::Write(error)) => {
                 self.wanted = true;
                 self.checkpoint_failed(core, &error);
             }
         }
     }
 
-    fn checkpoint_failed(&mut self, core: &mut Core, error: &cenote_model::Error) {
+    /// Notes that a checkpoint is on media.
+    fn written(&mut self, sequence: u64, bytes: usize) {
+        if sequence > self.last.on_media {
+            (self.last.on_media, self.last.bytes, self.held) = (sequence, bytes, false);
+        }
+    }
+
+    fn checkpoint_failed(&mut self, core: &mut Core, error: &Error) {
         self.retry_ns = core.state.now.ns + core.settings.retry_ns;
         let answered = self.waiting.drain(..).map(|(ticket, _)| (ticket, Response::Failed(error.clone())));
         core.answers.finished.extend(answered);
@@ -191,19 +256,20 @@ impl Journaling {
     /// Writes a checkpoint at once and begins a new journal file of `bytes`.
     fn checkpoint_before(&mut self, core: &mut Core, bytes: u64) -> Result<()> {
         while !core.reclaim(1_000_000) {}
+        while !core.state.leave_checkpoint(u64::MAX) {}
         let (header, file) = core.journal.prepare_restart(bytes)?;
-        let (name, bytes, remove) = self.encode_checkpoint(core, header.sequence);
-        let number = self.begun;
-        if let Err(error) = core.seams.meta.write_file(&name, &bytes) {
+        let head = self.begin_checkpoint(core, header.sequence);
+        let encoded = encode(&core.state, &head, self.last.bytes + self.last.bytes / 4 + 65_536);
+        let (name, number) = (file_name(head.sequence), self.begun);
+        if let Err(error) = core.seams.meta.write_file(&name, &encoded) {
             core.journal.doubt(name);
             return Err(error);
         }
         core.journal.restart(&header, file);
         core.journal.media.dirty_since_ns = None;
+        self.written(head.sequence, encoded.len());
         self.finished_until(core, number);
-        for old in &remove {
-            let _ = core.seams.meta.remove(old); // tried again after the next checkpoint
-        }
+        remove_replaced(core.seams.meta.as_ref(), &head);
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Journal and checkpoints on media: syncs, files, checkpoints, and removal of the files that they
 //! replace.
 
+mod advance;
 mod checkpoint;
 mod syncing;
 
@@ -17,6 +18,8 @@ pub struct Journaling {
     /// The last checkpoint that was begun.
     pub last: Last,
     wanted: bool,
+    /// A job could not make the last checkpoint: the next one is encoded while the engine is held.
+    held: bool,
     begun: u64,
     /// The number of the checkpoint that a job is writing.
     running: Option<u64>,
