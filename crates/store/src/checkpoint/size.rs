@@ -7,7 +7,7 @@ use crate::state::State;
 use crate::undo::{Change, Undo};
 
 /// Bytes of an extent, an object, a record, an undo entry, and a recorded response, without what varies.
-const EXTENT: u64 = 65;
+const EXTENT: u64 = 67;
 const OBJECT: u64 = 45;
 const RECORD: u64 = 29;
 const UNDO: u64 = 45;
