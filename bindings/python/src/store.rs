@@ -40,7 +40,7 @@ pub fn open(
         other => return Err(invalid(format!("mode {other:?}"), "it is not one of auto, in-process, daemon")),
     };
     let devices = tiers.map_or_else(|| Ok(Vec::new()), |values| self::tiers(&values))?;
-    let config = StoreConfig { devices, writers, readers };
+    let config = StoreConfig { devices, writers, readers, ..StoreConfig::default() };
     // Reading needs an existing store.
     let create = create && !read_only;
     let options = OpenOptions { mode, create, create_new, read_only, config, ..OpenOptions::default() };

@@ -434,6 +434,10 @@ pub struct InitArgs {
     /// Numeric id of a user who may only read; repeat for more
     #[arg(long = "reader", value_name = "UID")]
     pub readers: Vec<u32>,
+    /// Engines that share the tiers, each with a lock and a journal of its own (1 to 16): for many programs with containers
+    /// of their own on many cores. Tiers cannot be added or removed later, and a transaction has containers of one engine
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub engines: u16,
     /// Succeed if the store exists already
     #[arg(long)]
     pub if_missing: bool,

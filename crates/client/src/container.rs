@@ -59,7 +59,8 @@ impl Container {
     fn with(store: &Store, session: &Session, info: &ContainerInfo, pin: Option<Pin>) -> Self {
         let label: Arc<str> = info.label.as_str().into();
         session.shared.names.learn_label(info.id, &label);
-        let class = Class { durability: info.spec.durability, policy: info.spec.policy.clone() };
+        let engine = session.home(info.id).engine_of(info.id);
+        let class = Class { durability: info.spec.durability, policy: info.spec.policy.clone(), engine };
         let block_shift = info.spec.block_shift;
         let had_quota = info.spec.quota_bytes != 0;
         let had_spec = Some(info.spec.clone());
@@ -68,15 +69,16 @@ impl Container {
         Self { inner: Arc::new(inner) }
     }
     pub(crate) fn nowhere(store: &Store, label: &str) -> Self {
-        Self::unasked(store, ContainerId(u64::MAX), label)
+        Self::unasked(store, ContainerId(u64::MAX), label, 0)
     }
     /// See [`Store::container_numbered`].
     pub(crate) fn numbered(store: &Store, id: ContainerId) -> Self {
-        Self::unasked(store, id, &format!("number {}", id.0))
+        let engine = store.session().map_or(0, |session| session.home(id).engine_of(id));
+        Self::unasked(store, id, &format!("number {}", id.0), engine)
     }
-    fn unasked(store: &Store, id: ContainerId, label: &str) -> Self {
+    fn unasked(store: &Store, id: ContainerId, label: &str, engine: u16) -> Self {
         let spec = cenote_model::ContainerSpec::default();
-        let class = Class { durability: spec.durability, policy: spec.policy };
+        let class = Class { durability: spec.durability, policy: spec.policy, engine };
         let block_shift = spec.block_shift;
         let (label, had_quota) = (label.into(), false);
         let inner =

@@ -84,7 +84,7 @@ impl Object {
     /// The space for writes of this handle.
     fn class(&self) -> Class {
         let class = &self.container.inner.class;
-        Class { durability: self.mode.unwrap_or(class.durability), policy: class.policy.clone() }
+        Class { durability: self.mode.unwrap_or(class.durability), ..class.clone() }
     }
     /// Returns the full name.
     pub fn key(&self) -> ObjectKey {

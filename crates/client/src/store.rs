@@ -363,6 +363,10 @@ impl Store {
         let local = self.session().is_ok_and(|session| session.root().channel.attachment().is_local());
         if local { Mode::InProcess } else { Mode::Daemon }
     }
+    /// Number of engines that share the store's tiers. A transaction has containers of one engine.
+    pub fn engines(&self) -> Result<u16> {
+        Ok(self.session()?.root().channel.attachment().engines)
+    }
     /// Returns the counters.
     pub fn stats(&self) -> Result<StoreStats> {
         match self.session()?.root().request(Request::Stats)? {

@@ -159,6 +159,8 @@ pub struct StoreConfig {
     pub writers: Vec<u32>,
     /// Users who may read only.
     pub readers: Vec<u32>,
+    /// Engines that share the devices, each with a lock, a journal and containers of its own: 1 to 16; 0 counts as 1.
+    pub engines: u16,
 }
 
 #[cfg(test)]

@@ -117,17 +117,20 @@ impl Host {
         };
         let seams = if let Some(wrap) = how.world { wrap(seams) } else { seams };
         let tuning = crate::memory::tuning()?;
-        let mut engine = match how.create {
+        let mut engines: Vec<Engine> = match how.create {
             Some(config) if !exists => {
-                Engine::create_with(seams, &with_devices(dir, config)?, tuning).inspect_err(|_| {
+                let id = Engine::draw_id(&seams);
+                Engine::create_all(&seams, id, &with_devices(dir, config)?, tuning).inspect_err(|_| {
                     let _ = control.delete(); // report the error of the creation, not this one
                 })?
             }
-            _ => Engine::open_tuned(seams, tuning)?.0,
+            _ => Engine::open_all(&seams, tuning)?.into_iter().map(|(engine, _)| engine).collect(),
         };
-        crate::plugin::load(&mut engine, dir, how.policy_plugin)?;
-        let summary = engine.summary();
-        let service = Service::start(engine);
+        for engine in &mut engines {
+            crate::plugin::load(engine, dir, how.policy_plugin)?;
+        }
+        let summary = engines[0].summary();
+        let service = Service::start(engines);
         let (watched, table) = (dir_fd.try_clone().map_err(|error| Error::io(subject(), &error))?, control.clone());
         service.watch(Box::new(move || {
             let is_gone = is_deleted(&watched);
@@ -228,7 +231,10 @@ impl Host {
             }
         }
         // The next engine handles the file of a session that could not be closed.
-        let Ok(sessions) = self.service.with_engine(|engine| engine.sessions()) else { return };
+        if self.service.with_engine(|_| ()).is_err() {
+            return; // it is being closed
+        }
+        let sessions = self.service.sessions();
         let clients = self.control.clients();
         for (at, (session, file)) in clients.iter().enumerate() {
             let has_session = sessions.iter().any(|(id, _)| id.0 == *session);

@@ -1,4 +1,4 @@
-//! `Service`: an engine with its background threads; `Host`: a store open in this process; and the daemon that serves
+//! `Service`: the engines of a store with their background threads; `Host`: a store open in this process; and the daemon that serves
 //! it to other processes.
 //!
 //! This room must not know what a view is, nor what is on media.
@@ -10,8 +10,10 @@ mod destroy;
 mod host;
 mod identity;
 mod memory;
+mod merging;
 mod plugin;
 mod profile;
+mod routing;
 mod service;
 
 pub use cenote_device::Holder;

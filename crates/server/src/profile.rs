@@ -40,9 +40,9 @@ impl Shared {
         }
     }
     fn measure(&self, measurement: &Measurement) {
-        let before = self.requests.load(Ordering::SeqCst);
+        let before = self.requests_seen();
         let stop = || {
-            let disturbed = measurement.asked_ms.is_none() && self.requests.load(Ordering::Relaxed) != before;
+            let disturbed = measurement.asked_ms.is_none() && self.requests_seen() != before;
             disturbed || self.stop.load(Ordering::Relaxed)
         };
         let budget_ms = measurement.asked_ms.unwrap_or(BUDGET_MS);
@@ -50,9 +50,12 @@ impl Shared {
         if let Err(error) = &result {
             tracing::warn!(%error, "a tier could not be measured");
         }
-        if let Some(engine) = lock(&self.engine).engine.as_mut() {
-            engine.measured(measurement, result);
+        for tenant in self.tenants() {
+            if let Ok(Some(profile)) = &result {
+                let _ = tenant.with_engine(|engine| engine.set_profile(measurement.device(), profile.clone()));
+            }
         }
+        let _ = self.with_engine(|engine| engine.measured(measurement, result));
         self.kick(); // delivers the answer to whoever waits
     }
     /// Wakes the measuring thread.

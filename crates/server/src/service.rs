@@ -1,4 +1,5 @@
-//! An engine with its threads: one ticks, two do its I/O, one syncs its journal, one measures its devices.
+//! The engines of a store with their threads. Of each: one thread ticks, some do its I/O, one syncs its journal. One
+//! thread measures the devices.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -9,9 +10,10 @@ use std::time::{Duration, Instant};
 use cenote_device::Device;
 use cenote_device::control::is_counting;
 use cenote_host::fork;
-use cenote_model::{DeviceId, Error, ErrorKind, Request, Response, Result, Timed};
+use cenote_model::{DeviceId, DeviceInfo, Error, ErrorKind, Request, Response, Result, Telemetry, Timed};
 use cenote_store::{Engine, Job, JobDone, Outcome, REQUESTS_TIMED_IN, SessionId, SessionInfo, Ticket};
 
+use crate::merging;
 use crate::profile::QUIET;
 
 /// Called once with the response to a request that could not be answered immediately.
@@ -30,16 +32,22 @@ const TICK_IDLE: Duration = Duration::from_millis(250);
 /// How long the service counts as busy after the last request: several group commits.
 const BUSY_LINGER: Duration = Duration::from_millis(60);
 
-/// A running engine. Requests may come from any thread.
+/// The running engines of a store. Requests may come from any thread.
 pub struct Service {
-    shared: Arc<Shared>,
+    /// In the order of their homes; the first is the landlord.
+    pub(crate) homes: Vec<Arc<Shared>>,
+    /// Held by requests that give a container a label, since no two engines may have the same.
+    pub(crate) labels: Mutex<()>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Fork generation of the service: a forked child has a copy of the memory and must not touch the store with it.
     generation: u64,
 }
 
+/// One engine and what its threads share.
 pub(crate) struct Shared {
     pub(crate) engine: Mutex<Guarded>,
+    /// The tenants, for the landlord.
+    tenants: OnceLock<Vec<Arc<Shared>>>,
     /// Syncs of the journal have their own queue and thread: copies to slow devices would delay them.
     brief_jobs: JobQueue,
     jobs: JobQueue,
@@ -80,57 +88,56 @@ pub(crate) struct Guarded {
     handled: u32,
 }
 
-/// The locked engine, for many requests in a row.
+/// The engines, for many requests in a row: the one that had the last request is locked.
 pub struct Handling<'a> {
+    pub(crate) service: &'a Service,
+    held: Option<Held<'a>>,
+}
+
+/// A locked engine.
+pub(crate) struct Held<'a> {
+    home: usize,
     guard: Option<MutexGuard<'a, Guarded>>,
     shared: &'a Shared,
     waits: bool,
 }
 
 impl Service {
-    /// Starts the threads of an engine.
-    pub fn start(mut engine: Engine) -> Arc<Self> {
-        engine.set_counting(is_counting());
-        let shared = Arc::new(Shared {
-            engine: Mutex::new(Guarded { engine: Some(engine), waiters: HashMap::new(), jobs_running: 0, handled: 0 }),
-            brief_jobs: JobQueue::default(),
-            jobs: JobQueue::default(),
-            tick_lock: Mutex::new(()),
-            tick_wake: Condvar::new(),
-            idle: AtomicBool::new(false),
-            turns_due: AtomicUsize::new(0),
-            requests: AtomicU64::new(0),
-            stop: AtomicBool::new(false),
-            watch: OnceLock::new(),
-            gone: AtomicBool::new(false),
-            quiet: AtomicBool::new(false),
-            profile_due: Mutex::new(false),
-            profile_wake: Condvar::new(),
-        });
-        let mut threads = vec![
-            spawn("cenote-tick", &shared, Shared::tick_loop),
-            spawn("cenote-profile", &shared, Shared::profile_loop),
-            spawn("cenote-journal", &shared, |shared| shared.job_loop(&shared.brief_jobs)),
-        ];
-        let job_loop: fn(&Shared) = |shared| shared.job_loop(&shared.jobs);
-        threads.extend((0..JOB_THREADS).map(|_| spawn("cenote-job", &shared, job_loop)));
-        Arc::new(Self { shared, threads: Mutex::new(threads), generation: fork::generation() })
+    /// Starts the threads of the engines, which are in the order of their homes.
+    pub fn start(engines: Vec<Engine>) -> Arc<Self> {
+        let job_threads = (JOB_THREADS / engines.len().max(1)).max(1);
+        let homes: Vec<Arc<Shared>> = engines.into_iter().map(Shared::of).collect();
+        let mut threads = Vec::new();
+        for shared in &homes {
+            threads.push(spawn("cenote-tick", shared, Shared::tick_loop));
+            threads.push(spawn("cenote-journal", shared, |shared| shared.job_loop(&shared.brief_jobs)));
+            let job_loop: fn(&Shared) = |shared| shared.job_loop(&shared.jobs);
+            threads.extend((0..job_threads).map(|_| spawn("cenote-job", shared, job_loop)));
+        }
+        if let [landlord, tenants @ ..] = homes.as_slice() {
+            let _ = landlord.tenants.set(tenants.to_vec());
+            threads.push(spawn("cenote-profile", landlord, Shared::profile_loop));
+        }
+        let generation = fork::generation();
+        Arc::new(Self { homes, labels: Mutex::default(), threads: Mutex::new(threads), generation })
+    }
+    /// The engine that knows the store as a whole.
+    pub(crate) fn landlord(&self) -> &Shared {
+        &self.homes[0]
     }
     /// Calls `watch` several times a second to check that the store still exists. Once it reports that the store is
     /// gone, every request fails.
     pub fn watch(&self, watch: Watch) {
-        let _ = self.shared.watch.set(watch);
+        let _ = self.landlord().watch.set(watch);
     }
-    /// Locks the engine for a batch of requests.
+    /// Locks the engine for a batch of requests. Of several, each request locks its own.
     pub fn lock(&self) -> Handling<'_> {
-        if self.shared.turns_due.load(Ordering::Relaxed) > 0 {
-            self.shared.let_turns_go_first();
-        }
-        Handling { guard: Some(lock(&self.shared.engine)), shared: &self.shared, waits: false }
+        let held = if let [only] = self.homes.as_slice() { Some(only.hold(0)) } else { None };
+        Handling { service: self, held }
     }
     /// Number of batches of requests handled so far.
     pub fn requests(&self) -> u64 {
-        self.shared.requests.load(Ordering::Relaxed)
+        self.homes.iter().map(|shared| shared.requests.load(Ordering::Relaxed)).sum()
     }
     /// Handles one request and waits for its response.
     pub fn call(&self, session: SessionId, seq: u64, request: Request) -> Response {
@@ -138,28 +145,55 @@ impl Service {
         let ready = self.lock().handle(session, seq, request, || Box::new(move |response| drop(send.send(response))));
         ready.unwrap_or_else(|| receive.recv().unwrap_or_else(|_| Response::Failed(closed())))
     }
-    /// Opens a session, or finds the one with the same nonce.
+    /// Opens a session with every engine, or finds the one with the same nonce. Its id is the landlord's.
     pub fn session_open(&self, who: SessionInfo) -> Result<SessionId> {
-        lock(&self.shared.engine).engine.as_mut().ok_or_else(closed)?.session_open(who)
+        let session = self.with_engine(|engine| engine.session_open(who.clone()))??;
+        for tenant in &self.homes[1..] {
+            let opened = tenant.with_engine(|engine| engine.session_open_as(session, who.clone()));
+            if let Err(error) = opened.flatten() {
+                self.session_close(session);
+                return Err(error);
+            }
+        }
+        Ok(session)
     }
     /// Ends a session whose process left or died.
     pub fn session_close(&self, session: SessionId) {
-        if let Some(engine) = lock(&self.shared.engine).engine.as_mut() {
-            engine.session_close(session);
+        // The landlord last: a session that it does not know is closed.
+        for shared in self.homes.iter().rev() {
+            let _ = shared.with_engine(|engine| engine.session_close(session));
+            shared.kick();
         }
-        self.shared.kick();
     }
-    /// The engine's sessions, including those of an earlier daemon.
+    /// The engines' sessions, including those of an earlier daemon.
     pub fn sessions(&self) -> Vec<(SessionId, SessionInfo)> {
-        lock(&self.shared.engine).engine.as_ref().map_or_else(Vec::new, Engine::sessions)
+        let mut all = self.with_engine(|engine| engine.sessions()).unwrap_or_default();
+        for tenant in &self.homes[1..] {
+            let known = tenant.with_engine(|engine| engine.sessions()).unwrap_or_default();
+            let fresh: Vec<_> = known.into_iter().filter(|(id, _)| all.iter().all(|(other, _)| other != id)).collect();
+            all.extend(fresh);
+        }
+        all
     }
     /// The device with this id, for access to its segments.
     pub fn device(&self, id: DeviceId) -> Option<Arc<dyn Device>> {
-        lock(&self.shared.engine).engine.as_ref()?.device(id)
+        self.with_engine(|engine| engine.device(id)).ok()?
     }
-    /// Calls the engine for something that no request covers.
+    /// The devices and their use by all engines.
+    pub fn device_infos(&self) -> Result<Vec<DeviceInfo>> {
+        self.with_engines(|engine| engine.device_infos()).map(merging::devices)
+    }
+    /// The store's telemetry, of all engines.
+    pub fn telemetry(&self, hot: u32) -> Result<Telemetry> {
+        self.with_engines(|engine| engine.telemetry(hot)).map(|all| merging::telemetry(all, hot))
+    }
+    /// Calls the engine that knows the store as a whole for something that no request covers.
     pub fn with_engine<T>(&self, ask: impl FnOnce(&mut Engine) -> T) -> Result<T> {
-        lock(&self.shared.engine).engine.as_mut().map(ask).ok_or_else(closed)
+        self.landlord().with_engine(ask)
+    }
+    /// Calls every engine, one after the other.
+    fn with_engines<T>(&self, mut ask: impl FnMut(&mut Engine) -> T) -> Result<Vec<T>> {
+        self.homes.iter().map(|shared| shared.with_engine(&mut ask)).collect()
     }
     /// Finishes running work, writes a checkpoint and closes the engine. Requests from then on fail with `Busy`. Does
     /// nothing the second time, or in a forked child.
@@ -168,20 +202,26 @@ impl Service {
             return Ok(());
         }
         self.drain();
-        self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.kick();
-        self.shared.wake_job_threads();
-        self.shared.profile_now();
+        for shared in &self.homes {
+            shared.stop.store(true, Ordering::SeqCst);
+            shared.kick();
+            shared.wake_job_threads();
+            shared.profile_now();
+        }
         for thread in std::mem::take(&mut *lock(&self.threads)) {
             let _ = thread.join();
         }
-        let (engine, waiters) = {
-            let mut guard = lock(&self.shared.engine);
-            (guard.engine.take(), std::mem::take(&mut guard.waiters))
-        };
-        let result = engine.map_or(Ok(()), |mut engine| engine.close());
-        for (_, (reply, _)) in waiters {
-            reply(Response::Failed(closed()));
+        // The landlord last: its newest checkpoint tells which state of the directory a memory belongs to.
+        let mut result = Ok(());
+        for shared in self.homes.iter().rev() {
+            let (engine, waiters) = {
+                let mut guard = lock(&shared.engine);
+                (guard.engine.take(), std::mem::take(&mut guard.waiters))
+            };
+            result = result.and(engine.map_or(Ok(()), |mut engine| engine.close()));
+            for (_, (reply, _)) in waiters {
+                reply(Response::Failed(closed()));
+            }
         }
         result
     }
@@ -190,8 +230,8 @@ impl Service {
         const PATIENCE: Duration = Duration::from_secs(30);
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {
-            self.shared.kick();
-            if lock(&self.shared.engine).waiters.is_empty() {
+            self.homes.iter().for_each(|shared| shared.kick());
+            if self.homes.iter().all(|shared| lock(&shared.engine).waiters.is_empty()) {
                 return;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -207,15 +247,41 @@ impl Drop for Service {
             }
         } else {
             // A forked child: the copy of the engine must not run its destructors on shared files.
-            std::mem::forget(self.shared.clone());
+            self.homes.iter().cloned().for_each(std::mem::forget);
             std::mem::take(&mut *lock(&self.threads)).into_iter().for_each(std::mem::forget);
         }
     }
 }
 
-impl Handling<'_> {
+impl<'a> Handling<'a> {
     /// Handles a request. `None`: the response comes later, through the reply that `later` creates.
     pub fn handle(
+        &mut self,
+        session: SessionId,
+        seq: u64,
+        request: Request,
+        later: impl FnOnce() -> Reply,
+    ) -> Option<Response> {
+        if self.service.homes.len() == 1 {
+            return self.at(0).handle(session, seq, request, later);
+        }
+        self.route(session, seq, request, later)
+    }
+    /// The engine of a home, locked.
+    pub(crate) fn at(&mut self, home: usize) -> &mut Held<'a> {
+        if self.held.as_ref().is_some_and(|held| held.home != home) {
+            self.release();
+        }
+        self.held.get_or_insert_with(|| self.service.homes[home].hold(home))
+    }
+    /// Unlocks the engine.
+    pub(crate) fn release(&mut self) {
+        self.held = None;
+    }
+}
+
+impl Held<'_> {
+    pub(crate) fn handle(
         &mut self,
         session: SessionId,
         seq: u64,
@@ -243,9 +309,13 @@ impl Handling<'_> {
             }
         }
     }
+    /// The engine, if it is not closed.
+    pub(crate) fn engine(&mut self) -> Option<&mut Engine> {
+        self.guard.as_mut()?.engine.as_mut()
+    }
 }
 
-impl Drop for Handling<'_> {
+impl Drop for Held<'_> {
     fn drop(&mut self) {
         drop(self.guard.take());
         self.shared.requests.fetch_add(1, Ordering::SeqCst);
@@ -256,6 +326,45 @@ impl Drop for Handling<'_> {
 }
 
 impl Shared {
+    fn of(mut engine: Engine) -> Arc<Self> {
+        engine.set_counting(is_counting());
+        Arc::new(Self {
+            engine: Mutex::new(Guarded { engine: Some(engine), waiters: HashMap::new(), jobs_running: 0, handled: 0 }),
+            tenants: OnceLock::new(),
+            brief_jobs: JobQueue::default(),
+            jobs: JobQueue::default(),
+            tick_lock: Mutex::new(()),
+            tick_wake: Condvar::new(),
+            idle: AtomicBool::new(false),
+            turns_due: AtomicUsize::new(0),
+            requests: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            watch: OnceLock::new(),
+            gone: AtomicBool::new(false),
+            quiet: AtomicBool::new(false),
+            profile_due: Mutex::new(false),
+            profile_wake: Condvar::new(),
+        })
+    }
+    fn hold(&self, home: usize) -> Held<'_> {
+        if self.turns_due.load(Ordering::Relaxed) > 0 {
+            self.let_turns_go_first();
+        }
+        Held { home, guard: Some(lock(&self.engine)), shared: self, waits: false }
+    }
+    /// Calls the engine for something that no request covers.
+    pub(crate) fn with_engine<T>(&self, ask: impl FnOnce(&mut Engine) -> T) -> Result<T> {
+        lock(&self.engine).engine.as_mut().map(ask).ok_or_else(closed)
+    }
+    /// The other engines of the store, if this is the landlord's.
+    pub(crate) fn tenants(&self) -> &[Arc<Shared>] {
+        self.tenants.get().map_or(&[], Vec::as_slice)
+    }
+    /// Number of batches of requests that this engine, and if it is the landlord every other one, has handled.
+    pub(crate) fn requests_seen(&self) -> u64 {
+        let count = |shared: &Shared| shared.requests.load(Ordering::Relaxed);
+        count(self) + self.tenants().iter().map(|tenant| count(tenant)).sum::<u64>()
+    }
     #[cold]
     fn let_turns_go_first(&self) {
         const PATIENCE: Duration = Duration::from_micros(200);
@@ -278,16 +387,16 @@ impl Shared {
     }
     fn tick_loop(&self) {
         let (mut seen, mut active_at, mut asked_at) = (0, Instant::now(), Instant::now());
-        let mut watched_at = Instant::now();
+        let (mut watched_at, mut seen_of_all) = (Instant::now(), 0);
         while !self.stop.load(Ordering::SeqCst) {
             if watched_at.elapsed() >= WATCH_EVERY {
                 watched_at = Instant::now();
                 self.look_whether_gone();
             }
             let Turn { working, due } = self.turn(None);
-            let requests = self.requests.load(Ordering::Relaxed);
-            if requests != seen {
-                asked_at = Instant::now();
+            let (requests, of_all) = (self.requests.load(Ordering::Relaxed), self.requests_seen());
+            if of_all != seen_of_all {
+                (seen_of_all, asked_at) = (of_all, Instant::now());
             }
             if requests != seen || working {
                 (seen, active_at) = (requests, Instant::now());
@@ -307,6 +416,7 @@ impl Shared {
         if !self.gone.load(Ordering::Relaxed) && self.watch.get().is_some_and(|is_gone| is_gone()) {
             tracing::error!("the store's directory was deleted: nothing is acknowledged any more");
             self.gone.store(true, Ordering::SeqCst);
+            self.tenants().iter().for_each(|tenant| tenant.gone.store(true, Ordering::SeqCst));
         }
     }
     fn job_loop(&self, queue: &JobQueue) {
@@ -358,7 +468,8 @@ impl Shared {
                     Some((reply, response))
                 })
                 .collect();
-            let measure = engine.is_measuring_due(self.quiet.load(Ordering::SeqCst));
+            let is_mine = engine.home().0 == 0; // devices are the landlord's
+            let measure = is_mine && engine.is_measuring_due(self.quiet.load(Ordering::SeqCst));
             for finding in engine.take_findings() {
                 let (object, range, tier) = (finding.key, (finding.offset, finding.len), &finding.device);
                 tracing::error!(%object, ?range, %tier, what = %finding.what, "damage that the scrub could not repair");

@@ -112,6 +112,8 @@ pub struct StoreSummary {
     pub writers: Vec<u32>,
     /// Users who may read only.
     pub readers: Vec<u32>,
+    /// Number of engines.
+    pub engines: u16,
 }
 
 /// Settings that may differ from one opening to the next. The default is for a node of two cores and more.

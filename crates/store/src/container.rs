@@ -428,6 +428,18 @@ impl Containers {
             self.by_label.insert(&self.slots[slot as usize].as_ref().expect("a slot in use").label, slot);
         }
     }
+    /// Gives containers whose label another engine of the store has (`is_taken`) one with their id at its end.
+    pub fn relabel_besides(&mut self, is_taken: &dyn Fn(&str) -> bool) {
+        let taken = |id: &ContainerId| self.get(*id).is_some_and(|it| it.snapshot.is_none() && is_taken(&it.label));
+        for id in self.ids().into_iter().filter(taken).collect::<Vec<_>>() {
+            let Some(slot) = self.slot_of(id) else { continue };
+            let mut label = format!("{}~{id}", self.at(slot).label);
+            while is_taken(&label) || self.by_label(&label).is_some() {
+                label = format!("{label}~{id}");
+            }
+            self.rename(slot, label);
+        }
+    }
     /// Removes a container's id and label from the tables; the container stays in its slot until
     /// [`Containers::vacate`].
     pub fn hide(&mut self, slot: u32) {

@@ -13,6 +13,7 @@ mod copying;
 mod engine;
 mod few;
 mod habits;
+mod home;
 mod index;
 mod journal;
 mod kin;
@@ -46,4 +47,5 @@ pub(crate) const RESTORE: &str =
     "restore the store directory from a copy, then `cenote adopt DIR`; nothing was changed";
 
 pub use api::{Outcome, RecoveryReport, RolledBack, Seams, SessionId, SessionInfo, StoreSummary, Ticket, Tuning};
-pub use engine::{Engine, Job, JobDone, Measurement, REQUESTS_TIMED_IN};
+pub use engine::{Engine, Job, JobDone, LIMIT_MAX, Measurement, REQUESTS_TIMED_IN};
+pub use superblock::Loan;

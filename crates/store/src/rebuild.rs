@@ -11,7 +11,7 @@ use crate::container::{Container, Containers, Fresh};
 use crate::map::{DeviceIndex, Ext, Place};
 use crate::objects::{Objects, Presence};
 use crate::persist::{DeviceSet, DrainItem, Stage};
-use crate::space::{Bitmap, STAMP_BYTES, Shared, Space, for_places, for_units};
+use crate::space::{Shared, Space, for_places, for_units};
 use crate::state::State;
 use crate::sums::UNIT;
 use crate::undo::Change;
@@ -219,9 +219,7 @@ impl Space {
     fn begin_claims(&mut self) {
         self.shared = Shared::default();
         for slot in &mut self.slots {
-            let unit = u64::from(slot.space.unit_bytes);
-            slot.space.map = Bitmap::new(slot.space.map.units(), (slot.space.segment_bytes / unit).max(1));
-            slot.space.map.mark(0, STAMP_BYTES.div_ceil(unit));
+            slot.clear_space();
             slot.space.reserved_bytes = 0;
             slot.space.copied_bytes = 0;
             (slot.space.packed_bytes, slot.space.unpacked_bytes) = (0, 0);

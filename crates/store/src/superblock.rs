@@ -1,4 +1,4 @@
-//! The superblock: a store's id, devices and rights, which are read before anything else. And the stamp on
+//! The superblock: a store's id, devices, rights and engines, which are read before anything else. And the stamp on
 //! each device.
 
 use cenote_device::{Device, MetaDir};
@@ -12,16 +12,30 @@ use crate::sums::sum_of;
 pub(crate) const SUPERBLOCK: &str = "superblock";
 const MAGIC: [u8; 8] = *b"CENOTE\0\0";
 const STAMP_MAGIC: [u8; 8] = *b"CENOTED\0";
-/// Version 2 has the options of tiers; its predecessor has none.
-const VERSION: u32 = 2;
+/// Version 3 has the node, the features that a reader must know, the homes, and the node and failure domain of each
+/// device. Version 2 has the options of tiers; its predecessor has none.
+const VERSION: u32 = 3;
 const VERSION_MIN: u32 = 1;
 const STAMP_VERSION: u32 = 1;
 /// Smallest allocation unit of a device.
 const UNIT_BYTES_MIN: u32 = 512;
+/// Most engines of a store.
+pub(crate) const HOMES_MAX: usize = 16;
+/// This node: the only one of a store.
+const NODE: u16 = 0;
 /// Magic, version, checksum.
 const HEAD: usize = 16;
 /// Bytes of a device's stamp.
 const STAMP_LEN: usize = 512;
+
+/// Features that a reader must know, by bit, and whether this program does.
+const FEATURES: [(&str, bool); 4] =
+    [("several engines", true), ("several nodes", false), ("parity", false), ("encryption", false)];
+/// Bit of [`FEATURES`]: several engines.
+const NEEDS_HOMES: u64 = 1;
+/// Number of the feature "several nodes", and of "encryption".
+const NODES_BIT: u32 = 1;
+const KEYS_BIT: u32 = 3;
 
 /// The superblock.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,6 +44,19 @@ pub(crate) struct Superblock {
     pub writers: Vec<u32>,
     pub readers: Vec<u32>,
     pub devices: Vec<SuperblockDevice>,
+    /// The space lent to each engine, the landlord (0) first. Empty: one engine has everything.
+    pub homes: Vec<Vec<Loan>>,
+}
+
+/// A run of a device that is lent to an engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loan {
+    /// The device.
+    pub device: DeviceId,
+    /// Byte offset there; a multiple of the device's unit.
+    pub offset: u64,
+    /// Bytes; a multiple of the device's unit.
+    pub bytes: u64,
 }
 
 /// A device as the superblock knows it.
@@ -83,8 +110,10 @@ impl SuperblockDevice {
         bytes.put_u32(self.unit_bytes);
         bytes.put_u64(self.segment_bytes);
         bytes.put_u64(self.incarnation);
+        bytes.put_u16(NODE);
+        bytes.put_bytes(b"");
     }
-    fn decode(from: &mut Decoder<'_>, version: u32) -> Decoded<Self> {
+    fn decode(from: &mut Decoder<'_>, version: u32, unknown: &mut Option<String>) -> Decoded<Self> {
         let id = DeviceId(from.u16()?);
         let flags = from.u8()?;
         let kind = DeviceKind::from_code(from.u8()?).ok_or(Malformed("an unknown kind of device"))?;
@@ -100,6 +129,9 @@ impl SuperblockDevice {
             options: if version == 1 { TierOptions::default() } else { options_of(from)? },
         };
         let (unit_bytes, segment_bytes, incarnation) = (from.u32()?, from.u64()?, from.ordinal()?);
+        if version >= 3 && (from.u16()?, from.bytes()?) != (NODE, b"".as_slice()) {
+            *unknown = Some(name_of(NODES_BIT));
+        }
         if unit_bytes < UNIT_BYTES_MIN || segment_bytes == 0 {
             return Err(Malformed("a device without units"));
         }
@@ -136,12 +168,25 @@ impl Superblock {
         }
         bytes.put_u32(self.devices.len() as u32);
         self.devices.iter().for_each(|device| device.encode(&mut bytes));
+        bytes.put_u16(NODE);
+        bytes.put_u64(if self.homes.len() > 1 { NEEDS_HOMES } else { 0 });
+        bytes.put_u32(self.homes.len() as u32);
+        for loans in &self.homes {
+            bytes.put_u32(loans.len() as u32);
+            for loan in loans {
+                bytes.put_u16(loan.device.0);
+                bytes.put_u64(loan.offset);
+                bytes.put_u64(loan.bytes);
+            }
+        }
+        bytes.put_u32(0); // keys
         seal(&mut bytes);
         bytes
     }
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (version, body) = open(bytes, MAGIC, "superblock", VERSION)?;
-        let read = |from: &mut Decoder<'_>| -> Decoded<Self> {
+        let mut unknown = None;
+        let mut read = |from: &mut Decoder<'_>| -> Decoded<Self> {
             let id = StoreId(from.u128()?);
             let mut users = || -> Decoded<Vec<u32>> {
                 let count = from.count(4)?;
@@ -149,11 +194,46 @@ impl Superblock {
             };
             let (writers, readers) = (users()?, users()?);
             let count = from.count(40)?;
-            let devices = (0..count).map(|_| SuperblockDevice::decode(from, version)).collect::<Decoded<_>>()?;
-            from.end()?;
-            Ok(Self { id, writers, readers, devices })
+            let devices =
+                (0..count).map(|_| SuperblockDevice::decode(from, version, &mut unknown)).collect::<Decoded<_>>()?;
+            let homes = if version < 3 { Vec::new() } else { tail_of(from, &mut unknown)? };
+            if unknown.is_none() {
+                from.end()?;
+            }
+            Ok(Self { id, writers, readers, devices, homes })
         };
-        read(&mut Decoder::new(&body)).map_err(|malformed| damaged("superblock", malformed.0))
+        let superblock = read(&mut Decoder::new(&body)).map_err(|malformed| damaged("superblock", malformed.0))?;
+        if let Some(feature) = unknown {
+            return Err(unsupported(&feature));
+        }
+        superblock.check_loans()?;
+        Ok(superblock)
+    }
+    /// Fails if a run is lent twice, or lies outside of its device.
+    fn check_loans(&self) -> Result<()> {
+        let mut loans: Vec<Loan> = self.homes.iter().flatten().copied().collect();
+        loans.sort_unstable_by_key(|loan| (loan.device, loan.offset));
+        let device_of = |loan: &Loan| self.devices.iter().find(|device| device.id == loan.device);
+        let is_inside = |loan: &Loan| {
+            device_of(loan).is_some_and(|device| {
+                let unit = u64::from(device.unit_bytes);
+                let end = loan.offset.checked_add(loan.bytes);
+                loan.bytes > 0
+                    && loan.offset.is_multiple_of(unit)
+                    && loan.bytes.is_multiple_of(unit)
+                    && end.is_some_and(|end| end <= device.spec.capacity_bytes)
+            })
+        };
+        let is_twice = |pair: &[Loan]| {
+            pair[0].device == pair[1].device && pair[0].offset.saturating_add(pair[0].bytes) > pair[1].offset
+        };
+        if !loans.iter().all(is_inside) {
+            return Err(damaged("superblock", "a loan outside of its device"));
+        }
+        if loans.windows(2).any(is_twice) {
+            return Err(damaged("superblock", "a run that is lent twice"));
+        }
+        Ok(())
     }
     pub fn read(meta: &dyn MetaDir) -> Result<Self> {
         let bytes = meta.read_file(SUPERBLOCK).map_err(|error| match error.kind() {
@@ -167,6 +247,48 @@ impl Superblock {
     pub fn write(&self, meta: &dyn MetaDir) -> Result<()> {
         meta.write_file(SUPERBLOCK, &self.encode())
     }
+}
+
+/// The name of a feature.
+fn name_of(bit: u32) -> String {
+    FEATURES.get(bit as usize).map_or_else(|| format!("feature {bit}"), |(name, _)| (*name).to_owned())
+}
+
+/// What follows the devices from version 3 on: the homes. `unknown`: a feature that this program does not have; what
+/// follows cannot be read then.
+fn tail_of(from: &mut Decoder<'_>, unknown: &mut Option<String>) -> Decoded<Vec<Vec<Loan>>> {
+    let node = from.u16()?;
+    let needs = from.u64()?;
+    let is_known = |bit: u32| FEATURES.get(bit as usize).is_some_and(|(_, known)| *known);
+    let first = (0..u64::BITS).find(|bit| needs >> bit & 1 != 0 && !is_known(*bit));
+    let first = first.or_else(|| (node != NODE).then_some(NODES_BIT));
+    *unknown = first.map(name_of).or_else(|| unknown.take());
+    if unknown.is_some() {
+        return Ok(Vec::new());
+    }
+    let count = from.count(4)?;
+    if count > HOMES_MAX || (count > 1) != (needs & NEEDS_HOMES != 0) {
+        return Err(Malformed("a number of engines that no store has"));
+    }
+    let mut homes = Vec::new();
+    for _ in 0..count {
+        let loans = from.count(18)?;
+        let loan = |_| Ok(Loan { device: DeviceId(from.u16()?), offset: from.u64()?, bytes: from.u64()? });
+        homes.push((0..loans).map(loan).collect::<Decoded<Vec<_>>>()?);
+    }
+    if from.count(6)? > 0 {
+        *unknown = Some(name_of(KEYS_BIT));
+    }
+    Ok(homes)
+}
+
+/// The error for a store with a feature that this program does not have.
+#[cold]
+fn unsupported(feature: &str) -> Error {
+    let version = env!("CARGO_PKG_VERSION");
+    Error::new(ErrorKind::VersionMismatch, "superblock")
+        .because(format!("the store needs {feature}, which Cenote {version} does not have"))
+        .try_next(format!("use the version of Cenote that wrote it: a later one than {version}"))
 }
 
 fn seal(bytes: &mut [u8]) {
@@ -279,7 +401,83 @@ mod tests {
             segment_bytes: 1 << 20,
             incarnation: 99,
         };
-        Superblock { id: StoreId(5), writers: vec![1, 2], readers: vec![], devices: vec![device.clone(), device] }
+        let other = SuperblockDevice { id: DeviceId(8), ..device.clone() };
+        let loan = |device, offset| Loan { device: DeviceId(device), offset, bytes: 1 << 20 };
+        let homes = vec![vec![loan(7, 0), loan(8, 1 << 20)], vec![loan(7, 1 << 20)], vec![]];
+        Superblock { id: StoreId(5), writers: vec![1, 2], readers: vec![], devices: vec![device, other], homes }
+    }
+    /// Bytes behind the devices in version 3 of a store with one engine: node, needs, homes, keys.
+    const TAIL: usize = 2 + 8 + 4 + 4;
+    /// Bytes behind each device in version 3.
+    const DEVICE_TAIL: usize = 2 + 4;
+
+    /// A superblock as version 1 or 2 wrote it.
+    fn earlier(superblock: &Superblock, version: u32) -> Vec<u8> {
+        let mut bytes = Superblock { devices: Vec::new(), homes: Vec::new(), ..superblock.clone() }.encode();
+        bytes.truncate(bytes.len() - TAIL - 4);
+        bytes.put_u32(superblock.devices.len() as u32);
+        for device in &superblock.devices {
+            let mut encoded = Vec::new();
+            device.encode(&mut encoded);
+            encoded.truncate(encoded.len() - DEVICE_TAIL);
+            if version == 1 {
+                let numbers = encoded.split_off(encoded.len() - 20);
+                let options: usize = device.spec.options.iter().map(|(name, value)| 8 + name.len() + value.len()).sum();
+                encoded.truncate(encoded.len() - 2 - options);
+                encoded.extend(numbers);
+            }
+            bytes.extend(encoded);
+        }
+        bytes[8..12].copy_from_slice(&version.to_le_bytes());
+        seal(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn earlier_versions_have_one_engine() {
+        let two = Superblock { homes: Vec::new(), ..example() };
+        assert_eq!(Superblock::decode(&earlier(&two, 2)), Ok(two.clone()));
+        let mut one = two;
+        one.devices.iter_mut().for_each(|device| device.spec.options = TierOptions::default());
+        assert_eq!(Superblock::decode(&earlier(&one, 1)), Ok(one));
+    }
+
+    #[test]
+    fn a_feature_that_is_not_known_is_named() {
+        let one = Superblock { homes: Vec::new(), ..example() };
+        for (bit, name) in [(1, "several nodes"), (2, "parity"), (3, "encryption"), (40, "feature 40")] {
+            let mut bytes = one.encode();
+            let at = bytes.len() - TAIL + 2;
+            bytes[at..at + 8].copy_from_slice(&(1u64 << bit).to_le_bytes());
+            bytes.extend([7; 3]); // what a later version may add
+            seal(&mut bytes);
+            let error = Superblock::decode(&bytes).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::VersionMismatch);
+            assert!(error.to_string().contains(name), "{error}");
+        }
+        let mut keys = one.encode();
+        let at = keys.len() - 4;
+        keys.truncate(at);
+        keys.put_u32(1);
+        keys.put_u16(1);
+        keys.put_bytes(b"wrapped");
+        seal(&mut keys);
+        let error = Superblock::decode(&keys).unwrap_err();
+        assert!(error.kind() == ErrorKind::VersionMismatch && error.to_string().contains("encryption"), "{error}");
+    }
+
+    #[test]
+    fn loans_are_disjoint_and_on_their_devices() {
+        let mut twice = example();
+        let first = twice.homes[0][0];
+        twice.homes[2].push(first);
+        let mut outside = example();
+        outside.homes[2].push(Loan { device: DeviceId(7), offset: 1 << 30, bytes: 4096 });
+        let mut nowhere = example();
+        nowhere.homes[2].push(Loan { device: DeviceId(9), offset: 0, bytes: 4096 });
+        for wrong in [twice, outside, nowhere] {
+            assert_eq!(Superblock::decode(&wrong.encode()).unwrap_err().kind(), ErrorKind::Corrupt);
+        }
     }
 
     #[test]
@@ -302,7 +500,7 @@ mod tests {
     #[test]
     fn a_newer_version_is_named() {
         let mut bytes = example().encode();
-        bytes[8] = 3;
+        bytes[8] = 4;
         seal(&mut bytes);
         assert_eq!(Superblock::decode(&bytes).unwrap_err().kind(), ErrorKind::VersionMismatch);
     }

@@ -13,8 +13,9 @@ pub enum Greeting {
     /// To it: admitted. With it come the descriptors of the control table, of the client's own file with its rings,
     /// of the daemon's doorbell, and of the lock that proves the client alive; the client holds the lock until its
     /// end. `bound`: owners and modes of containers bind the client, and it gets no segments; its bytes are carried
-    /// (proxied I/O).
-    Welcome { store: StoreId, instance: u64, write: bool, bound: bool },
+    /// (proxied I/O). `engines`: their number; a container's id modulo it says which one has the container, and space
+    /// leased from one engine is for its containers alone.
+    Welcome { store: StoreId, instance: u64, write: bool, bound: bool, engines: u16 },
     /// To it: the store is being handed over to a daemon; connect again in a moment.
     Moving,
     /// To it: refused, with the cause.
@@ -29,7 +30,7 @@ pub enum Greeting {
 
 wire_enum!(Greeting, 1, "greeting", {
     1 => Hello { nonce, read_only },
-    2 => Welcome { store, instance, write, bound },
+    2 => Welcome { store, instance, write, bound, engines },
     3 => Moving,
     4 => Refused(error),
     5 => Segment { device, number },

@@ -133,7 +133,7 @@ wire_struct!(DeviceInfo, 93, {
     id, spec, state, used_bytes, reserved_bytes, leased_bytes, evictable_bytes, unit_bytes, segment_bytes, speed, note,
     packed_bytes, unpacked_bytes,
 });
-wire_struct!(StoreConfig, 12, { devices, writers, readers });
+wire_struct!(StoreConfig, 14, { devices, writers, readers, engines });
 
 impl Wire for Error {
     const BYTES_MIN: usize = 13;

@@ -524,6 +524,7 @@ impl Random {
                 instance: self.next(),
                 write: self.flag(),
                 bound: self.flag(),
+                engines: self.next() as u16,
             },
             2 => Greeting::Moving,
             3 => Greeting::Refused(Error::new(ErrorKind::Busy, self.text())),

@@ -35,6 +35,7 @@ pub fn init(context: &mut Context<'_>, args: &InitArgs) -> Done {
         return context.out.document(&json!({
             "store": store.id().to_string(),
             "dir": dir.display().to_string(),
+            "engines": store.engines()?,
             "tiers": devices.iter().map(super::tier::document).collect::<Vec<_>>(),
         }));
     }
@@ -74,6 +75,7 @@ fn config_of(args: &InitArgs) -> cenote::Result<StoreConfig> {
         Some(file) => config::read(file)?,
         None => StoreConfig { devices: args.tiers.clone(), ..StoreConfig::default() },
     };
+    wanted.engines = args.engines;
     wanted.writers.extend(&args.writers);
     wanted.readers.extend(&args.readers);
     for (at, device) in wanted.devices.iter().enumerate() {

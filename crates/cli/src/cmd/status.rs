@@ -12,8 +12,9 @@ use cenote_server::VALUES_VARIABLE;
 pub fn status(context: &mut Context<'_>) -> Done {
     let store = context.open(Access::Read)?;
     let (devices, stats) = (store.devices()?, store.stats()?);
+    let engines = store.engines()?;
     if context.out.json {
-        return context.out.document(&document(&store, &devices, &stats));
+        return context.out.document(&document(&store, engines, &devices, &stats));
     }
     let out = &mut *context.out;
     out.line(format!("store {} in {} ({})", store.id(), store.dir().display(), reached(&store)))?;
@@ -25,6 +26,7 @@ pub fn status(context: &mut Context<'_>) -> Done {
         ("objects", format!("{} in {} extents", count(stats.objects), count(stats.extents))),
         ("indices", format!("{} with {} records", count(stats.indices), count(stats.records))),
         ("sessions", count(stats.sessions)),
+        ("engines", count(u64::from(engines))),
         ("epoch", count(stats.epoch)),
         ("journal", format!("{} since the last checkpoint", human(stats.journal_bytes))),
         ("moved", format!("{} between tiers since it was opened", human(stats.moved_bytes))),
@@ -45,10 +47,11 @@ fn reached(store: &Store) -> &'static str {
     if store.reached() == Mode::Daemon { "served by a daemon" } else { "no daemon; opened in this process" }
 }
 
-fn document(store: &Store, devices: &[DeviceInfo], stats: &StoreStats) -> serde_json::Value {
+fn document(store: &Store, engines: u16, devices: &[DeviceInfo], stats: &StoreStats) -> serde_json::Value {
     json!({
         "store": store.id().to_string(),
         "dir": store.dir().display().to_string(),
+        "engines": engines,
         "daemon": store.reached() == Mode::Daemon,
         "tiers": devices.iter().map(tier::document).collect::<Vec<_>>(),
         "containers": stats.containers,

@@ -39,11 +39,13 @@ pub(crate) enum Filling {
     Copied,
 }
 
-/// Containers whose data may share leased space, because placement treats them alike.
+/// Containers whose data may share leased space: placement treats them alike, and one engine has them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Class {
     pub durability: Durability,
     pub policy: String,
+    /// Number of the engine among those of the store.
+    pub engine: u16,
 }
 
 /// A piece of leased space for a write, in one segment.

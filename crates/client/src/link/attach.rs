@@ -96,9 +96,9 @@ impl Attempt<'_> {
         let (client, alive) = host.client(this_process(self.traffic.nonce, write), 0)?;
         let own = client.file.fd().try_clone().map_err(|error| Error::io("client file", &error))?;
         let readers = Readers::new(host.control.read_only()?, ClientFile::map_held(own, alive)?)?;
-        let (store, instance) = (host.id(), host.instance);
+        let (store, instance, engines) = (host.id(), host.instance, host.summary.engines);
         let local = Arc::new(Local::new(host, client, self.traffic.clone()));
-        Ok(Attachment { store, transport: local, readers, instance, write, bound: false })
+        Ok(Attachment { store, transport: local, readers, instance, write, bound: false, engines })
     }
     fn in_process(&self) -> Result<Attachment> {
         let begin = Instant::now();

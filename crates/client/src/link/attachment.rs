@@ -20,6 +20,8 @@ pub(crate) struct Attachment {
     pub write: bool,
     /// Owners and modes of containers bind the session: it maps nothing, and the daemon carries its bytes.
     pub bound: bool,
+    /// Engines of the store; leased space is for the containers of one.
+    pub engines: u16,
 }
 
 impl Attachment {

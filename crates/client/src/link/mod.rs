@@ -34,7 +34,7 @@ mod workers;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use cenote_model::{Request, Response, Result};
+use cenote_model::{ContainerId, Request, Response, Result};
 
 use crate::OpenOptions;
 use channel::Channel;
@@ -74,6 +74,10 @@ impl Link {
     /// Returns a weak handle for callbacks that may outlive the link.
     pub fn myself(&self) -> Weak<Self> {
         self.myself.clone()
+    }
+    /// Number of the engine that has a container, among those of the store.
+    pub fn engine_of(&self, container: ContainerId) -> u16 {
+        (container.0 % u64::from(self.channel.attachment().engines.max(1))) as u16
     }
     /// Sends a request after all earlier pipelined updates, and waits for its response.
     pub fn request(&self, request: Request) -> Result<Response> {

@@ -104,8 +104,8 @@ pub(super) fn connect(dir: &Path, read_only: bool, traffic: &Traffic) -> Result<
     let close_in_child = CloseInChild::new(&connection);
     say(&connection, &Greeting::Hello { nonce: traffic.nonce, read_only })?;
     let (greeting, frame) = hear(&connection)?;
-    let (store, instance, write, bound) = match greeting {
-        Greeting::Welcome { store, instance, write, bound } => (store, instance, write, bound),
+    let (store, instance, write, bound, engines) = match greeting {
+        Greeting::Welcome { store, instance, write, bound, engines } => (store, instance, write, bound, engines),
         Greeting::Moving => return Ok(Reached::Moving),
         Greeting::Refused(error) => return Err(error),
         _ => return Err(nonsense()),
@@ -124,7 +124,7 @@ pub(super) fn connect(dir: &Path, read_only: bool, traffic: &Traffic) -> Result<
         is_retired: AtomicBool::new(false),
         traffic: traffic.clone(),
     };
-    let attachment = Attachment { store, transport: Arc::new(remote), readers, instance, write, bound };
+    let attachment = Attachment { store, transport: Arc::new(remote), readers, instance, write, bound, engines };
     Ok(Reached::Daemon(Box::new(attachment)))
 }
 

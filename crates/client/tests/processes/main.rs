@@ -8,6 +8,7 @@
 mod api;
 mod bad;
 mod child;
+mod engines;
 mod figures;
 mod files;
 mod given_back;
@@ -39,6 +40,10 @@ const TESTS: &[Test] = &[
     ("api_through_a_daemon", api::through_a_daemon),
     ("figures_in_process", figures::in_process),
     ("figures_through_a_daemon", figures::through_a_daemon),
+    ("several_engines_in_process", engines::in_process),
+    ("several_engines_through_a_daemon", engines::through_a_daemon),
+    ("several_engines_and_a_daemon_that_dies", engines::daemon_dies),
+    ("several_engines_are_handed_over", engines::handover),
     ("pipelined_writes_come_first", api::pipelined_first),
     ("random_writes_in_process", api::random_in_process),
     ("random_writes_through_a_daemon", api::random_through_a_daemon),

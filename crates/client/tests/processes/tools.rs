@@ -76,7 +76,9 @@ impl TestDir {
             tier("memory", DeviceKind::SharedMemory, PathBuf::new(), memory),
             tier("disk", DeviceKind::Directory, self.0.join("disk"), file),
         ];
-        StoreConfig { devices, ..StoreConfig::default() }
+        // Most tests hold for any number of engines: `CENOTE_TEST_ENGINES=3` runs them with three.
+        let engines = std::env::var("CENOTE_TEST_ENGINES").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+        StoreConfig { devices, engines, ..StoreConfig::default() }
     }
     pub fn make(&self, mode: Mode) -> Store {
         let config = self.config(64 << 20, 256 << 20);

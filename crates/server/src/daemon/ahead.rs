@@ -63,7 +63,7 @@ pub(super) fn start(daemon: &Arc<Daemon>) {
 }
 
 fn memory_tiers(daemon: &Daemon) -> Vec<DeviceInfo> {
-    let mut devices = daemon.host.service.with_engine(|engine| engine.device_infos()).unwrap_or_default();
+    let mut devices = daemon.host.service.device_infos().unwrap_or_default();
     devices.retain(|info| info.spec.kind == DeviceKind::SharedMemory && info.state == DeviceState::Online);
     devices
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cenote_host::process;
 use cenote_model::{DeviceId, Error, ErrorKind, Result};
-use cenote_rpc::{Connection, Credentials};
+use cenote_rpc::{Connection, Credentials, Doorbell};
 use cenote_store::SessionInfo;
 use cenote_wire::{Greeting, decode_greeting, encode_greeting};
 
@@ -68,13 +68,15 @@ fn serve(
     alive: OwnedFd,
     who: &SessionInfo,
 ) -> Result<()> {
-    let standing = Arc::new(Standing::new(client.session));
+    let at = daemon.loop_for_next();
+    let standing = Arc::new(Standing::new(client.session, at.bell.clone()));
     let access = Access { write: who.write, bound: who.bound.is_some() };
-    lock(&daemon.fresh).push(Peer::new(client, standing.clone())?);
-    daemon.bell.ring();
-    let result = welcome(daemon, connection, client, alive, access).and_then(|()| attend(daemon, connection, access));
+    lock(&at.fresh).push(Peer::new(client, standing.clone())?);
+    at.bell.ring();
+    let welcomed = welcome(daemon, connection, client, alive, access, &at.bell);
+    let result = welcomed.and_then(|()| attend(daemon, connection, access));
     standing.leave();
-    daemon.bell.ring();
+    at.bell.ring();
     let is_done = result.as_ref().is_ok_and(|bye| *bye);
     part(daemon, client, is_done);
     result.map(drop)
@@ -119,11 +121,19 @@ fn admit(
 }
 
 /// Sends a client what it needs. From then on only the client holds the lock on its file.
-fn welcome(daemon: &Daemon, connection: &Connection, client: &Client, alive: OwnedFd, access: Access) -> Result<()> {
+fn welcome(
+    daemon: &Daemon,
+    connection: &Connection,
+    client: &Client,
+    alive: OwnedFd,
+    access: Access,
+    bell: &Doorbell,
+) -> Result<()> {
     let table = daemon.host.control.read_only()?;
     let instance = daemon.host.instance;
-    let greeting = Greeting::Welcome { store: daemon.host.id(), instance, write: access.write, bound: access.bound };
-    let fds = [table.as_fd(), client.file.fd().as_fd(), daemon.bell.as_fd(), alive.as_fd()];
+    let (store, engines) = (daemon.host.id(), daemon.host.summary.engines);
+    let greeting = Greeting::Welcome { store, instance, write: access.write, bound: access.bound, engines };
+    let fds = [table.as_fd(), client.file.fd().as_fd(), bell.as_fd(), alive.as_fd()];
     let said = say(connection, &greeting, &fds);
     drop(alive);
     said

@@ -1,8 +1,8 @@
 //! The daemon: one process per node that serves a store directory to all other processes.
 //!
-//! Its threads: one handles the requests of all clients from their rings; one accepts connections; one per client waits
-//! on its socket, to hand out segments and to notice its end; one faults in memory ahead; the engine has its own
-//! threads.
+//! Its threads: some handle the requests of clients from their rings, one for each engine as far as there are cores, and
+//! each client has one of them; one accepts connections; one per client waits on its socket, to hand out segments and to
+//! notice its end; one faults in memory ahead; the engines have their own threads.
 
 mod ahead;
 mod background;
@@ -83,7 +83,7 @@ impl Onlooker {
     pub fn telemetry(&self, hot: u32) -> Result<Telemetry> {
         let gone = || Error::new(ErrorKind::Disconnected, format!("store {}", self.1)).because("its daemon leaves");
         let daemon = self.0.upgrade().filter(|daemon| !daemon.is_stopping()).ok_or_else(gone)?;
-        daemon.host.service.with_engine(|engine| engine.telemetry(hot))
+        daemon.host.service.telemetry(hot)
     }
     /// Returns true if this user may read the store.
     pub fn may_read(&self, uid: u32) -> bool {
@@ -94,18 +94,38 @@ impl Onlooker {
 /// State shared by the daemon's threads.
 struct Daemon {
     host: Host,
-    /// Clients that the ring thread has not seen yet.
-    fresh: Mutex<Vec<Peer>>,
-    bell: Doorbell,
+    /// The ring threads.
+    loops: Vec<Loop>,
+    /// Number of clients that were given one.
+    given: AtomicUsize,
     /// Number of clients that were admitted and have not left.
     connected: AtomicUsize,
     stop: AtomicBool,
 }
 
+/// What others share with a ring thread.
+struct Loop {
+    /// Clients that it has not seen yet.
+    fresh: Mutex<Vec<Peer>>,
+    bell: Doorbell,
+    /// Its clients that are active.
+    at_work: AtomicUsize,
+}
+
+impl Loop {
+    fn new() -> Result<Self> {
+        Ok(Self { fresh: Mutex::default(), bell: Doorbell::new()?, at_work: AtomicUsize::new(0) })
+    }
+}
+
 impl Daemon {
+    /// The ring thread of the next client.
+    fn loop_for_next(&self) -> &Loop {
+        &self.loops[self.given.fetch_add(1, Ordering::Relaxed) % self.loops.len()]
+    }
     fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
-        self.bell.ring();
+        self.loops.iter().for_each(|at| at.bell.ring());
     }
     fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
@@ -140,10 +160,12 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
             .try_next("if a daemon serves it already, use that one; else wait until that process is done")
     })?;
     let listener = Listener::bind(dir, SOCKET)?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let loops = (0..usize::from(host.summary.engines).min(cores).max(1)).map(|_| Loop::new());
     let daemon = Arc::new(Daemon {
+        loops: loops.collect::<Result<_>>()?,
+        given: AtomicUsize::new(0),
         host,
-        fresh: Mutex::default(),
-        bell: Doorbell::new()?,
         connected: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
     });
@@ -156,11 +178,14 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
             daemon.stop();
         }
     });
-    let for_rings = daemon.clone();
-    let rings = std::thread::Builder::new()
-        .name("cenote-rings".into())
-        .spawn(move || rings::run(&for_rings))
-        .map_err(|error| Error::io("a thread for the rings", &error))?;
+    let start = |at: usize| {
+        let for_rings = daemon.clone();
+        std::thread::Builder::new()
+            .name("cenote-rings".into())
+            .spawn(move || rings::run(&for_rings, at))
+            .map_err(|error| Error::io("a thread for the rings", &error))
+    };
+    let rings = (0..daemon.loops.len()).map(start).collect::<Result<Vec<_>>>()?;
     ahead::start(&daemon);
     if in_background {
         background::report(None);
@@ -180,7 +205,9 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
                 }
             }
         });
-        let _ = rings.join();
+        for thread in rings {
+            let _ = thread.join();
+        }
         let result = daemon.host.service.close();
         is_closed.store(true, Ordering::SeqCst);
         // While the lock is held: afterwards the socket may be another daemon's.

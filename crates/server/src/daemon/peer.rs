@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use cenote_device::control::ClientFile;
 use cenote_model::{Error, ErrorKind, Request, Response, Result};
-use cenote_rpc::{Consumer, Producer, RingMemory, Waker};
+use cenote_rpc::{Consumer, Doorbell, Producer, RingMemory, Waker};
 use cenote_store::SessionId;
 use cenote_wire::{Assembly, MESSAGE_BYTES_MAX, decode_request, encode_response, parts};
 
@@ -24,13 +24,15 @@ const TURN: usize = 64;
 /// State shared between the socket's thread, threads that answer late, and the ring thread.
 pub(super) struct Standing {
     pub session: SessionId,
+    /// That of the ring thread.
+    bell: Doorbell,
     left: AtomicBool,
     late: Mutex<Vec<(u64, Response)>>,
 }
 
 impl Standing {
-    pub fn new(session: SessionId) -> Self {
-        Self { session, left: AtomicBool::new(false), late: Mutex::default() }
+    pub fn new(session: SessionId, bell: Doorbell) -> Self {
+        Self { session, bell, left: AtomicBool::new(false), late: Mutex::default() }
     }
     /// Marks the client as gone: its rings are no longer read.
     pub fn leave(&self) {
@@ -144,10 +146,10 @@ impl Peer {
         let engine = engine.get_or_insert_with(|| daemon.host.service.lock());
         let standing = &self.standing;
         let later = || -> crate::Reply {
-            let (standing, daemon) = (standing.clone(), daemon.clone());
+            let standing = standing.clone();
             Box::new(move |response| {
                 lock(&standing.late).push((seq, response));
-                daemon.bell.ring();
+                standing.bell.ring();
             })
         };
         if let Some(response) = engine.handle(standing.session, seq, request, later) {

@@ -1,12 +1,13 @@
-//! The thread that answers the requests of all clients.
+//! A thread that answers the requests of clients.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use cenote_rpc::Poller;
 
-use super::Daemon;
 use super::peer::Peer;
+use super::{Daemon, Loop};
 use crate::service::lock;
 
 /// Longest sleep: events without a doorbell are noticed after it.
@@ -16,12 +17,14 @@ const SLEEP_BLOCKED: Duration = Duration::from_millis(1);
 /// A client counts as active for this long after a request.
 const AT_WORK: Duration = Duration::from_millis(5);
 
-pub(super) fn run(daemon: &Arc<Daemon>) {
+/// Serves the clients of the loop with this number.
+pub(super) fn run(daemon: &Arc<Daemon>, number: usize) {
+    let this = &daemon.loops[number];
     let mut peers: Vec<Peer> = Vec::new();
-    let mut poller = Poller::new(daemon.bell.clone());
+    let mut poller = Poller::new(this.bell.clone());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     while !daemon.is_stopping() {
-        peers.append(&mut lock(&daemon.fresh));
+        peers.append(&mut lock(&this.fresh));
         let mut busy = false;
         for peer in &mut peers {
             busy |= peer.turn(daemon);
@@ -29,7 +32,7 @@ pub(super) fn run(daemon: &Arc<Daemon>) {
         peers.retain(|peer| !peer.is_gone());
         if !busy {
             let is_blocked = peers.iter().any(Peer::is_blocked);
-            tell_crowded(&peers, cores);
+            tell_crowded(&peers, cores, daemon, this);
             let open = peers.iter().filter(|peer| !peer.is_blocked()).map(Peer::requests);
             poller.wait(open, if is_blocked { SLEEP_BLOCKED } else { SLEEP });
         }
@@ -41,11 +44,14 @@ pub(super) fn run(daemon: &Arc<Daemon>) {
     }
 }
 
-/// Tells all clients whether the active ones and this thread outnumber the cores.
-fn tell_crowded(peers: &[Peer], cores: usize) {
+/// Tells its clients whether the active ones of all loops and their threads outnumber the cores.
+fn tell_crowded(peers: &[Peer], cores: usize, daemon: &Daemon, this: &Loop) {
     let now = Instant::now();
     let at_work = peers.iter().filter(|peer| now.duration_since(peer.asked_at()) < AT_WORK).count();
-    let is_crowded = at_work + 1 > cores;
+    this.at_work.store(at_work, Ordering::Relaxed);
+    let of_all = daemon.loops.iter().map(|at| at.at_work.load(Ordering::Relaxed));
+    let (at_work, threads) = of_all.fold((0, 0), |(sum, busy), count| (sum + count, busy + usize::from(count > 0)));
+    let is_crowded = at_work + threads.max(1) > cores;
     for peer in peers {
         peer.requests().set_crowded(is_crowded);
     }

@@ -6,6 +6,7 @@ use cenote_device::MetaDir;
 use cenote_model::{DeviceId, DeviceSpec, Error, ErrorKind, Result, StoreId};
 
 use super::Engine;
+use crate::home::name_within;
 use crate::superblock::{Stamp, Superblock};
 use crate::{Seams, checkpoint, journal};
 
@@ -46,12 +47,12 @@ impl Engine {
             Stamp { store: to, ..stamp }.write(opened.device.as_ref())?;
         }
         for name in meta.list()? {
-            if checkpoint::sequence_of(&name).is_some() {
+            if checkpoint::sequence_of(name_within(&name)).is_some() {
                 let mut bytes = meta.read_file(&name)?;
                 check_owner(&name, checkpoint::store_of(&name, &bytes)?, (from, to))?;
                 checkpoint::change_store(&mut bytes, to);
                 meta.write_file(&name, &bytes)?;
-            } else if journal::sequence_of(&name).is_some() {
+            } else if journal::sequence_of(name_within(&name)).is_some() {
                 let log = meta.open_log(&name)?;
                 if let Some(store) = journal::store_of(&name, log.as_ref())? {
                     check_owner(&name, store, (from, to))?;

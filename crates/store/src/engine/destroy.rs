@@ -5,6 +5,7 @@ use cenote_model::{Error, Result};
 use super::Engine;
 use super::tiering::POLICY_FILE;
 use crate::habits::HABITS;
+use crate::home::name_within;
 use crate::profile::PROFILE;
 use crate::superblock::{SUPERBLOCK, Superblock};
 use crate::{Seams, checkpoint, journal};
@@ -24,10 +25,11 @@ impl Engine {
             }
         }
         for name in meta.list()? {
-            if journal::sequence_of(&name).is_some()
-                || checkpoint::sequence_of(&name).is_some()
+            let within = name_within(&name);
+            if journal::sequence_of(within).is_some()
+                || checkpoint::sequence_of(within).is_some()
                 || name == PROFILE
-                || name == HABITS
+                || within == HABITS
                 || name == POLICY_FILE
             {
                 meta.remove(&name)?;

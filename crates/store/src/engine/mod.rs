@@ -15,6 +15,7 @@ mod draining;
 mod explain;
 #[cfg(test)]
 pub(crate) mod filled;
+mod homes;
 mod journaling;
 mod open;
 mod repacking;
@@ -40,7 +41,9 @@ pub(crate) use self::core::slot_with;
 pub(crate) use self::core::{Core, Trouble};
 pub(crate) use activity::Activities;
 pub(crate) use telemetry::SessionCounts;
+pub(crate) use tiering::POLICY_FILE;
 
+pub use self::core::LIMIT_MAX;
 pub use crate::work::{Job, JobDone};
 pub use devices::Measurement;
 pub use telemetry::REQUESTS_TIMED_IN;
@@ -80,6 +83,7 @@ impl Engine {
             ids: self.core.state.space.present().map(|slot| slot.id).collect(),
             writers: self.core.store.writers.clone(),
             readers: self.core.store.readers.clone(),
+            engines: self.core.store.home.count,
         }
     }
 

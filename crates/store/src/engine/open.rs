@@ -6,8 +6,9 @@ use cenote_device::{LogFile, MetaDir};
 use cenote_model::{DeviceState, Error, ErrorKind, Result, StoreId};
 
 use super::Engine;
-use super::core::{Core, slot_of, slot_with};
+use super::core::{Core, slot_of, slot_of_tenant, slot_with};
 use crate::checkpoint::{self, Head, decode};
+use crate::home::Home;
 use crate::journal::record::decode as decode_record;
 use crate::journal::{self, CLOSED, Ended, FILE_BYTES_SHORT, Journal, Kind, Replayed, corrupt, read_all};
 use crate::map::DeviceIndex;
@@ -27,20 +28,31 @@ impl Engine {
     }
 
     /// Opens the store in `seams.meta` with a given tuning. Fails if superblock, checkpoint or journal are corrupt, or
-    /// if a volatile device cannot be opened while its bytes may survive.
+    /// if a volatile device cannot be opened while its bytes may survive, or if the store has several engines.
     pub fn open_tuned(seams: Seams, settings: Tuning) -> Result<(Engine, RecoveryReport)> {
+        let superblock = Superblock::read(seams.meta.as_ref())?;
+        if superblock.homes.len() > 1 {
+            return Err(Error::new(ErrorKind::Internal, "store")
+                .because(format!("it has {} engines, and one was to be opened", superblock.homes.len())));
+        }
+        let opened = Self::open_homes(&seams, settings, &superblock)?;
+        opened.into_iter().next().ok_or_else(|| Error::new(ErrorKind::Internal, "a store without engines"))
+    }
+
+    /// Opens one engine. `before`: those opened so far, the landlord first, which has decided what is lost.
+    pub(in crate::engine) fn open_home(
+        seams: Seams,
+        settings: Tuning,
+        superblock: &Superblock,
+        home: Home,
+        control_survived: bool,
+        before: &[(Engine, RecoveryReport)],
+    ) -> Result<(Engine, RecoveryReport)> {
         let meta = Arc::clone(&seams.meta);
-        let superblock = Superblock::read(meta.as_ref())?;
         let (name, bytes) = newest_checkpoint(meta.as_ref())?;
-        let control_survived = seams.control.attach(superblock.id)?;
         let mut report = RecoveryReport::default();
         let mut state = State::default();
-        let mut found = Vec::new();
-        for device in &superblock.devices {
-            let (slot, stamp) = open_device(&seams, superblock.id, device, &mut report)?;
-            state.space.slots.push(slot);
-            found.push(stamp);
-        }
+        let found = find_devices(&seams, superblock, home, before, &mut state, &mut report)?;
         let (head, beside) = decode(&name, &bytes, &mut state)?;
         if head.store != superblock.id {
             return Err(Error::new(ErrorKind::Corrupt, format!("checkpoint `{name}`"))
@@ -52,7 +64,7 @@ impl Engine {
         let has_volatile = state.space.present().any(DeviceSlot::is_volatile);
         report.power_lost = !lost.is_empty() || (!has_volatile && !control_survived);
         begin_replay(&mut state, &beside.retired);
-        let (ended, closed) = replay(meta.as_ref(), &superblock, &head, &mut state, &mut report)?;
+        let (ended, closed) = replay(meta.as_ref(), superblock, &head, &mut state, &mut report)?;
         report.epoch = state.epoch;
         report.repaired_indices =
             state.containers.disorder.iter().map(|(key, found)| (*key, found.to_string())).collect();
@@ -62,41 +74,49 @@ impl Engine {
             }
             state.sessions.open.clear();
             (report.rolled_back, report.lost_objects) = state.roll_back(&lost);
+            if !before.is_empty() {
+                let has = |engine: &Engine, label: &str| engine.core.state.containers.by_label(label).is_some();
+                state.containers.relabel_besides(&|label| before.iter().any(|(engine, _)| has(engine, label)));
+            }
         }
         state.space.replaying = false;
         let now_ns = seams.clock.now_ns();
         state.rebuild(now_ns)?;
-        let journal = begin_journal(&seams, &superblock, &head, &ended, settings)?;
-        let mut engine = Self::assemble(seams, &superblock, settings, state, journal);
+        let journal = begin_journal(&seams, superblock, &head, &ended, settings)?;
+        let mut engine = Self::assemble(seams, superblock, home, settings, state, journal);
         engine.activities.journaling.last.sequence = head.sequence;
         engine.activities.journaling.last.on_media = head.sequence;
         engine.activities.journaling.last.position = head.position;
         engine.activities.journaling.last.bytes = bytes.len();
         engine.activities.journaling.want_checkpoint_after_opening(&engine.core, ended.files);
-        engine.core.recall_damage(&superblock);
+        engine.core.recall_damage(superblock);
         engine.core.quarantine();
         if report.power_lost {
-            engine.settle(&lost)?;
+            engine.settle(&lost, &found)?;
         } else {
             engine.core.suspect_unsynced(!closed);
         }
         engine.core.state.space.present().for_each(DeviceSlot::retain_used);
-        // Last: the raised instance word shows that the recovery from a power loss is complete.
-        engine.core.seams.control.instance_raise();
         Ok((engine, report))
     }
 
-    /// Writes the rolled back state to media, then stamps lost devices with new incarnations.
-    fn settle(&mut self, lost: &[DeviceIndex]) -> Result<()> {
+    /// Writes the rolled back state to media, then stamps lost devices with new incarnations. `found`: the stamps on
+    /// the devices; a tenant finds those that the landlord has written, and keeps them.
+    fn settle(&mut self, lost: &[DeviceIndex], found: &[Option<Stamp>]) -> Result<()> {
         let unix_ms = self.core.seams.clock.unix_ms();
         // Epochs that the power loss took back come again, and with them births.
         let generation = &mut self.core.state.space.births.generation;
         *generation = generation.wrapping_add(1);
+        let is_landlord = self.core.store.home.is_landlord();
         for dev in lost {
             let slot = self.core.state.space.get_mut(*dev);
-            slot.incarnation = unix_ms.max(slot.incarnation + 1);
+            let stamped = found.get(usize::from(*dev)).copied().flatten().filter(|_| !is_landlord);
+            slot.incarnation = stamped.map_or_else(|| unix_ms.max(slot.incarnation + 1), |stamp| stamp.incarnation);
         }
         self.activities.journaling.checkpoint_now(&mut self.core)?;
+        if !is_landlord {
+            return Ok(());
+        }
         for dev in lost {
             let slot = self.core.state.space.get(*dev);
             let stamp = Stamp { store: self.core.store.id, device: slot.id, incarnation: slot.incarnation };
@@ -129,6 +149,38 @@ fn newest_checkpoint(meta: &dyn MetaDir) -> Result<(String, Arc<Vec<u8>>)> {
     let name = checkpoint::file_name(sequence);
     let bytes = meta.read_file(&name)?;
     Ok((name, Arc::new(bytes)))
+}
+
+/// Opens the devices, or takes those that the landlord has opened. Returns their stamps.
+fn find_devices(
+    seams: &Seams,
+    superblock: &Superblock,
+    home: Home,
+    before: &[(Engine, RecoveryReport)],
+    state: &mut State,
+    report: &mut RecoveryReport,
+) -> Result<Vec<Option<Stamp>>> {
+    let mut found = Vec::new();
+    match before.first() {
+        None => {
+            for device in &superblock.devices {
+                let (slot, stamp) = open_device(seams, superblock.id, device, report)?;
+                state.space.slots.push(slot);
+                found.push(stamp);
+            }
+        }
+        Some((landlord, _)) => {
+            for slot in &landlord.core.state.space.slots {
+                state.space.slots.push(slot_of_tenant(slot));
+                let (store, device, incarnation) = (superblock.id, slot.id, slot.incarnation);
+                found.push(Some(Stamp { store, device, incarnation }));
+            }
+        }
+    }
+    if let Some(loans) = superblock.homes.get(usize::from(home.index)).filter(|_| home.count > 1) {
+        state.space.slots.iter_mut().for_each(|slot| slot.restrict(loans));
+    }
+    Ok(found)
 }
 
 /// Opens a device; returns its stamp if its bytes survived. A persistent device that cannot be opened is failed, not

@@ -14,6 +14,7 @@ use crate::map::{DeviceIndex, Ext, NO_DEVICE, Place};
 use crate::persist::DeviceSet;
 use crate::placing::Action;
 use crate::sums::UNIT;
+use crate::superblock::Loan;
 use crate::syncs::Syncs;
 
 /// Bytes at the begin of every device that belong to the engine: its stamp.
@@ -48,6 +49,8 @@ pub(crate) struct SlotSpace {
     /// Bytes of an allocation unit.
     pub unit_bytes: u32,
     pub segment_bytes: u64,
+    /// Ranges (offset, bytes) that are not this engine's: the stamp, and what the landlord did not lend it.
+    pub withheld: Vec<(u64, u64)>,
     pub map: Bitmap,
     pub retired: RetiredQueue,
     /// During replay: retired space, which readers may still look at.
@@ -126,13 +129,41 @@ impl DeviceSlot {
     }
     pub fn used_bytes(&self) -> u64 {
         let taken = (self.space.map.units() - self.space.map.free_units()) * u64::from(self.space.unit_bytes);
-        taken.saturating_sub(self.space.reserved_bytes + self.space.retired.bytes() + self.stamp_bytes())
+        taken.saturating_sub(self.space.reserved_bytes + self.space.retired.bytes() + self.withheld_bytes())
     }
-    fn stamp_bytes(&self) -> u64 {
-        STAMP_BYTES.min(self.space.map.units() * u64::from(self.space.unit_bytes))
+    fn withheld_bytes(&self) -> u64 {
+        let bytes = self.space.withheld.iter().map(|(_, bytes)| bytes).sum();
+        self.space.map.units().saturating_mul(u64::from(self.space.unit_bytes)).min(bytes)
+    }
+    /// Makes all space free but what is withheld.
+    pub fn clear_space(&mut self) {
+        let unit = u64::from(self.space.unit_bytes);
+        let mut map = Bitmap::new(self.space.map.units(), (self.space.segment_bytes / unit).max(1));
+        for (offset, bytes) in &self.space.withheld {
+            map.mark(offset / unit, bytes.div_ceil(unit));
+        }
+        self.space.map = map;
+    }
+    /// Makes only these loans free: the engine is one of several.
+    pub fn restrict(&mut self, loans: &[Loan]) {
+        let mut mine: Vec<Loan> = loans.iter().filter(|loan| loan.device == self.id).copied().collect();
+        mine.sort_unstable_by_key(|loan| loan.offset);
+        let end = self.space.map.units() * u64::from(self.space.unit_bytes);
+        let mut at = 0;
+        self.space.withheld.clear();
+        for loan in mine {
+            if loan.offset > at {
+                self.space.withheld.push((at, loan.offset - at));
+            }
+            at = loan.offset + loan.bytes;
+        }
+        if at < end {
+            self.space.withheld.push((at, end - at));
+        }
+        self.clear_space();
     }
     pub fn capacity_bytes(&self) -> u64 {
-        (self.space.map.units() * u64::from(self.space.unit_bytes)).saturating_sub(self.stamp_bytes())
+        (self.space.map.units() * u64::from(self.space.unit_bytes)).saturating_sub(self.withheld_bytes())
     }
     pub fn view(&self) -> DeviceView {
         DeviceView {

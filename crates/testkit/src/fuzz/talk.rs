@@ -157,7 +157,7 @@ pub(super) fn greeting(bytes: &[u8]) {
 pub(super) fn greeting_seeds() -> Vec<Vec<u8>> {
     let greetings = [
         Greeting::Hello { nonce: 5, read_only: true },
-        Greeting::Welcome { store: StoreId(3), instance: 1, write: true, bound: false },
+        Greeting::Welcome { store: StoreId(3), instance: 1, write: true, bound: false, engines: 1 },
         Greeting::Moving,
         Greeting::Refused(Error::new(ErrorKind::Busy, "store")),
         Greeting::Segment { device: DeviceId(2), number: 8 },

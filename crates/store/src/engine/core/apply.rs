@@ -89,14 +89,14 @@ impl Core {
         for (i, mut update) in updates.into_iter().enumerate() {
             match &mut update {
                 Update::ContainerCreate { id, spec, .. } => {
-                    id.0 = if id.0 == 0 { self.state.containers.next_id } else { id.0 };
+                    id.0 = if id.0 == 0 { self.store.home.next_id(self.state.containers.next_id) } else { id.0 };
                     self.fill_in_owners(session, spec);
                 }
                 Update::IndexCreate { key } | Update::Put { index: key, .. } if key.container.0 == 0 => {
                     key.container = txn.created.unwrap_or(key.container);
                 }
                 Update::SnapshotCreate { id, unix_ms, .. } => {
-                    id.0 = if id.0 == 0 { self.state.containers.next_id } else { id.0 };
+                    id.0 = if id.0 == 0 { self.store.home.next_id(self.state.containers.next_id) } else { id.0 };
                     *unix_ms = if *unix_ms == 0 { self.seams.clock.unix_ms() } else { *unix_ms };
                 }
                 _ => {}

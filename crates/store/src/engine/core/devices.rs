@@ -59,9 +59,8 @@ pub fn slot_with(
     incarnation: u64,
 ) -> DeviceSlot {
     let unit = u64::from(unit_bytes);
-    let mut map = Bitmap::new(capacity / unit, (segment_bytes / unit).max(1));
-    map.mark(0, STAMP_BYTES.div_ceil(unit));
-    DeviceSlot {
+    let stamp = STAMP_BYTES.min(capacity / unit * unit);
+    let mut slot = DeviceSlot {
         id,
         spec: spec.clone(),
         state: DeviceState::Online,
@@ -72,7 +71,8 @@ pub fn slot_with(
         space: SlotSpace {
             unit_bytes,
             segment_bytes,
-            map,
+            withheld: vec![(0, stamp)],
+            map: Bitmap::new(capacity / unit, (segment_bytes / unit).max(1)),
             retired: RetiredQueue::default(),
             replay_retired: None,
             reserved_bytes: 0,
@@ -83,7 +83,19 @@ pub fn slot_with(
         },
         trust: Trust::default(),
         pace: Pace::default(),
-    }
+    };
+    slot.clear_space();
+    slot
+}
+
+/// Returns the slot of a tenant for a device that the landlord has opened.
+pub fn slot_of_tenant(slot: &DeviceSlot) -> DeviceSlot {
+    let units = (slot.space.unit_bytes, slot.space.segment_bytes);
+    let capacity = slot.space.map.units() * u64::from(slot.space.unit_bytes);
+    let mine = slot_with(slot.id, &slot.spec, slot.device.clone(), capacity, units, slot.incarnation);
+    // A failed sync may have dropped bytes of all of them, so all learn of it.
+    let trust = Trust { syncs: Arc::clone(&slot.trust.syncs), ..Trust::default() };
+    DeviceSlot { state: slot.state, removed: slot.removed, failure: slot.failure.clone(), trust, ..mine }
 }
 
 /// Creates a device, writes its stamp and returns its slot.
@@ -177,14 +189,18 @@ impl Core {
         Err((error, self.write_superblock().is_ok()))
     }
 
-    /// Writes the superblock from the current device slots.
+    /// Writes the superblock from the current device slots. A tenant does not: it is the landlord's.
     pub fn write_superblock(&self) -> Result<()> {
+        if !self.store.home.is_landlord() {
+            return Ok(());
+        }
         let devices = self.state.space.slots.iter().map(SuperblockDevice::of).collect();
         let superblock = Superblock {
             id: self.store.id,
             writers: self.store.writers.clone(),
             readers: self.store.readers.clone(),
             devices,
+            homes: self.store.homes.clone(),
         };
         superblock.write(self.seams.meta.as_ref())
     }

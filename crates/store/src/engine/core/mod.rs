@@ -35,13 +35,15 @@ use cenote_model::{DeviceId, DeviceInfo, StoreId};
 
 use super::activity::Asks;
 use crate::apply::Txn;
+use crate::home::Home;
 use crate::journal::Journal;
 use crate::space::Tag;
 use crate::state::State;
+use crate::superblock::Loan;
 use crate::{Seams, Ticket, Tuning};
 
 pub use answers::{Answers, Wait, Waiter};
-pub use devices::{check_spec, make_device, make_stamped, slot_of, slot_with};
+pub use devices::{check_spec, make_device, make_stamped, slot_of, slot_of_tenant, slot_with};
 pub use jobs::{CopyPart, Effect, Jobs, Purpose};
 pub use lookup::{BYTES_MAX, LIMIT_MAX};
 pub use observed::Observed;
@@ -55,6 +57,10 @@ pub struct Identity {
     pub opened_ns: u64,
     /// Sessions with lower ids began with an earlier engine, which may have carried out their first requests.
     pub resumed_below: u64,
+    /// This engine among those of the store.
+    pub home: Home,
+    /// The space lent to each of them; empty if there is one.
+    pub homes: Vec<Vec<Loan>>,
 }
 
 /// See the module.

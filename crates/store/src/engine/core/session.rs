@@ -1,6 +1,6 @@
 //! Sessions: open, close, list.
 
-use cenote_model::Result;
+use cenote_model::{Error, ErrorKind, Result};
 
 use super::Core;
 use crate::codec::Encode;
@@ -20,13 +20,37 @@ impl Core {
             }
             return Ok(id);
         }
-        let id = SessionId(self.state.sessions.next_id);
+        let id = SessionId(self.store.home.next_id(self.state.sessions.next_id));
+        self.session_begin(id, who)
+    }
+
+    /// Opens a session that the landlord has given its id. The same nonce finds the same session; another session with
+    /// this id is one that the landlord has closed. Fails if the journal does not take it.
+    pub fn session_open_as(&mut self, id: SessionId, who: SessionInfo) -> Result<SessionId> {
+        self.update_clock();
+        let is_stale = |(known, open): (&SessionId, &Session)| (*known == id) != (open.info.nonce == who.nonce);
+        let stale: Vec<SessionId> =
+            self.state.sessions.open.iter().filter(|it| is_stale(*it)).map(|(known, _)| *known).collect();
+        stale.into_iter().for_each(|stale| self.session_close(stale));
+        match self.state.sessions.open.get_mut(&id) {
+            Some(session) if session.info.nonce == who.nonce => {
+                session.info = who;
+                Ok(id)
+            }
+            Some(_) => Err(Error::new(ErrorKind::Busy, format!("session {}", id.0))
+                .because("an earlier one with its number cannot be closed")
+                .try_next("try again when the journal takes records")),
+            None => self.session_begin(id, who),
+        }
+    }
+
+    fn session_begin(&mut self, id: SessionId, who: SessionInfo) -> Result<SessionId> {
         let mut draft = self.journal.draft(Kind::SessionOpen);
         draft.bytes.put_u64(id.0);
         encode_info(&mut draft.bytes, &who);
         self.journal.append(draft, self.state.epoch)?;
         self.note_journal_dirty();
-        self.state.sessions.next_id += 1;
+        self.state.sessions.next_id = self.state.sessions.next_id.max(id.0 + 1);
         self.state.sessions.open.insert(id, Session::new(who));
         Ok(id)
     }

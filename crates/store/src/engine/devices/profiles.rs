@@ -73,6 +73,10 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    /// The device.
+    pub fn device(&self) -> DeviceId {
+        self.id
+    }
     /// Measures, without the engine. `None` if `stop` said so, or the space is too small for a result.
     pub fn run(&self, budget_ns: u64, stop: &(dyn Fn() -> bool + Sync)) -> Result<Option<Profile>> {
         measure(&Probe {
