@@ -1,14 +1,15 @@
 //! Runs the engine under simulation for many seeds, or replays one seed.
 //!
-//! `simulate [--weather] [--seeds N] [--from SEED] [--threads N] [--keep-going] [--seconds N]` or
-//! `simulate [--weather] --seed SEED [--trace]`; with `--weather` devices vanish, fill, fail and shrink while things move.
+//! `simulate [--weather | --engines N] [--seeds N] [--from SEED] [--threads N] [--keep-going] [--seconds N]` or
+//! `simulate [--weather | --engines N] --seed SEED [--trace]`; with `--weather` devices vanish, fill, fail and shrink while
+//! things move; with `--engines` several engines share the devices of a store.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use cenote_testkit::sim::{Failure, Summary, run_seed, run_weather};
+use cenote_testkit::sim::{Failure, Summary, run_fleet, run_seed, run_weather};
 
 struct Options {
     seeds: u64,
@@ -18,12 +19,17 @@ struct Options {
     one: Option<u64>,
     trace: bool,
     weather: bool,
+    engines: u16,
     seconds: u64,
 }
 
 impl Options {
     fn run(&self, seed: u64, print: bool) -> Result<Summary, Failure> {
-        if self.weather { run_weather(seed, print) } else { run_seed(seed, print) }
+        match (self.weather, self.engines) {
+            (true, _) => run_weather(seed, print),
+            (false, 0 | 1) => run_seed(seed, print),
+            (false, engines) => run_fleet(seed, engines, print),
+        }
     }
 }
 
@@ -36,6 +42,7 @@ fn options() -> Result<Options, String> {
         one: std::env::var("CENOTE_SEED").ok().and_then(|text| text.parse().ok()),
         trace: false,
         weather: false,
+        engines: 1,
         seconds: u64::MAX,
     };
     let mut words = std::env::args().skip(1);
@@ -50,6 +57,7 @@ fn options() -> Result<Options, String> {
             "--threads" => options.threads = number()?.max(1) as usize,
             "--seed" => options.one = Some(number()?),
             "--seconds" => options.seconds = number()?,
+            "--engines" => options.engines = number()?.min(16) as u16,
             "--weather" => options.weather = true,
             "--trace" => options.trace = true,
             "--keep-going" => options.keep_going = true,
@@ -64,8 +72,8 @@ fn main() -> ExitCode {
         Ok(options) => options,
         Err(message) => {
             eprintln!(
-                "simulate: {message}\nusage: simulate [--weather] [--seeds N] [--from SEED] [--threads N] \
-                 [--keep-going] [--seconds N] | [--weather] --seed SEED [--trace]"
+                "simulate: {message}\nusage: simulate [--weather | --engines N] [--seeds N] [--from SEED] [--threads N] \
+                 [--keep-going] [--seconds N] | [--weather | --engines N] --seed SEED [--trace]"
             );
             return ExitCode::from(2);
         }

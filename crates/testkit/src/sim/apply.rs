@@ -344,11 +344,11 @@ impl Sim {
     pub(super) fn change_container(&mut self) -> Check {
         let Some(at) = self.any_client() else { return Ok(()) };
         let there = self.any_container();
-        let label = format!("label{}", self.rng.below(6));
+        let number = self.rng.below(6);
+        let label = self.berth.label(number);
         let (update, change) = match (self.rng.below(10), there) {
             (0..=4, _) | (_, None) => {
-                self.next_container += 1;
-                let id = ContainerId(self.next_container);
+                let id = self.new_container();
                 let durability = *self.rng.pick(&[
                     Durability::Sync,
                     Durability::Async,

@@ -45,6 +45,11 @@ impl Sim {
     /// Handles the end of the engine; `power`: of the machine too. Opens the store again and asks the
     /// oracle.
     pub(super) fn crash(&mut self, mut power: bool) -> Check {
+        if !self.berth.is_alone() {
+            // All engines of the process end with this one.
+            (self.died, self.berth.wants_power) = (true, Some(power));
+            return Ok(());
+        }
         self.engine = None;
         self.jobs.clear();
         self.jobs_done.clear();
@@ -69,7 +74,7 @@ impl Sim {
                 }
                 Ok((engine, report)) => {
                     trace!(self.trace, "opened: {report:?}");
-                    self.engine = Some(engine);
+                    self.reopen(engine);
                     break;
                 }
                 Err(error) => {
@@ -78,13 +83,20 @@ impl Sim {
                 }
             }
         }
+        self.after_crash(power)
+    }
+    /// Takes in an engine that was opened again.
+    pub(super) fn reopen(&mut self, engine: Engine) {
+        self.engine = Some(engine);
         self.died = false;
         self.hurt = false;
         self.fails_at_random = false;
         self.injected_seen = self.world.faults.injected() + self.world.weather.hits();
+    }
+    pub(super) fn after_crash(&mut self, power: bool) -> Check {
         if power { self.after_power_loss() } else { self.after_death() }
     }
-    fn lose(&mut self, power: bool) {
+    pub(super) fn lose(&mut self, power: bool) {
         self.world.faults.heal();
         if power {
             let keep = match self.rng.below(4) {

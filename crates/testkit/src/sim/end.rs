@@ -36,13 +36,7 @@ impl Sim {
             self.reader_end()?;
         }
         self.rest()?;
-        let waiting = self.clients.iter().find(|client| client.alive && !client.sent.is_empty());
-        if let (Some(client), 0) = (waiting, self.flips) {
-            return Err(format!(
-                "HANG: {:?} of client {} never gets its answer",
-                client.sent[0].request, client.info.nonce
-            ));
-        }
+        self.check_answered()?;
         if self.flips == 0 && self.profile.full > 0 {
             self.empty_and_fill_again()?;
         }
@@ -69,6 +63,16 @@ impl Sim {
             self.delete_everything()?;
         }
         Ok(())
+    }
+    /// At rest no request may be without its answer.
+    pub(super) fn check_answered(&self) -> Check {
+        let waiting = self.clients.iter().find(|client| client.alive && !client.sent.is_empty());
+        match (waiting, self.flips) {
+            (Some(client), 0) => {
+                Err(format!("HANG: {:?} of client {} never gets its answer", client.sent[0].request, client.info.nonce))
+            }
+            _ => Ok(()),
+        }
     }
     /// Runs background work until none is left.
     pub(super) fn rest(&mut self) -> Check {
@@ -103,7 +107,7 @@ impl Sim {
     }
     /// Without clients and with everything flushed, the used space is that of the extents; bytes in volatile memory may
     /// have a copy on a persistent device. With all containers deleted, no space is used.
-    fn check_space(&mut self, empty: bool) -> Check {
+    pub(super) fn check_space(&mut self, empty: bool) -> Check {
         while !self.clients.is_empty() {
             self.client_bury(0);
         }
@@ -188,7 +192,7 @@ impl Sim {
         Ok(copies)
     }
     /// Deletes everything and checks that all space is free again.
-    fn delete_everything(&mut self) -> Check {
+    pub(super) fn delete_everything(&mut self) -> Check {
         let ids: Vec<_> = self.oracle.current().containers.keys().copied().collect();
         for id in ids {
             let at = self.any_client().ok_or("nobody is there")?;
@@ -248,10 +252,10 @@ impl Sim {
     }
     /// Returns true if the last flush had room for everything: what was replaced since an earlier flush uses no more
     /// space.
-    fn is_flushed(&self) -> bool {
+    pub(super) fn is_flushed(&self) -> bool {
         matches!(self.clients.first().and_then(|c| c.answered.back()), Some((_, _, Response::Done)))
     }
-    fn flush_all(&mut self) -> Check {
+    pub(super) fn flush_all(&mut self) -> Check {
         let upto = self.oracle.len();
         self.ask(0, &Request::Flush { target: FlushTarget::Store }, &Goal::Flush { container: None, upto })?;
         self.rest()?;

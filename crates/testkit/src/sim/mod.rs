@@ -11,6 +11,7 @@ mod apply;
 mod client;
 mod crash;
 mod end;
+mod fleet;
 mod prepare;
 mod read;
 mod share;
@@ -31,6 +32,8 @@ use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::world::World;
 use client::Client;
+use fleet::Berth;
+pub use fleet::run_fleet;
 pub use prepare::{Prepared, prepare};
 use read::{CachedMap, Reader};
 pub use trace::Failure;
@@ -156,6 +159,8 @@ struct Sim {
     orders: Option<Orders>,
     profile: Profile,
     world: World,
+    /// The engine among those of its store.
+    berth: Berth,
     engine: Option<Engine>,
     oracle: Oracle,
     clients: Vec<Client>,
@@ -244,10 +249,14 @@ pub fn run_seed(seed: u64, print: bool) -> Result<Summary, Failure> {
 }
 
 fn run_twice(seed: u64, print: bool, inject: Inject) -> Result<Summary, Failure> {
-    match run_once(seed, false, false, inject) {
+    twice(print, |keep, print| run_once(seed, keep, print, inject))
+}
+
+fn twice(print: bool, run: impl Fn(bool, bool) -> Result<Summary, Failure>) -> Result<Summary, Failure> {
+    match run(false, false) {
         Ok(summary) if !print => Ok(summary),
         // Run it once more with a full trace: the same seed takes the same steps.
-        first => match (run_once(seed, true, print, inject), first) {
+        first => match (run(true, print), first) {
             (Err(failure), _) => Err(failure),
             (Ok(summary), Ok(_)) => Ok(summary),
             (Ok(_), Err(mut failure)) => {
@@ -259,15 +268,27 @@ fn run_twice(seed: u64, print: bool, inject: Inject) -> Result<Summary, Failure>
 }
 
 fn run_once(seed: u64, keep: bool, print: bool, inject: Inject) -> Result<Summary, Failure> {
-    let trace = Trace::new(keep, print);
-    let shared = trace.clone_handle();
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        let Some(mut sim) = Sim::new(seed, &trace, inject)? else { return Ok(Summary::default()) };
+    let options = if inject == Inject::Weather { "--weather ".to_owned() } else { String::new() };
+    caught(seed, keep, print, options, |trace| {
+        let Some(mut sim) = Sim::new(seed, trace, inject)? else { return Ok(Summary::default()) };
         let outcome = sim.run();
         sim.summary.trace_hash = sim.trace.hash();
         sim.summary.ios = sim.world.faults.count();
         outcome.map(|()| sim.summary)
-    }));
+    })
+}
+
+/// Runs a simulation; a panic is a finding.
+fn caught(
+    seed: u64,
+    keep: bool,
+    print: bool,
+    options: String,
+    run: impl FnOnce(&Trace) -> Check<Summary>,
+) -> Result<Summary, Failure> {
+    let trace = Trace::new(keep, print);
+    let shared = trace.clone_handle();
+    let result = catch_unwind(AssertUnwindSafe(|| run(&trace)));
     let message = match result {
         Ok(Ok(summary)) => return Ok(summary),
         Ok(Err(message)) => message,
@@ -277,7 +298,6 @@ fn run_once(seed: u64, keep: bool, print: bool, inject: Inject) -> Result<Summar
             format!("panic: {}", text.unwrap_or_default())
         }
     };
-    let options = if inject == Inject::Weather { "--weather " } else { "" };
     Err(Failure { seed, options, message, trace: shared.lines() })
 }
 
@@ -330,11 +350,26 @@ impl Sim {
             Err(_) if faults.is_dead() || faults.injected() > 0 => return Ok(None),
             Err(error) => return Err(format!("create: {error:?}")),
         };
-        Ok(Some(Self {
+        Ok(Some(Self::around(seed, rng, profile, world, engine, Berth::ALONE, next_device, trace)))
+    }
+    /// The simulation of one engine; what it knows of the store is that it is empty.
+    #[allow(clippy::too_many_arguments, reason = "one for each thing that seeds differ in")]
+    fn around(
+        seed: u64,
+        rng: Rng,
+        profile: Profile,
+        world: World,
+        engine: Engine,
+        berth: Berth,
+        next_device: u64,
+        trace: &Trace,
+    ) -> Self {
+        Self {
             rng,
             orders: Orders::draw(seed),
             profile,
             world,
+            berth,
             engine: Some(engine),
             oracle: Oracle::new(),
             clients: Vec::new(),
@@ -360,7 +395,7 @@ impl Sim {
             troubles: 0,
             summary: Summary::default(),
             trace: trace.clone_handle(),
-        }))
+        }
     }
     fn run(&mut self) -> Check {
         self.client_open()?;

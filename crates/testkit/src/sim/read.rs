@@ -136,7 +136,8 @@ impl Sim {
     /// A reader announces itself, reads a map, and stays.
     pub(super) fn reader_begin(&mut self) -> Check {
         let (Some(at), Some(key)) = (self.any_client(), self.any_object()) else { return Ok(()) };
-        let free: Vec<usize> = (0..64).filter(|slot| !self.slots_taken.contains(slot)).collect();
+        let free: Vec<usize> =
+            (0..64).filter(|slot| self.berth.has_slot(*slot) && !self.slots_taken.contains(slot)).collect();
         if free.is_empty() || self.oracle.current().object(key).is_none() {
             return Ok(());
         }

@@ -40,8 +40,7 @@ impl Sim {
         }
     }
     fn make_snapshot(&mut self, at: usize, of: ContainerId) -> Check {
-        self.next_container += 1;
-        let id = ContainerId(self.next_container);
+        let id = self.new_container();
         let name = if self.rng.chance(30) { String::new() } else { format!("name{}", self.rng.below(3)) };
         let (replace, unix_ms) = (self.rng.chance(600), 1);
         self.origins.insert(id, of);

@@ -64,7 +64,8 @@ impl Sim {
             8 => self.unlease()?,
             9 => self.change_container()?,
             10 => self.step_clients()?,
-            11 => self.step_devices()?,
+            11 if self.berth.is_alone() => self.step_devices()?, // of several engines none may
+            11 => {}
             12 => self.step_other()?,
             13 => self.look_at_everything()?,
             14 => self.step_faults()?,

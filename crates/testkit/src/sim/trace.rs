@@ -15,7 +15,7 @@ pub struct Failure {
     /// The seed.
     pub seed: u64,
     /// More options of the simulator that a replay needs.
-    pub options: &'static str,
+    pub options: String,
     /// What was wrong.
     pub message: String,
     /// The trace up to the failure, oldest line first.
@@ -28,7 +28,7 @@ impl fmt::Display for Failure {
         for line in self.trace.iter().skip(self.trace.len().saturating_sub(60)) {
             writeln!(f, "  {line}")?;
         }
-        let (options, seed) = (self.options, self.seed);
+        let (options, seed) = (&self.options, self.seed);
         write!(f, "replay: cargo run --release -p cenote-testkit --bin simulate -- {options}--seed {seed} --trace")
     }
 }
