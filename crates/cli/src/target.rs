@@ -84,7 +84,7 @@ pub fn bytes(argument: &OsStr, hex: bool) -> Result<Vec<u8>> {
     });
     pairs.collect::<Option<Vec<u8>>>().ok_or_else(|| {
         Error::new(ErrorKind::InvalidInput, format!("hexadecimal `{}`", crate::out::escaped(raw)))
-            .because("not an even number of digits 0-9, a-f")
+            .because("it is not an even number of digits 0-9, a-f")
     })
 }
 

@@ -74,15 +74,15 @@ impl Descriptor {
     pub fn seek(&self, position: u64) {
         self.position.store(position, Relaxed);
     }
-    /// Marks it as used through a C descriptor.
+    /// Marks it as used through a C stream.
     pub fn set_streamed(&self) {
         self.is_streamed.store(true, Relaxed);
     }
-    /// Returns true if it is used through a C descriptor.
+    /// Returns true if it is used through a C stream.
     pub fn is_streamed(&self) -> bool {
         self.is_streamed.load(Relaxed)
     }
-    /// Adds bytes that went through the buffer of a C descriptor; returns how many to count as one access now, once the
+    /// Adds bytes that went through the buffer of a C stream; returns how many to count as one access now, once the
     /// buffer of `buffer` bytes must have been filled or emptied.
     pub fn buffered(&self, bytes: u64, buffer: u64) -> u64 {
         let all = self.pending.load(Relaxed).saturating_add(bytes);

@@ -144,7 +144,7 @@ pub fn duplicated(from: c_int, to: c_int) {
     }
 }
 
-/// Counts bytes that went through the buffer of a Cdescriptor.
+/// Counts bytes that went through the buffer of a C stream.
 pub fn buffered(tally: &Tally, descriptor: &Descriptor, is_write: bool, bytes: u64, ns: u64) {
     descriptor.set_streamed();
     if let Some(slot) = descriptor.slot() {

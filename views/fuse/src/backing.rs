@@ -166,7 +166,7 @@ impl Backings {
         let is_kept = part.get(&ino).is_some_and(|served| served.kept.is_some());
         let Some(served) = is_kept.then(|| part.remove(&ino)).flatten() else { return };
         drop(part);
-        self.let_go(device, served);
+        self.release(device, served);
     }
     fn count_out(&self, idle: Option<&Idle>) {
         if let Some(idle) = idle {
@@ -175,7 +175,7 @@ impl Backings {
         }
     }
     /// Stores back a file taken out of the table.
-    fn let_go(&self, device: &Device, served: Served) {
+    fn release(&self, device: &Device, served: Served) {
         if let Some(backing) = served.backing {
             device.close_backing(backing);
         }
@@ -201,7 +201,7 @@ impl Backings {
                 let over: Vec<Served> =
                     part.lock().extract_if(|_, served| due(served)).map(|(_, served)| served).collect();
                 for served in over {
-                    self.let_go(device, served);
+                    self.release(device, served);
                 }
             }
             if is_over {

@@ -106,7 +106,7 @@ impl Mount {
         if options.is_passed_through && options.is_write_back {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "what is written goes past the kernel's cache (passthrough), or is held back there (write-back): not both",
+                "passthrough writes past the kernel's cache, and write-back holds writes back there: choose one, not both",
             ));
         }
         let (is_write_back, is_passed_through) = (options.is_write_back, options.is_passed_through);
@@ -183,7 +183,10 @@ impl Stopper {
 }
 
 fn unsupported(by: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, format!("{by} cannot read and write files by itself"))
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        format!("{by} cannot read and write files by itself (passthrough): mount without --passthrough"),
+    )
 }
 
 fn config(options: &Options) -> Config {

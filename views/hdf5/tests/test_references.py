@@ -213,7 +213,7 @@ with h5py.File(sys.argv[1] + ".a", "w") as a, h5py.File(sys.argv[1] + ".b", "w")
             use()
             print("used")
         except Exception as error:
-            print("nothing behind it" in str(error), type(error).__name__)
+            print("no region of its number" in str(error), type(error).__name__)
     print(a["x"][ref])
     del a["x"]
     try:

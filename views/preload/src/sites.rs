@@ -172,7 +172,7 @@ pub unsafe fn patch() -> Result<usize, &'static str> {
             continue;
         }
         let len = (sites.len() * STUB + 4095) & !4095;
-        let stubs = room(&text, len).ok_or("there is no room near the C library")?;
+        let stubs = room(&text, len).ok_or("there is no free address space near the C library")?;
         // SAFETY: the pages are writable meanwhile, nobody else runs, and the stubs lie in memory of our own.
         unsafe {
             for (index, site) in sites.iter().enumerate() {
@@ -185,7 +185,7 @@ pub unsafe fn patch() -> Result<usize, &'static str> {
             if !protect(stubs, len, executable)
                 || !protect(text.start, text.len, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC)
             {
-                return Err("the system does not let the C library's code be changed");
+                return Err("the system does not permit changes to the C library's code");
             }
             for (index, site) in sites.iter().enumerate() {
                 let mut new = [0x90; 8];
@@ -196,5 +196,5 @@ pub unsafe fn patch() -> Result<usize, &'static str> {
         }
         count += sites.len();
     }
-    if count == 0 { Err("this is not the C library that was expected (glibc)") } else { Ok(count) }
+    if count == 0 { Err("its C library is not glibc") } else { Ok(count) }
 }

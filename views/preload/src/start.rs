@@ -32,7 +32,10 @@ extern "C" fn begin() {
     signals::begin();
     // SAFETY: this is before any thread of the program.
     if let Err(why) = unsafe { sites::patch() } {
-        kernel::say(&format!("{} is not shown: {why}", String::from_utf8_lossy(&context::settings().at)));
+        kernel::say(&format!(
+            "{}: the store is not visible to this program: {why}",
+            String::from_utf8_lossy(&context::settings().at)
+        ));
         return;
     }
     handoff::read();

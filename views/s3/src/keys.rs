@@ -159,8 +159,8 @@ impl Keys {
         let works = self.keys()?.into_iter().filter(|key| key.user == user.name && key.is_valid(now_s())).count();
         if works >= 2 {
             return Err(Error::new(ErrorKind::Exists, format!("keys of `{}`", user.name))
-                .because("two of them work already")
-                .try_next("`cenote s3 key rotate` or `cenote s3 key remove`"));
+                .because("the user has two valid keys, the most that are allowed")
+                .try_next("rotate or remove one: `cenote s3 key rotate`, `cenote s3 key remove`"));
         }
         if known.is_none() {
             self.put(USER, &user.name, user)?;
@@ -216,9 +216,8 @@ impl Keys {
             removed += 1;
         }
         match id {
-            Some(id) if removed == 0 => {
-                Err(Error::new(ErrorKind::NotFound, format!("key `{id}` of `{name}`")).try_next("`cenote s3 key list`"))
-            }
+            Some(id) if removed == 0 => Err(Error::new(ErrorKind::NotFound, format!("key `{id}` of `{name}`"))
+                .try_next("`cenote s3 key list` lists them")),
             Some(_) => Ok(removed),
             None => self.index.del(&[&named(USER, name)]).map(|_| removed),
         }

@@ -51,7 +51,7 @@ impl Seal {
         };
         opened().ok_or_else(|| {
             Error::new(ErrorKind::Corrupt, format!("S3 key `{id}`"))
-                .because("its secret is sealed with another secret than the store's, or was changed")
+                .because("it was sealed with a secret other than the store's, or it was altered")
                 .try_next("restore the file `secret` of the store's directory from a copy, or make a new key: `cenote s3 key rotate USER`")
         })
     }

@@ -111,9 +111,9 @@ fn arrange(context: &mut Context<'_>, args: &MoveArgs, what: &Arrange) -> Done {
 /// Reports data that were to be moved and were not: an error even if others moved.
 fn stayed(done: &Arrangement) -> Failure {
     Failure::Error(
-        Error::new(ErrorKind::Unsupported, format!("moving {} of what was meant", human(done.staying_bytes)))
-            .because(format!("they stay where they are: {}", done.staying_why))
-            .try_next("see what would be moved with --dry-run; --where leaves out what is not meant"),
+        Error::new(ErrorKind::Unsupported, format!("{} of the selected data", human(done.staying_bytes)))
+            .because(format!("they were not moved: {}", done.staying_why))
+            .try_next("--dry-run lists what would be moved; --where narrows the selection"),
     )
 }
 

@@ -92,7 +92,7 @@ pub fn remove(context: &mut Context<'_>, targets: &[OsString], recursive: bool) 
                 if !recursive {
                     return Err(Error::new(ErrorKind::InvalidInput, format!("container `{label}`"))
                         .because("it would be deleted with everything in it")
-                        .try_next("say so with -r")
+                        .try_next("add -r to delete it with everything in it")
                         .into());
                 }
             }

@@ -29,7 +29,7 @@ pub fn clone(context: &mut Context<'_>, dir: &Path) -> Done {
 fn busy(dir: &Path) -> Error {
     let who = cenote_server::holder(dir).map_or_else(|| "another process".to_owned(), |who| who.to_string());
     Error::new(ErrorKind::Busy, format!("store {}", dir.display()))
-        .because(format!("{who} has it"))
+        .because(format!("{who} has it open"))
         .try_next("stop it first: `cenote stop` for a daemon")
 }
 

@@ -42,7 +42,7 @@ pub fn cp(context: &mut Context<'_>, args: &CpArgs) -> Done {
     let to = if args.to.is_dir() { args.to.join(args.from.file_name().unwrap_or_default()) } else { args.to.clone() };
     if !args.force && to.symlink_metadata().is_ok() {
         return Err(Error::new(ErrorKind::Exists, format!("file {}", to.display()))
-            .try_next("name another place for it, or replace it with -f")
+            .try_next("choose another path, or replace it with -f")
             .into());
     }
     let store = context.open(Access::Write)?;

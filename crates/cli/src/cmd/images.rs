@@ -219,8 +219,7 @@ impl Maker {
                 let image = ImageFile { container: container.id(), in_place_of: Some(ino), ..of_stub(file) };
                 self.fs.put_image(&path, &image).map_err(told)
             } else {
-                Err(Error::new(ErrorKind::Busy, shown(&path))
-                    .because("it changes while it is made a file of the store"))
+                Err(Error::new(ErrorKind::Busy, shown(&path)).because("it changed while it was imported"))
             };
             match placed {
                 Ok(()) => return Ok(true),
@@ -234,8 +233,8 @@ impl Maker {
             }
         }
         Err(Error::new(ErrorKind::Busy, shown(&path))
-            .because("it was changed each time that it was made a file of the store")
-            .try_next("open it when it is whole"))
+            .because(format!("it changed during each of {TRIES} attempts to import it"))
+            .try_next("open it again when nobody writes it any more"))
     }
 
     /// Brings the names up to date with the existing files.

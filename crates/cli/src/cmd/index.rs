@@ -120,7 +120,9 @@ fn put(context: &Context<'_>, name: &OsStr, key: &OsStr, value: &OsStr, form: Ke
         Some(KeyCode::NotFound) => Err(Error::new(ErrorKind::NotFound, format!("index {}", name.display()))
             .try_next("make it with `cenote index mk`")
             .into()),
-        Some(KeyCode::Exists) => Err(Error::new(ErrorKind::Exists, subject()).try_next("leave --new out").into()),
+        Some(KeyCode::Exists) => {
+            Err(Error::new(ErrorKind::Exists, subject()).try_next("omit --new to replace its value").into())
+        }
         Some(KeyCode::Invalid | KeyCode::Limit) => Err(Error::new(ErrorKind::LimitExceeded, subject())
             .because(format!(
                 "a key may have {} bytes and a value {}; these have {} and {}, or the container's quota is used up",

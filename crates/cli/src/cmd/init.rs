@@ -62,7 +62,7 @@ fn refuse_what_is_no_store(dir: &Path) -> cenote::Result<()> {
     match Store::open_with(dir, &options) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             Err(Error::new(ErrorKind::Exists, format!("directory {}", dir.display()))
-                .because("it has files in it, and is no store")
+                .because("it holds files, and none of them is a store's")
                 .try_next("choose an empty directory, or one that is not there yet"))
         }
         _ => Ok(()),

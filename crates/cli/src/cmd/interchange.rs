@@ -30,7 +30,7 @@ pub fn export(context: &mut Context<'_>, args: &InterchangeArgs) -> Done {
     if args.to.is_none() {
         return Err(Error::new(ErrorKind::InvalidInput, shown(&args.from))
             .because("a native file cannot be where the file of the store is")
-            .try_next("name another place for it")
+            .try_next("choose another path for it")
             .into());
     }
     let to = target(args)?;
@@ -93,9 +93,7 @@ fn target(args: &InterchangeArgs) -> cenote::Result<PathBuf> {
 
 fn check(to: &Path, force: bool) -> cenote::Result<()> {
     if !force && to.symlink_metadata().is_ok() {
-        return Err(
-            Error::new(ErrorKind::Exists, shown(to)).try_next("name another place for it, or replace it with -f")
-        );
+        return Err(Error::new(ErrorKind::Exists, shown(to)).try_next("choose another path, or replace it with -f"));
     }
     Ok(())
 }

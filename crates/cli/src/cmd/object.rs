@@ -74,7 +74,7 @@ fn destination<'a>(container: &'a Container, id: Option<ObjectId>, args: &PutArg
             Ok(_) if args.force => destination.replace = true,
             Ok(_) => {
                 return Err(Error::new(ErrorKind::Exists, format!("object {id}"))
-                    .try_next("replace its content with -f, or leave the id out to make another object"));
+                    .try_next("replace its content with -f, or omit the id to create another object"));
             }
             Err(error) => return Err(error),
         }

@@ -106,7 +106,7 @@ pub fn run(context: &mut Context<'_>, args: &RunArgs) -> Done {
     let at = args.at.to_string_lossy().trim_end_matches('/').to_owned();
     if !at.starts_with('/') {
         return Err(Error::new(ErrorKind::InvalidInput, format!("--at {}", args.at.display()))
-            .because("it is to be an absolute path other than `/`")
+            .because("it must be an absolute path other than `/`")
             .into());
     }
     let dir = context.dir()?;
@@ -116,8 +116,8 @@ pub fn run(context: &mut Context<'_>, args: &RunArgs) -> Done {
         && let Some(why) = beyond(&path, 0)
     {
         return Err(Error::new(ErrorKind::Unsupported, format!("program {}", path.display()))
-            .because(format!("it would not see {at}: {why}"))
-            .try_next("`cenote mount`, which works for every program")
+            .because(format!("the files below {at} would be invisible to it: {why}"))
+            .try_next("use `cenote mount`, which works for every program")
             .into());
     }
     // Starts the daemon before the program needs it, so that errors of the store are reported here.

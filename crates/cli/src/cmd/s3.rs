@@ -114,7 +114,7 @@ fn serve(context: &mut Context<'_>, args: &S3Args) -> Done {
     let is_open = args.tls_cert.is_none() && !args.listen.ip().is_loopback();
     if is_open && !args.insecure {
         return Err(Error::new(ErrorKind::InvalidInput, format!("address {}", args.listen))
-            .because("others on the network could read what goes over it")
+            .because("without TLS, others on the network could read the data")
             .try_next("give --tls-cert and --tls-key, or --insecure if the network is trusted")
             .into());
     }
@@ -203,7 +203,9 @@ fn whose(user: &str, uid: Option<u32>, gid: Option<u32>) -> cenote::Result<(u32,
     match uid {
         None if me == 0 => Err(Error::new(ErrorKind::InvalidInput, format!("key for `{user}`"))
             .because("root runs this, and a key with root's rights may read and change every file")
-            .try_next("say whose files it makes: --uid UID [--gid GID]; --uid 0 gives it root's rights")),
+            .try_next(
+                "name the owner of the files that it creates: --uid UID [--gid GID]; --uid 0 gives it root's rights",
+            )),
         None => Ok((me, gid.unwrap_or(my_group))),
         Some(uid) if uid == me => Ok((uid, gid.unwrap_or(my_group))),
         Some(uid) => Ok((uid, gid.or_else(|| group_of(uid)).unwrap_or(uid))),

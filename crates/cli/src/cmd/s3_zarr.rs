@@ -70,7 +70,7 @@ impl ZarrBuckets {
         Ok(tree)
     }
     fn missing(key: &str) -> Error {
-        Error::new(ErrorKind::NotFound, format!("key {key}")).because("no HDF5 file of the store has it")
+        Error::new(ErrorKind::NotFound, format!("key {key}")).because("no HDF5 file of the store has this key")
     }
     /// Returns the paths of all files, without the leading slash.
     fn files(&self) -> Result<BTreeSet<String>> {

@@ -153,7 +153,7 @@ fn open(context: &mut Context<'_>, container: &Container, name: &str, stub: Opti
         let path = stub.map_or_else(|| Path::new(&format!("{file}@{name}")).to_path_buf(), Path::to_path_buf);
         let text = stub_text(&container.store().dir().display().to_string(), file, name);
         write_new(&path, &text).map_err(|error| {
-            Error::io(format!("file {}", path.display()), &error).try_next("name another place for it")
+            Error::io(format!("file {}", path.display()), &error).try_next("choose another path for it")
         })?;
         if context.out.json {
             return context.out.document(&json!({ "file": path, "snapshot": document(&snapshot) }));
@@ -162,8 +162,8 @@ fn open(context: &mut Context<'_>, container: &Container, name: &str, stub: Opti
     }
     if stub.is_some() {
         return Err(Error::new(ErrorKind::InvalidInput, format!("container `{label}`"))
-            .because("it is no HDF5 file, so no file can stand for its snapshot")
-            .try_next("leave the file name out: the objects of the snapshot are then listed")
+            .because("it is not an HDF5 file, so its snapshot cannot be opened as a file")
+            .try_next("omit the file name to list the objects of the snapshot")
             .into());
     }
     let opened = container.open_snapshot(name)?;

@@ -288,7 +288,7 @@ impl Sim {
         let extent = write_run(device.as_ref(), run.device, run.offset, &content::bytes(id, 0, len as usize));
         self.world.faults.pause(false);
         if extent.is_err() && self.is_faulty(run.device) {
-            self.give_back(at, run)?;
+            self.free(at, run)?;
             return Ok(None);
         }
         let extent = extent?;
@@ -329,9 +329,9 @@ impl Sim {
         }
         let index = self.rng.index(self.clients[at].leases.len());
         let (_, run) = self.clients[at].leases.remove(index);
-        self.give_back(at, run)
+        self.free(at, run)
     }
-    fn give_back(&mut self, at: usize, run: Run) -> Check {
+    fn free(&mut self, at: usize, run: Run) -> Check {
         trace!(self.trace, "c{} gives back {run:?}", self.clients[at].info.nonce);
         let request = Request::Unlease { runs: vec![run] };
         let goal = Goal::Other { may_fail: &[] };

@@ -52,7 +52,7 @@ impl RequestInFlight {
         self.state.lock().as_ref().is_some_and(|under| under.unique == unique && !under.is_interrupted)
     }
     /// Answers the request with `EINTR` if its caller is being killed.
-    fn let_go(state: &mut Option<Under>) {
+    fn answer_killed(state: &mut Option<Under>) {
         if let Some(under) = state
             && is_being_killed(under.pid)
         {
@@ -112,7 +112,7 @@ impl RequestsInFlight {
             let mut state = in_flight.state.lock();
             let Some(under) = state.as_mut().filter(|under| under.unique == unique) else { return false };
             under.is_interrupted = true;
-            RequestInFlight::let_go(&mut state);
+            RequestInFlight::answer_killed(&mut state);
             true
         };
         // This order finds a request that is just being handed on.
@@ -123,7 +123,7 @@ impl RequestsInFlight {
         let look = |in_flight: &RequestInFlight| {
             let mut state = in_flight.state.lock();
             if state.as_ref().is_some_and(|under| under.is_interrupted) {
-                RequestInFlight::let_go(&mut state);
+                RequestInFlight::answer_killed(&mut state);
             }
         };
         self.each.iter().for_each(look);
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_living_process_is_not_let_go() {
+    fn a_living_process_is_not_answered_early() {
         assert!(!is_being_killed(std::process::id()));
         // A process that is not visible here cannot be judged.
         assert!(!is_being_killed(0));

@@ -212,7 +212,7 @@ impl Chunked {
             || bytes.len() as u64 > self.slot_bytes()
         {
             return Err(Error::new(ErrorKind::InvalidInput, self.place.name())
-                .because(format!("{} bytes are no chunk of this dataset", bytes.len())));
+                .because(format!("{} bytes are not a chunk of this dataset", bytes.len())));
         }
         let geometry = self.geometry()?;
         self.drop_aside(coords);

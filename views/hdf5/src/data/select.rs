@@ -69,16 +69,15 @@ impl Selection {
         file_space: hid_t,
         extent: impl FnOnce() -> Result<(Vec<u64>, u64)>,
     ) -> Result<(Self, Self)> {
-        let file =
-            |space: hid_t| match space {
-                H5S_PLIST => Err(unsupported(
-                    "a file selection in the transfer property list (H5S_PLIST)",
-                    "select in a file dataspace instead",
-                )),
-                H5S_BLOCK => Err(Error::new(ErrorKind::InvalidInput, "file dataspace")
-                    .because("H5S_BLOCK says nothing about the file")),
-                space => Self::of(h5, space),
-            };
+        let file = |space: hid_t| match space {
+            H5S_PLIST => Err(unsupported(
+                "a file selection in the transfer property list (H5S_PLIST)",
+                "select in a file dataspace instead",
+            )),
+            H5S_BLOCK => Err(Error::new(ErrorKind::InvalidInput, "file dataspace")
+                .because("H5S_BLOCK describes memory, not a selection in the file")),
+            space => Self::of(h5, space),
+        };
         let (whole, file) = if file_space == H5S_ALL {
             let (dims, count) = extent()?;
             (true, Self::block(count, &dims))

@@ -448,7 +448,7 @@ impl LaunchState {
         failure.map_or(Ok(()), |error| {
             Err(Error::new(error.kind(), "a change of an HDF5 file that was made earlier")
                 .because(format!("it was not carried out, nor were changes of the same moment: {error}"))
-                .try_next("look at what the file has now: it is as it was before these changes"))
+                .try_next("check the file: it is as it was before these changes"))
         })
     }
 }

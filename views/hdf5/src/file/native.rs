@@ -75,7 +75,7 @@ fn refuse_writing(path: &Path, flags: u32) -> Result<()> {
 /// Opens the same file again.
 pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
     let Some(native) = file.native.clone() else {
-        return Err(Error::new(ErrorKind::Internal, "a native file").because("it is none"));
+        return Err(Error::new(ErrorKind::Internal, "a native file").because("it is not a native file"));
     };
     let intent = file.intent.load(std::sync::atomic::Ordering::Relaxed);
     let id = (file.uuid, file.generation);

@@ -249,7 +249,7 @@ pub fn refuse(path: &Path, seen: &Seen) -> Error {
             .because("it is a native HDF5 file, which the cenote connector reads and does not change")
             .try_next("unset HDF5_VOL_CONNECTOR to change or delete it"),
         Seen::Snapshot(of, name) => Error::new(ErrorKind::PermissionDenied, format!("file {}", path.display()))
-            .because(format!("it stands for snapshot `{name}` of {of}, which is for reading only"))
+            .because(format!("it is the stub of snapshot `{name}` of {of}, which is read-only"))
             .try_next("remove this stub as any file; `cenote snapshot delete` deletes the snapshot"),
         _ => Error::new(ErrorKind::Corrupt, format!("unable to open file: name = '{}'", path.display()))
             .because("file signature not found: it is neither an HDF5 file nor the stub of one in a Cenote store"),

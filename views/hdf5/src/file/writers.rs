@@ -52,8 +52,8 @@ impl Writers {
         let mut r = Reader::of("record of an HDF5 file's writers", record);
         if r.u8()? != VERSION {
             return Err(Error::new(ErrorKind::VersionMismatch, "record of an HDF5 file's writers")
-                .because("a newer connector writes the file")
-                .try_next("use that one here too"));
+                .because("a newer version of the cenote connector has it open for writing")
+                .try_next("use that version here too"));
         }
         let mut writers = Self { is_sole: r.u8()? != 0, names: Vec::new() };
         while !r.is_empty() {

@@ -240,7 +240,7 @@ impl Import {
         })?;
         let to = Location { file: target.clone(), oid: place.oid, path: Vec::new() };
         let (Body::Dataset(from), Body::Dataset(copy)) = (object::open(place)?, object::open(&to)?) else {
-            return Err(Error::new(ErrorKind::Internal, "import").because("a dataset is none"));
+            return Err(Error::new(ErrorKind::Internal, "import").because("the source of a dataset is not a dataset"));
         };
         let copied = blob::with_file(&target, || data::copy(&from, &copy));
         let bytes = data::storage_size(&from);

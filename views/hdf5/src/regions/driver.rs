@@ -128,7 +128,7 @@ impl Content {
                 Ok(format::object_header(&extent))
             }
             _ => Err(Error::new(ErrorKind::Corrupt, format!("region reference of file {}", file.path))
-                .because(format!("it refers to {address:#x}, which is nothing"))),
+                .because(format!("it refers to address {address:#x}, where there is no object"))),
         }
     }
     fn write(&mut self, kind: c_int, address: u64, bytes: &[u8]) {

@@ -81,8 +81,8 @@ pub fn collection(file: &File, heap: u64) -> Result<Vec<u8>> {
     }
     if objects.is_empty() {
         return Err(Error::new(ErrorKind::NotFound, format!("region reference of file {}", file.path))
-            .because(format!("there is nothing behind it (number {heap:016x})"))
-            .try_next("it is one of another file, or was never written: make it anew with H5Rcreate"));
+            .because(format!("the file has no region of its number ({heap:016x})"))
+            .try_next("it belongs to another file, or was never written: make it anew with H5Rcreate"));
     }
     Ok(format::collection(&objects))
 }

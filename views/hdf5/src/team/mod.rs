@@ -144,7 +144,7 @@ impl Team {
     ) -> Result<T> {
         if self.parted.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::InvalidInput, call.to_string())
-                .because("the ranks of this program have parted ways at an earlier call on this file"));
+                .because("the ranks of this program did not make the same calls on this file"));
         }
         if self.mpi.is_over() {
             return Err(Error::new(ErrorKind::InvalidInput, call.to_string())

@@ -279,8 +279,8 @@ impl Pending {
             }
             if began.elapsed() > PATIENCE {
                 return Err(Error::new(ErrorKind::Busy, format!("rank {rank} (process {pid})"))
-                    .because("it has launched a write to the same bytes, and does not go on")
-                    .try_next("see what stopped it"));
+                    .because("it began a write to the same bytes, and does not complete it")
+                    .try_next("check whether that process is stopped or waits for another rank"));
             }
         }
         Ok(())

@@ -298,7 +298,7 @@ unsafe extern "C" fn get<const N: usize>(
                     let value = match &link.target {
                         Target::Hard(_) => {
                             return Err(
-                                Error::new(ErrorKind::InvalidInput, "link value").because("a hard link has none")
+                                Error::new(ErrorKind::InvalidInput, "link value").because("a hard link has no value")
                             );
                         }
                         // A truncated value ends in NUL too.

@@ -305,7 +305,7 @@ def close_attributes(w):
     them."""
     for one in w.open["A"]:
         w.h.H5Aclose(one)
-        w.let_go(one)
+        w.release(one)
     w.open["A"].clear()
 
 

@@ -104,7 +104,7 @@ def file_close(w):
         w.open["F"].pop(i)
         for room in ROOMS[1:]:
             w.open[room][:] = [one for one in w.open[room] if w.h.H5Iis_valid(one) > 0]
-        w.let_go(*(set(w.holders) - set(w.open["A"])))
+        w.release(*(set(w.holders) - set(w.open["A"])))
     return status(out)
 
 
@@ -114,7 +114,7 @@ def file_close_all(w):
     out = [status(w.h.H5Idec_ref(one)) for room in ROOMS[1:] + "F" for one in w.open[room]]
     for room in ROOMS:
         w.open[room].clear()
-    w.let_go(*list(w.holders))
+    w.release(*list(w.holders))
     return " ".join(out)
 
 

@@ -344,7 +344,7 @@ def object_close(w):
     h = w.h
     close = {"G": h.H5Gclose, "D": h.H5Dclose, "T": h.H5Tclose, "A": h.H5Aclose}[room]
     out = status(close(one) if room == "A" or w.r.random() < 0.5 else h.H5Oclose(one))
-    w.let_go(one)
+    w.release(one)
     return out
 
 

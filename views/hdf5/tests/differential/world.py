@@ -107,7 +107,7 @@ class World:
     def end(self):
         """Closes everything that an episode left open; returns a line about what had to be closed."""
         h, left = self.h, 0
-        self.let_go(*list(self.holders))
+        self.release(*list(self.holders))
         self.any_resized = self.any_copied = self.any_deleted = self.any_by_reference = False
         self.one_path = True
         for room in ROOMS[1:] + "F":
@@ -152,11 +152,11 @@ class World:
             self.holders[one] = self.h.H5Oopen(one, b".", 0)
         if len(held) > (MAX_OPEN if room != "F" else 4):
             old = held.pop(0)
-            self.let_go(old)
+            self.release(old)
             return f"ok:{room}, oldest closed {status(self.h.H5Idec_ref(old))}"
         return f"ok:{room}"
 
-    def let_go(self, *attributes):
+    def release(self, *attributes):
         """Closes the objects of closed attributes."""
         for one in attributes:
             if one in self.holders:

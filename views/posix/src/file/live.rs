@@ -457,7 +457,7 @@ impl Drop for Live {
             self.tree.reserved.tidy(self.ino);
             if self.is_orphaned.load(Ordering::Acquire) {
                 self.tree.reserved.forget(self.ino);
-                let _ = self.tree.let_go(self.ino);
+                let _ = self.tree.release(self.ino);
             }
         }
     }

@@ -235,15 +235,15 @@ impl Tree {
         })
     }
     /// Removes this process, and those that died, from the holders of a file without a name.
-    pub fn let_go(&self, ino: u64) -> FsResult<()> {
+    pub fn release(&self, ino: u64) -> FsResult<()> {
         self.change_alone(|change| {
             let Some(holders) = self.opens.get_one(&keys::holders(ino))? else { return Ok(()) };
             let node = self.opens.get_one(&keys::orphan(ino))?;
-            self.let_go_of(change, &Orphan { ino, holders, node })
+            self.release_in(change, &Orphan { ino, holders, node })
         })
     }
     /// Removes this process and dead ones from an orphan's holders; deletes the orphan if none is left. Fails if the record changed.
-    fn let_go_of(&self, change: &mut Change<'_>, orphan: &Orphan) -> FsResult<()> {
+    fn release_in(&self, change: &mut Change<'_>, orphan: &Orphan) -> FsResult<()> {
         let (ino, key) = (orphan.ino, keys::holders(orphan.ino));
         let before = claimant::decode(Some(&orphan.holders))?;
         let all = self.without_gone(ino, &before);
@@ -300,13 +300,13 @@ impl Tree {
             orphans = true;
         }
         self.claimed.lock().seen = Some((version, orphans));
-        self.let_go_all(&mut go)?;
+        self.release_all(&mut go)?;
         idle.into_iter().try_for_each(|dir| self.unclaim_idle(dir))
     }
     /// Releases many, in few transactions.
-    fn let_go_all(&self, all: &mut [Orphan]) -> FsResult<()> {
+    fn release_all(&self, all: &mut [Orphan]) -> FsResult<()> {
         if all.len() == 1 {
-            return self.let_go(all[0].ino);
+            return self.release(all[0].ino);
         }
         for some in all.chunks_mut(GO_TOGETHER) {
             let node_keys: Vec<_> = some.iter().map(|orphan| keys::orphan(orphan.ino)).collect();
@@ -315,10 +315,10 @@ impl Tree {
                 orphan.node = node;
             }
             let mut change = Change::new(self, self.container.store().begin());
-            some.iter().try_for_each(|orphan| self.let_go_of(&mut change, orphan))?;
+            some.iter().try_for_each(|orphan| self.release_in(&mut change, orphan))?;
             match change.commit() {
                 Err(error) if error.kind() == Some(ErrorKind::Conflict) => {
-                    some.iter().try_for_each(|orphan| self.let_go(orphan.ino))?;
+                    some.iter().try_for_each(|orphan| self.release(orphan.ino))?;
                 }
                 other => other?,
             }

@@ -190,7 +190,7 @@ fn warn(path: &[u8], program: &Program) {
     let Program::Beyond(why) = program else { return };
     if std::env::var_os("CENOTE_QUIET").is_none() && !SAID.swap(true, Ordering::Relaxed) {
         let (name, at) = (String::from_utf8_lossy(path), String::from_utf8_lossy(&context::settings().at));
-        kernel::say(&format!("{name} does not see {at}: {why} (docs/run.md)"));
+        kernel::say(&format!("{name}: the files below {at} are invisible to it: {why} (docs/run.md)"));
     }
 }
 

@@ -28,7 +28,7 @@ const NOW: RGBColor = RGBColor(170, 170, 170);
 pub fn check(file: &Path) -> cenote::Result<()> {
     if file.extension().is_some_and(|ending| !ending.eq_ignore_ascii_case("svg")) {
         return Err(Error::new(ErrorKind::Unsupported, format!("plot {}", file.display()))
-            .because("only SVG is drawn")
+            .because("plots are drawn as SVG")
             .try_next("name a file that ends with .svg; any browser shows it, and `rsvg-convert` makes a PNG of it"));
     }
     Ok(())

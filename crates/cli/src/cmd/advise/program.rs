@@ -16,7 +16,11 @@ const SCRIPTS_MOST: usize = 4;
 pub fn find(name: &OsStr) -> Result<PathBuf> {
     let path = in_path(name).ok_or_else(|| {
         Error::new(ErrorKind::NotFound, format!("program `{}`", name.display()))
-            .because(if name.as_bytes().contains(&b'/') { "it is not there" } else { "it is in no directory of PATH" })
+            .because(if name.as_bytes().contains(&b'/') {
+                "it does not exist"
+            } else {
+                "it is in no directory of PATH"
+            })
             .try_next("give its path")
     })?;
     check(&path, SCRIPTS_MOST)?;

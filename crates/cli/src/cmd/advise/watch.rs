@@ -57,9 +57,9 @@ impl TraceDir {
             }
         }
         Err(why.unwrap_or_else(|| {
-            Error::new(ErrorKind::Full, "a place for traces")
+            Error::new(ErrorKind::Full, "directory for traces")
                 .because("neither /dev/shm nor the directory for temporary files has 64 MiB free")
-                .try_next("make room, or set TMPDIR")
+                .try_next("free some space, or set TMPDIR to another directory")
         }))
     }
 }

@@ -43,8 +43,8 @@ impl MountArgs {
     fn apply(&mut self, option: &str) -> Result<()> {
         let refused = || {
             Error::new(ErrorKind::InvalidInput, format!("mount option `{option}`"))
-                .because("it is not known here")
-                .try_next("see `cenote mount --help` for what is")
+                .because("this option is unknown")
+                .try_next("`cenote mount --help` lists the options")
         };
         let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
         match (name, value) {

@@ -46,7 +46,7 @@ pub fn unmount(context: &mut Context<'_>, args: &UnmountArgs) -> Done {
     let how = if args.lazy { How::Lazy } else { How::Unused };
     cenote_fuse::unmount(&dir, how).map_err(|error| match error.kind() {
         io::ErrorKind::ResourceBusy => Error::new(ErrorKind::Busy, subject(&dir))
-            .because("programs have files on it open, or are in it")
+            .because("programs have files open on it, or use a directory of it as their working directory")
             .try_next(format!("`fuser -vm {}` lists them; --lazy leaves it to them", dir.display())),
         _ => failed(&error),
     })?;
