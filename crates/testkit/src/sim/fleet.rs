@@ -204,7 +204,7 @@ impl Fleet {
     fn end(&mut self) -> Check {
         trace!(self.trace, "the end: everybody leaves");
         self.world.faults.heal();
-        self.sims.iter_mut().for_each(|sim| sim.window_open = false);
+        self.sims.iter_mut().for_each(|sim| sim.fails_at_random = false);
         if self.sims.iter().any(|sim| sim.hurt || sim.died) {
             self.crash(false)?;
         }
