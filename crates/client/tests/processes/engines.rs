@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use cenote::{Container, ContainerSpec, ErrorKind, KeyCode, Mode, OpenOptions, Store, StoreConfig};
 
-use crate::tools::{Other, Place, Random, daemon_pid, eventually, signal};
+use crate::tools::{Other, TestDir, Random, daemon_pid, eventually, signal};
 
 const ENGINES: u16 = 3;
 const CONTAINERS: usize = 12;
 
-fn make(place: &Place, mode: Mode) -> Store {
+fn make(place: &TestDir, mode: Mode) -> Store {
     let config = StoreConfig { engines: ENGINES, ..place.config(96 << 20, 384 << 20) };
     Store::open_with(place.dir(), &OpenOptions { mode, create: true, config, ..OpenOptions::default() }).unwrap()
 }
@@ -133,7 +133,7 @@ fn transactions(store: &Store, all: &[Container]) {
 }
 
 pub fn in_process() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = make(&place, Mode::InProcess);
     everything(&store);
     store.close().unwrap();
@@ -147,14 +147,14 @@ pub fn in_process() {
 }
 
 pub fn through_a_daemon() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = make(&place, Mode::Daemon);
     everything(&store);
 }
 
 /// SIGKILL in the middle of pipelined writes to containers of all engines, several times.
 pub fn daemon_dies() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = make(&place, Mode::Daemon);
     let all = containers(&store);
     let mut random = Random::new(71);
@@ -208,7 +208,7 @@ pub fn daemon_dies() {
 
 /// From the process that has the store for itself to a daemon that others use too.
 pub fn handover() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = make(&place, Mode::Auto);
     let all = containers(&store);
     let objects: Vec<_> = all.iter().map(|container| container.create_object(None, None).unwrap()).collect();
