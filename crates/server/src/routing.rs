@@ -10,8 +10,9 @@ use cenote_model::{
 };
 use cenote_store::SessionId;
 
+use crate::handling::Handling;
 use crate::merging::Merge;
-use crate::service::{Handling, Reply, lock};
+use crate::service::{Reply, lock};
 
 /// Who answers a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,8 +25,6 @@ enum Route {
     Parts,
     /// The one that has the label.
     Label,
-    /// None: the store has several engines.
-    Refused,
 }
 
 /// The home of a container.
@@ -85,8 +84,11 @@ fn route(request: &Request, homes: usize) -> Route {
         | Request::PolicyShow
         | Request::RulesTry
         | Request::Progress => Route::All,
-        Request::Profile { .. } | Request::Shutdown => Route::Home(0),
-        Request::DeviceAdd { .. } | Request::DeviceDrain { .. } | Request::DeviceRemove { .. } => Route::Refused,
+        Request::Profile { .. }
+        | Request::Shutdown
+        | Request::DeviceAdd { .. }
+        | Request::DeviceDrain { .. }
+        | Request::DeviceRemove { .. } => Route::Home(0),
     }
 }
 
@@ -153,11 +155,6 @@ impl Handling<'_> {
         let homes = self.service.homes.len();
         match route(&request, homes) {
             Route::Home(home) => self.at(home).handle(session, seq, request, later),
-            Route::Refused => Some(Response::Failed(
-                Error::new(ErrorKind::Unsupported, "a change of tiers")
-                    .because(format!("the store has {homes} engines, and its tiers are split among them for good"))
-                    .try_next("make a store with other tiers, or with one engine, and copy what is in this one"),
-            )),
             Route::All => {
                 let merge = Merge::of(&request);
                 let parts = (0..homes).map(|home| (home, request.clone())).collect();
@@ -324,15 +321,10 @@ fn plan(checks: &[Check], updates: &[Update], atomic: bool, homes: usize) -> Res
         if matches!(update, Update::ContainerCreate { .. }) {
             created = Some(home);
         }
-        if let Update::Share { to, from, .. } = update
-            && home_of(from.container, homes) != home
-        {
-            return Err(crossing("sharing a range", to.container, from.container));
-        }
         let (one, container) = *first.get_or_insert((home, update.container()));
         if one != home && of.is_empty() {
             if atomic || !checks.is_empty() {
-                return Err(crossing("a transaction", container, update.container()));
+                return Err(crossing(container, update.container()));
             }
             of = vec![one; at];
         }
@@ -345,7 +337,7 @@ fn plan(checks: &[Check], updates: &[Update], atomic: bool, homes: usize) -> Res
         let home = home_of(container, homes);
         let (one, other) = *first.get_or_insert((home, container));
         if one != home {
-            return Err(crossing("a transaction", other, container));
+            return Err(crossing(other, container));
         }
     }
     let home = first.map_or(0, |(home, _)| home);
@@ -360,8 +352,8 @@ fn container_of(check: &Check) -> ContainerId {
 }
 
 #[cold]
-fn crossing(what: &str, one: ContainerId, other: ContainerId) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("{what} over containers {one} and {other}"))
+fn crossing(one: ContainerId, other: ContainerId) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("a transaction over containers {one} and {other}"))
         .because(
             "different engines of the store have them, and a transaction over several engines is not supported yet",
         )

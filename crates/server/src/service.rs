@@ -11,8 +11,9 @@ use cenote_device::Device;
 use cenote_device::control::is_counting;
 use cenote_host::fork;
 use cenote_model::{DeviceId, DeviceInfo, Error, ErrorKind, Request, Response, Result, Telemetry, Timed};
-use cenote_store::{Engine, Job, JobDone, Outcome, REQUESTS_TIMED_IN, SessionId, SessionInfo, Ticket};
+use cenote_store::{Engine, Job, JobDone, SessionId, SessionInfo, Ticket};
 
+use crate::handling::Handling;
 use crate::merging;
 use crate::profile::QUIET;
 
@@ -54,16 +55,16 @@ pub(crate) struct Shared {
     tick_lock: Mutex<()>,
     tick_wake: Condvar,
     /// The tick thread sleeps long; whoever brings work wakes it.
-    idle: AtomicBool,
+    pub(crate) idle: AtomicBool,
     /// Number of the service's own threads that want the engine. Threads with requests let them go first: locks are not
     /// fair, and a stream of requests must not keep the engine from syncing its journal.
-    turns_due: AtomicUsize,
+    pub(crate) turns_due: AtomicUsize,
     pub(crate) requests: AtomicU64,
     pub(crate) stop: AtomicBool,
     /// Reports whether the store was deleted while the engine runs.
     watch: OnceLock<Watch>,
     /// Set once the store is gone: nothing is acknowledged any more.
-    gone: AtomicBool,
+    pub(crate) gone: AtomicBool,
     /// Set after some time without requests.
     pub(crate) quiet: AtomicBool,
     /// True if the engine has a device to measure.
@@ -82,24 +83,10 @@ pub(crate) struct Guarded {
     /// `None` once closed.
     pub(crate) engine: Option<Engine>,
     /// Waiting requests, with their arrival times.
-    waiters: HashMap<Ticket, (Reply, Instant)>,
+    pub(crate) waiters: HashMap<Ticket, (Reply, Instant)>,
     jobs_running: usize,
     /// Counts requests, for sampled timing.
-    handled: u32,
-}
-
-/// The engines, for many requests in a row: the one that had the last request is locked.
-pub struct Handling<'a> {
-    pub(crate) service: &'a Service,
-    held: Option<Held<'a>>,
-}
-
-/// A locked engine.
-pub(crate) struct Held<'a> {
-    home: usize,
-    guard: Option<MutexGuard<'a, Guarded>>,
-    shared: &'a Shared,
-    waits: bool,
+    pub(crate) handled: u32,
 }
 
 impl Service {
@@ -132,8 +119,7 @@ impl Service {
     }
     /// Locks the engine for a batch of requests. Of several, each request locks its own.
     pub fn lock(&self) -> Handling<'_> {
-        let held = if let [only] = self.homes.as_slice() { Some(only.hold(0)) } else { None };
-        Handling { service: self, held }
+        Handling::of(self)
     }
     /// Number of batches of requests handled so far.
     pub fn requests(&self) -> u64 {
@@ -253,78 +239,6 @@ impl Drop for Service {
     }
 }
 
-impl<'a> Handling<'a> {
-    /// Handles a request. `None`: the response comes later, through the reply that `later` creates.
-    pub fn handle(
-        &mut self,
-        session: SessionId,
-        seq: u64,
-        request: Request,
-        later: impl FnOnce() -> Reply,
-    ) -> Option<Response> {
-        if self.service.homes.len() == 1 {
-            return self.at(0).handle(session, seq, request, later);
-        }
-        self.route(session, seq, request, later)
-    }
-    /// The engine of a home, locked.
-    pub(crate) fn at(&mut self, home: usize) -> &mut Held<'a> {
-        if self.held.as_ref().is_some_and(|held| held.home != home) {
-            self.release();
-        }
-        self.held.get_or_insert_with(|| self.service.homes[home].hold(home))
-    }
-    /// Unlocks the engine.
-    pub(crate) fn release(&mut self) {
-        self.held = None;
-    }
-}
-
-impl Held<'_> {
-    pub(crate) fn handle(
-        &mut self,
-        session: SessionId,
-        seq: u64,
-        request: Request,
-        later: impl FnOnce() -> Reply,
-    ) -> Option<Response> {
-        if self.shared.gone.load(Ordering::Relaxed) {
-            return Some(Response::Failed(gone()));
-        }
-        let guard = self.guard.as_mut().expect("locked until dropped");
-        guard.handled = guard.handled.wrapping_add(1);
-        let is_timed = guard.handled.is_multiple_of(REQUESTS_TIMED_IN) && is_counting();
-        let Some(engine) = guard.engine.as_mut() else { return Some(Response::Failed(closed())) };
-        let timed = is_timed.then(|| (request.timed(), Instant::now()));
-        let outcome = engine.handle(session, seq, request);
-        if let Some((what, begin)) = timed.filter(|(what, _)| *what != Timed::Flush) {
-            engine.note_took(what, nanos(begin));
-        }
-        match outcome {
-            Outcome::Ready(response) => Some(response),
-            Outcome::Wait(ticket) => {
-                guard.waiters.insert(ticket, (later(), Instant::now()));
-                self.waits = true;
-                None
-            }
-        }
-    }
-    /// The engine, if it is not closed.
-    pub(crate) fn engine(&mut self) -> Option<&mut Engine> {
-        self.guard.as_mut()?.engine.as_mut()
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        drop(self.guard.take());
-        self.shared.requests.fetch_add(1, Ordering::SeqCst);
-        if self.waits || self.shared.idle.load(Ordering::SeqCst) {
-            self.shared.kick();
-        }
-    }
-}
-
 impl Shared {
     fn of(mut engine: Engine) -> Arc<Self> {
         engine.set_counting(is_counting());
@@ -346,12 +260,6 @@ impl Shared {
             profile_wake: Condvar::new(),
         })
     }
-    fn hold(&self, home: usize) -> Held<'_> {
-        if self.turns_due.load(Ordering::Relaxed) > 0 {
-            self.let_turns_go_first();
-        }
-        Held { home, guard: Some(lock(&self.engine)), shared: self, waits: false }
-    }
     /// Calls the engine for something that no request covers.
     pub(crate) fn with_engine<T>(&self, ask: impl FnOnce(&mut Engine) -> T) -> Result<T> {
         lock(&self.engine).engine.as_mut().map(ask).ok_or_else(closed)
@@ -366,7 +274,7 @@ impl Shared {
         count(self) + self.tenants().iter().map(|tenant| count(tenant)).sum::<u64>()
     }
     #[cold]
-    fn let_turns_go_first(&self) {
+    pub(crate) fn let_turns_go_first(&self) {
         const PATIENCE: Duration = Duration::from_micros(200);
         let begin = Instant::now();
         while self.turns_due.load(Ordering::Relaxed) > 0 && begin.elapsed() < PATIENCE {
@@ -507,7 +415,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Nanoseconds since `begin`.
-fn nanos(begin: Instant) -> u64 {
+pub(crate) fn nanos(begin: Instant) -> u64 {
     begin.elapsed().as_nanos() as u64
 }
 
@@ -517,13 +425,13 @@ fn spawn(name: &str, shared: &Arc<Shared>, body: fn(&Shared)) -> JoinHandle<()> 
 }
 
 #[cold]
-fn gone() -> Error {
+pub(crate) fn gone() -> Error {
     Error::new(ErrorKind::Disconnected, "store")
         .because("its directory was deleted while it was open")
         .try_next("restore the directory from a copy, and open it anew")
 }
 
 #[cold]
-fn closed() -> Error {
+pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Busy, "store").because("it is being closed").try_next("open it again")
 }

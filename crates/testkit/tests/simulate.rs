@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use cenote_testkit::sim::{run_seed, run_weather};
+use cenote_testkit::sim::{run_fleet, run_seed, run_weather};
 
 #[test]
 fn seeds_pass() {
@@ -11,6 +11,19 @@ fn seeds_pass() {
     let begin = Instant::now();
     for seed in first..last {
         if let Err(failure) = run_seed(seed, false) {
+            panic!("CENOTE_SEED={seed}\n{failure}");
+        }
+        if begin.elapsed() > Duration::from_secs(5) {
+            break;
+        }
+    }
+}
+
+#[test]
+fn seeds_with_three_engines_pass() {
+    let begin = Instant::now();
+    for seed in 0..300 {
+        if let Err(failure) = run_fleet(seed, 3, false) {
             panic!("CENOTE_SEED={seed}\n{failure}");
         }
         if begin.elapsed() > Duration::from_secs(5) {

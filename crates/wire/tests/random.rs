@@ -519,13 +519,10 @@ impl Random {
     fn greeting(&mut self) -> Greeting {
         match self.below(7) {
             0 => Greeting::Hello { nonce: self.wide(), read_only: self.flag() },
-            1 => Greeting::Welcome {
-                store: StoreId(self.wide()),
-                instance: self.next(),
-                write: self.flag(),
-                bound: self.flag(),
-                engines: self.next() as u16,
-            },
+            1 => {
+                let (store, instance, engines) = (StoreId(self.wide()), self.next(), self.next() as u16);
+                Greeting::Welcome { store, instance, write: self.flag(), bound: self.flag(), engines }
+            }
             2 => Greeting::Moving,
             3 => Greeting::Refused(Error::new(ErrorKind::Busy, self.text())),
             4 => Greeting::Segment { device: DeviceId(self.next() as u16), number: self.next() },

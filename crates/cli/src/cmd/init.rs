@@ -1,15 +1,44 @@
 //! `init`: creates a store.
 
-use std::path::{Path, absolute};
+use std::path::{Path, PathBuf, absolute};
 
-use cenote::{Error, ErrorKind, OpenOptions, Store, StoreConfig};
+use cenote::{DeviceSpec, Error, ErrorKind, OpenOptions, Store, StoreConfig};
+use clap::Args;
 use serde_json::json;
 
 use super::Context;
-use crate::args::InitArgs;
 use crate::config;
 use crate::failure::Done;
 use cenote::model::size;
+
+/// Arguments of `init`.
+#[derive(Args, Debug)]
+pub struct InitArgs {
+    /// Directory of the store [default: as --store]
+    pub dir: Option<PathBuf>,
+    /// A tier; repeat for more
+    #[arg(long = "tier", value_name = "SPEC", value_parser = config::parse_tier)]
+    pub tiers: Vec<DeviceSpec>,
+    /// Tiers and rights from a TOML file
+    #[arg(long, value_name = "FILE", conflicts_with = "tiers")]
+    pub config: Option<PathBuf>,
+    /// Numeric id of a user besides the owner who may read and write; repeat for more
+    #[arg(long = "writer", value_name = "UID")]
+    pub writers: Vec<u32>,
+    /// Numeric id of a user who may only read; repeat for more
+    #[arg(long = "reader", value_name = "UID")]
+    pub readers: Vec<u32>,
+    /// Engines that share the tiers, each with a lock and a journal of its own (1 to 16): for many programs with containers
+    /// of their own on many cores. Tiers cannot be added or removed later, and a transaction has containers of one engine
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub engines: u16,
+    /// Succeed if the store exists already
+    #[arg(long)]
+    pub if_missing: bool,
+    /// Do not measure the tiers now (a tenth of a second each); the store does so when it is first idle
+    #[arg(long)]
+    pub no_measure: bool,
+}
 
 pub fn init(context: &mut Context<'_>, args: &InitArgs) -> Done {
     let dir = match &args.dir {

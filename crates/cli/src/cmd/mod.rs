@@ -11,7 +11,7 @@ mod explain;
 pub mod files;
 pub mod images;
 mod index;
-mod init;
+pub mod init;
 mod interchange;
 mod list;
 pub mod mount;

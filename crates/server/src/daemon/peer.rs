@@ -16,7 +16,8 @@ use cenote_wire::{Assembly, MESSAGE_BYTES_MAX, decode_request, encode_response, 
 use super::Daemon;
 use crate::Client;
 use crate::client_recovery::Gate;
-use crate::service::{Handling, lock};
+use crate::handling::Handling;
+use crate::service::lock;
 
 /// Upper bound of the requests taken from one client before the next one's turn.
 const TURN: usize = 64;

@@ -69,15 +69,7 @@ impl Engine {
         report.repaired_indices =
             state.containers.disorder.iter().map(|(key, found)| (*key, found.to_string())).collect();
         if report.power_lost {
-            if report.records_replayed == 0 {
-                find_shared(&mut state);
-            }
-            state.sessions.open.clear();
-            (report.rolled_back, report.lost_objects) = state.roll_back(&lost);
-            if !before.is_empty() {
-                let has = |engine: &Engine, label: &str| engine.core.state.containers.by_label(label).is_some();
-                state.containers.relabel_besides(&|label| before.iter().any(|(engine, _)| has(engine, label)));
-            }
+            go_back(&mut state, &lost, before, &mut report);
         }
         state.space.replaying = false;
         let now_ns = seams.clock.now_ns();
@@ -149,6 +141,19 @@ fn newest_checkpoint(meta: &dyn MetaDir) -> Result<(String, Arc<Vec<u8>>)> {
     let name = checkpoint::file_name(sequence);
     let bytes = meta.read_file(&name)?;
     Ok((name, Arc::new(bytes)))
+}
+
+/// Takes the state back to what survives the loss of these devices.
+fn go_back(state: &mut State, lost: &[u8], before: &[(Engine, RecoveryReport)], report: &mut RecoveryReport) {
+    if report.records_replayed == 0 {
+        find_shared(state);
+    }
+    state.sessions.open.clear();
+    (report.rolled_back, report.lost_objects) = state.roll_back(lost);
+    if !before.is_empty() {
+        let has = |engine: &Engine, label: &str| engine.core.state.containers.by_label(label).is_some();
+        state.containers.relabel_besides(&|label| before.iter().any(|(engine, _)| has(engine, label)));
+    }
 }
 
 /// Opens the devices, or takes those that the landlord has opened. Returns their stamps.

@@ -5,9 +5,9 @@ use std::ops::Bound;
 use cenote_model::{Error, ErrorKind, Request, Response, Result, StoreStats};
 
 use super::carrying::Brought;
-use super::core::{BYTES_MAX, LIMIT_MAX};
+use super::core::{BYTES_MAX, Core, LIMIT_MAX};
 use super::tiering::Wanted;
-use super::{Engine, failed, ready};
+use super::{Activities, Engine, failed, ready};
 use crate::{Outcome, SessionId};
 
 impl Engine {
@@ -56,12 +56,9 @@ impl Engine {
                 Outcome::Ready(Response::Done)
             }
             Request::Arrange { target, what, dry_run } => activities.tiering.arrange(core, &target, what, dry_run),
-            Request::DeviceAdd { spec } => activities.devices.device_add(core, session, &spec).unwrap_or_else(failed),
-            Request::DeviceDrain { name } => core.device_drain(&name),
-            Request::DeviceRemove { name } => activities
-                .devices
-                .device_remove(core, session, &name, |core| activities.journaling.sync_log_now(core))
-                .unwrap_or_else(failed),
+            Request::DeviceAdd { .. } | Request::DeviceDrain { .. } | Request::DeviceRemove { .. } => {
+                change_devices(core, activities, session, request)
+            }
             Request::Habit { container, program } => ready(Ok(activities.devices.habit(container, &program))),
             Request::HabitLearned { container, program, learned } => {
                 ready(activities.devices.learn_habit(core, container, program, learned))
@@ -195,4 +192,26 @@ impl Engine {
         }
         stats
     }
+}
+
+/// Adds, drains or removes a device.
+fn change_devices(core: &mut Core, activities: &mut Activities, session: SessionId, request: Request) -> Outcome {
+    match request {
+        _ if core.store.home.count > 1 => failed(several(core.store.home.count)),
+        Request::DeviceAdd { spec } => activities.devices.device_add(core, session, &spec).unwrap_or_else(failed),
+        Request::DeviceDrain { name } => core.device_drain(&name),
+        Request::DeviceRemove { name } => activities
+            .devices
+            .device_remove(core, session, &name, |core| activities.journaling.sync_log_now(core))
+            .unwrap_or_else(failed),
+        _ => failed(Error::new(ErrorKind::Internal, "a request").because("it changes no device")),
+    }
+}
+
+/// The error for a change of devices in a store with several engines.
+#[cold]
+fn several(engines: u16) -> Error {
+    Error::new(ErrorKind::Unsupported, "a change of tiers")
+        .because(format!("the store has {engines} engines, and its tiers are split among them for good"))
+        .try_next("make a store with other tiers, or with one engine, and copy what is in this one")
 }

@@ -14,7 +14,6 @@ use crate::map::{DeviceIndex, Ext, NO_DEVICE, Place};
 use crate::persist::DeviceSet;
 use crate::placing::Action;
 use crate::sums::UNIT;
-use crate::superblock::Loan;
 use crate::syncs::Syncs;
 
 /// Bytes at the begin of every device that belong to the engine: its stamp.
@@ -134,33 +133,6 @@ impl DeviceSlot {
     fn withheld_bytes(&self) -> u64 {
         let bytes = self.space.withheld.iter().map(|(_, bytes)| bytes).sum();
         self.space.map.units().saturating_mul(u64::from(self.space.unit_bytes)).min(bytes)
-    }
-    /// Makes all space free but what is withheld.
-    pub fn clear_space(&mut self) {
-        let unit = u64::from(self.space.unit_bytes);
-        let mut map = Bitmap::new(self.space.map.units(), (self.space.segment_bytes / unit).max(1));
-        for (offset, bytes) in &self.space.withheld {
-            map.mark(offset / unit, bytes.div_ceil(unit));
-        }
-        self.space.map = map;
-    }
-    /// Makes only these loans free: the engine is one of several.
-    pub fn restrict(&mut self, loans: &[Loan]) {
-        let mut mine: Vec<Loan> = loans.iter().filter(|loan| loan.device == self.id).copied().collect();
-        mine.sort_unstable_by_key(|loan| loan.offset);
-        let end = self.space.map.units() * u64::from(self.space.unit_bytes);
-        let mut at = 0;
-        self.space.withheld.clear();
-        for loan in mine {
-            if loan.offset > at {
-                self.space.withheld.push((at, loan.offset - at));
-            }
-            at = loan.offset + loan.bytes;
-        }
-        if at < end {
-            self.space.withheld.push((at, end - at));
-        }
-        self.clear_space();
     }
     pub fn capacity_bytes(&self) -> u64 {
         (self.space.map.units() * u64::from(self.space.unit_bytes)).saturating_sub(self.withheld_bytes())

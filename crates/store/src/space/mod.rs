@@ -3,6 +3,7 @@
 mod births;
 mod bitmap;
 mod device;
+mod lent;
 mod retired;
 mod shared;
 

@@ -74,7 +74,7 @@ impl Fleet {
         let world = World::new(*rng.pick(&[64 << 10, 256 << 10, 1 << 20]), *rng.pick(&[4, 64, 1024]));
         let mut devices = draw_devices(&mut rng, profile.full);
         for device in &mut devices {
-            device.capacity_bytes = (device.capacity_bytes + (64 << 10)) * u64::from(engines);
+            device.capacity_bytes = (device.capacity_bytes + (128 << 10)) * u64::from(engines);
         }
         trace!(trace, "seed {seed}, {engines} engines: {profile:?}");
         for device in &devices {
