@@ -450,7 +450,11 @@ mod tests {
 
     #[test]
     fn a_new_container_takes_its_first_indices_along() {
-        let create = Update::ContainerCreate { id: ContainerId(0), label: "new".into(), spec: Default::default() };
+        let create = Update::ContainerCreate {
+            id: ContainerId(0),
+            label: "new".into(),
+            spec: cenote_model::ContainerSpec::default(),
+        };
         let home = home_of_label("new", 5);
         let updates = [create, Update::IndexCreate { key: IndexKey::default() }, put(0)];
         assert!(matches!(plan(&[], &updates, true, 5), Ok(Plan::Whole(it)) if it == home));

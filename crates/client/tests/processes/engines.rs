@@ -225,3 +225,34 @@ pub fn handover() {
     }
     assert_eq!(store.reached(), Mode::Daemon);
 }
+
+/// A copy of the directory becomes a store of its own, in all its engines.
+pub fn cloned() {
+    let place = Place::new();
+    let mut config = StoreConfig { engines: ENGINES, ..place.config(64 << 20, 256 << 20) };
+    config.devices[1].path = place.dir().join("disk");
+    let options = OpenOptions { mode: Mode::InProcess, create: true, config, ..OpenOptions::default() };
+    let store = Store::open_with(place.dir(), &options).unwrap();
+    for container in containers(&store) {
+        container.create_object(None, None).unwrap().write_at(0, container.label().as_bytes()).unwrap();
+    }
+    store.flush().unwrap();
+    store.close().unwrap();
+    let copy = place.dir().with_file_name("copy");
+    let done = std::process::Command::new("cp").arg("-a").arg(place.dir()).arg(&copy).status().unwrap();
+    assert!(done.success());
+    let cloned = cenote_server::clone_copy(&copy).unwrap().unwrap();
+    assert!(cloned.store != cloned.original);
+    let again = Store::open_with(&copy, &OpenOptions { mode: Mode::InProcess, ..OpenOptions::default() }).unwrap();
+    assert_eq!((again.id(), again.engines().unwrap()), (cloned.store, ENGINES));
+    for info in again.containers("").unwrap() {
+        let container = again.container(&info.label).unwrap();
+        let id = container.objects(None, 10).unwrap()[0];
+        let mut buf = vec![0; info.label.len()];
+        assert_eq!(container.object(id).read_at(0, &mut buf).unwrap(), buf.len());
+        assert_eq!(buf, info.label.as_bytes());
+    }
+    assert!(again.verify().unwrap().findings.is_empty());
+    again.close().unwrap();
+    cenote_server::destroy(&copy, false).unwrap();
+}

@@ -44,6 +44,7 @@ const TESTS: &[Test] = &[
     ("several_engines_through_a_daemon", engines::through_a_daemon),
     ("several_engines_and_a_daemon_that_dies", engines::daemon_dies),
     ("several_engines_are_handed_over", engines::handover),
+    ("several_engines_are_cloned", engines::cloned),
     ("pipelined_writes_come_first", api::pipelined_first),
     ("random_writes_in_process", api::random_in_process),
     ("random_writes_through_a_daemon", api::random_through_a_daemon),
