@@ -30,7 +30,7 @@ struct Plan {
 
 /// Results of one client.
 #[derive(Default)]
-struct Found {
+struct ClientResult {
     times: Vec<Duration>,
     bytes: u64,
     elapsed: Duration,
@@ -67,7 +67,7 @@ fn run() -> Result<(), String> {
         return Err(format!("{} targets for {clients} clients", targets.len()));
     }
     let gate = Barrier::new(clients);
-    let all: Result<Vec<Found>, String> = std::thread::scope(|scope| {
+    let all: Result<Vec<ClientResult>, String> = std::thread::scope(|scope| {
         let client = |number: usize| {
             let mine: Vec<Vec<u8>> =
                 targets.iter().skip(number).step_by(clients).map(|target| head(&plan, target)).collect();
@@ -89,7 +89,7 @@ fn head(plan: &Plan, target: &str) -> Vec<u8> {
 }
 
 /// Runs one client.
-fn work(plan: &Plan, heads: &[Vec<u8>], gate: &Barrier) -> Result<Found, String> {
+fn work(plan: &Plan, heads: &[Vec<u8>], gate: &Barrier) -> Result<ClientResult, String> {
     let text = |error: std::io::Error| error.to_string();
     let connected = TcpStream::connect(plan.address).and_then(|stream| {
         stream.set_nodelay(true)?;
@@ -100,7 +100,7 @@ fn work(plan: &Plan, heads: &[Vec<u8>], gate: &Barrier) -> Result<Found, String>
     gate.wait();
     let mut stream = connected.map_err(text)?;
     let mut buffer = vec![0; BUFFER_BYTES];
-    let mut found = Found::default();
+    let mut found = ClientResult::default();
     let begun = Instant::now();
     for head in heads.iter().cycle() {
         let sent = Instant::now();
@@ -163,11 +163,11 @@ fn processor_s() -> f64 {
     fields.skip(12).take(2).filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
-fn tell(all: &[Found]) {
+fn tell(all: &[ClientResult]) {
     let mut times: Vec<f64> = all.iter().flat_map(|found| &found.times).map(Duration::as_secs_f64).collect();
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
-    let rate = |found: &Found, amount: f64| amount / found.elapsed.as_secs_f64();
+    let rate = |found: &ClientResult, amount: f64| amount / found.elapsed.as_secs_f64();
     let per_s: f64 = all.iter().map(|found| rate(found, found.times.len() as f64)).sum();
     let bytes_per_s: f64 = all.iter().map(|found| rate(found, found.bytes as f64)).sum();
     let elapsed_s = all.iter().map(|found| found.elapsed.as_secs_f64()).fold(0.0, f64::max);

@@ -8,7 +8,7 @@ use cenote::{Durability, Mode, Object, Store};
 
 use crate::Outcome;
 use crate::measure::{Beside, Report, rate};
-use crate::places::{Place, container, memory};
+use crate::places::{BenchDir, container, memory};
 use crate::reference::{Mapped, crc, filled_file, shuffled};
 
 const MIB: usize = 1 << 20;
@@ -23,12 +23,12 @@ const REST: Duration = Duration::from_secs(1);
 struct Bench {
     store: Store,
     object: Object,
-    place: Place,
+    place: BenchDir,
 }
 
 /// A store served by a daemon, with one object of `SPAN` bytes in the memory tier.
 fn bench(name: &str) -> Outcome<Bench> {
-    let mut place = Place::in_memory(name)?;
+    let mut place = BenchDir::in_memory(name)?;
     let store = place.store("store", Mode::Daemon, vec![memory(1024)])?;
     let container = container(&store, "bench", Durability::Scratch)?;
     let object = container.create_object(None, Some(12))?;
@@ -233,7 +233,7 @@ pub fn get_1m(report: &mut Report) -> Outcome {
 
 /// Reads by reference, from 4 KiB to 64 MiB: µs for each.
 pub fn by_reference(report: &mut Report) -> Outcome {
-    let mut place = Place::in_memory("view")?;
+    let mut place = BenchDir::in_memory("view")?;
     let store = place.store("store", Mode::Daemon, vec![memory(512)])?;
     let container = container(&store, "bench", Durability::Scratch)?;
     for size in [4096usize, 1 << 16, MIB, 16 * MIB, 64 * MIB] {

@@ -6,14 +6,14 @@ use cenote::{Durability, Mode, ObjectId};
 
 use crate::Outcome;
 use crate::measure::{Beside, Report, rate};
-use crate::places::{Place, container, memory};
+use crate::places::{BenchDir, container, memory};
 use crate::reference::LoggedMap;
 
 /// Objects with random-looking ids, many to a call, beside a map with a log and beside files on tmpfs.
 pub fn create(report: &mut Report) -> Outcome {
     std::fs::create_dir_all(&report.settings.dir)?;
-    let mut disk = Place::on_disk(&report.settings.dir, "create")?;
-    let tmpfs = Place::in_memory("create")?;
+    let mut disk = BenchDir::on_disk(&report.settings.dir, "create")?;
+    let tmpfs = BenchDir::in_memory("create")?;
     let store = disk.store("store", Mode::Daemon, vec![memory(64)])?;
     let count = report.settings.scaled(100_000);
     let ids = |round: u64| -> Vec<u128> {

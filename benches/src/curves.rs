@@ -8,7 +8,7 @@ use cenote::{Durability, Mode};
 
 use crate::Outcome;
 use crate::measure::Report;
-use crate::places::{Place, container, memory};
+use crate::places::{BenchDir, container, memory};
 use crate::reference::{Mapped, crc, shuffled};
 
 const BLOCK: u64 = 512;
@@ -38,7 +38,7 @@ fn scattered(size: u64) -> impl Iterator<Item = u64> {
 fn curve(report: &mut Report, name: &str, sizes: &[u64], stride: u64) -> Outcome {
     let mut first: Option<(f64, f64)> = None;
     for size in sizes {
-        let mut place = Place::in_memory(name)?;
+        let mut place = BenchDir::in_memory(name)?;
         let store = place.store("store", Mode::Daemon, vec![memory(1536)])?;
         let object = container(&store, "bench", Durability::Scratch)?.create_object(None, Some(9))?;
         let data = vec![1u8; BLOCK as usize];
@@ -89,7 +89,7 @@ struct Bare {
 }
 
 impl Bare {
-    fn measure(place: &Place, order: &[u64], blocks: u64, stride: u64) -> Outcome<Self> {
+    fn measure(place: &BenchDir, order: &[u64], blocks: u64, stride: u64) -> Outcome<Self> {
         let len = BLOCK as usize;
         let mapped = Mapped::new(&place.path().join("mapped"), blocks as usize * len)?;
         let mut buf = vec![1u8; len];

@@ -8,21 +8,21 @@ use cenote::{Durability, Mode, Object, Store};
 
 use crate::Outcome;
 use crate::measure::{Beside, Report, rate};
-use crate::places::{Place, container, file};
+use crate::places::{BenchDir, container, file};
 
 const MIB: usize = 1 << 20;
 
 struct Bench {
     _store: Store,
     object: Object,
-    place: Place,
+    place: BenchDir,
     span: usize,
 }
 
 fn bench(report: &Report, name: &str) -> Outcome<Bench> {
     std::fs::create_dir_all(&report.settings.dir)?;
     let span = report.settings.scaled(512) as usize * MIB;
-    let mut place = Place::on_disk(&report.settings.dir, name)?;
+    let mut place = BenchDir::on_disk(&report.settings.dir, name)?;
     let tier = file(place.path().join("tier"), 2 * (span as u64 >> 20) + 256);
     let store = place.store("store", Mode::Daemon, vec![tier])?;
     let object = container(&store, "bench", Durability::Async)?.create_object(None, Some(20))?;

@@ -12,7 +12,7 @@ use cenote::Mode;
 
 use crate::Outcome;
 use crate::measure::{Beside, Report};
-use crate::places::{Place, memory};
+use crate::places::{BenchDir, memory};
 
 /// One run takes about two seconds on a quiet machine.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -92,10 +92,10 @@ impl<'a> Runs<'a> {
 pub fn both(report: &mut Report) -> Outcome {
     let plugins = connector()?;
     let mib = report.settings.scaled(1024).max(64).to_string();
-    let mut place = Place::in_memory("hdf5")?;
+    let mut place = BenchDir::in_memory("hdf5")?;
     // On a disk, with room for two versions: the bytes of one run are written back while those of the next
     // one are stored.
-    let disk = Place::on_disk(&report.settings.dir, "hdf5")?;
+    let disk = BenchDir::on_disk(&report.settings.dir, "hdf5")?;
     let beneath = crate::places::file(disk.path().join("file-tier"), 3072);
     let store = place.store("store", Mode::Daemon, vec![memory(4096), beneath])?;
     let store_dir = place.path().join("store");

@@ -11,7 +11,7 @@ use heed::types::Bytes;
 
 use crate::Outcome;
 use crate::measure::{Beside, Report, rate};
-use crate::places::{Place, container, memory};
+use crate::places::{BenchDir, container, memory};
 use crate::reference::shuffled;
 
 const KEY: usize = 24;
@@ -24,7 +24,7 @@ fn key(n: u64) -> [u8; KEY] {
     key
 }
 
-fn store_with_index(place: &mut Place) -> Outcome<(Store, Index)> {
+fn store_with_index(place: &mut BenchDir) -> Outcome<(Store, Index)> {
     let store = place.store("store", Mode::InProcess, vec![memory(64)])?;
     let index = container(&store, "bench", Durability::Async)?.create_index(None)?;
     Ok((store, index))
@@ -43,7 +43,7 @@ fn fill(index: &Index, count: u64) -> Outcome {
 /// Single puts with random keys; both sides sync their logs every 10 ms.
 pub fn put(report: &mut Report) -> Outcome {
     std::fs::create_dir_all(&report.settings.dir)?;
-    let mut place = Place::on_disk(&report.settings.dir, "indexput")?;
+    let mut place = BenchDir::on_disk(&report.settings.dir, "indexput")?;
     let (_store, index) = store_with_index(&mut place)?;
     let database = fjall::Database::builder(place.path().join("fjall")).open()?;
     let keyspace = database.keyspace("bench", fjall::KeyspaceCreateOptions::default)?;
@@ -99,7 +99,7 @@ struct Lmdb {
 }
 
 #[allow(unsafe_code, reason = "opening an LMDB environment is unsafe by its interface")]
-fn lmdb(place: &Place, count: u64) -> Outcome<Lmdb> {
+fn lmdb(place: &BenchDir, count: u64) -> Outcome<Lmdb> {
     let path = place.path().join("lmdb");
     std::fs::create_dir_all(&path)?;
     // SAFETY: the files are new, and only this process opens them, once.
@@ -116,7 +116,7 @@ fn lmdb(place: &Place, count: u64) -> Outcome<Lmdb> {
 /// Single gets with random keys.
 pub fn get(report: &mut Report) -> Outcome {
     std::fs::create_dir_all(&report.settings.dir)?;
-    let mut place = Place::on_disk(&report.settings.dir, "indexget")?;
+    let mut place = BenchDir::on_disk(&report.settings.dir, "indexget")?;
     let (_store, index) = store_with_index(&mut place)?;
     let records = report.settings.scaled(1_000_000);
     fill(&index, records)?;
@@ -153,7 +153,7 @@ pub fn get(report: &mut Report) -> Outcome {
 /// Records in order, a hundred at a time from a random key.
 pub fn next(report: &mut Report) -> Outcome {
     std::fs::create_dir_all(&report.settings.dir)?;
-    let mut place = Place::on_disk(&report.settings.dir, "indexnext")?;
+    let mut place = BenchDir::on_disk(&report.settings.dir, "indexnext")?;
     let (_store, index) = store_with_index(&mut place)?;
     let records = report.settings.scaled(1_000_000);
     fill(&index, records)?;

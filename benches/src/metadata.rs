@@ -9,7 +9,7 @@ use cenote::{Durability, Mode, ObjectId, OpenOptions, Store};
 
 use crate::Outcome;
 use crate::measure::Report;
-use crate::places::{Place, container, memory};
+use crate::places::{BenchDir, container, memory};
 
 /// A memory figure of this process in bytes, by its name in /proc/self/status.
 fn resident_bytes(name: &str) -> Outcome<f64> {
@@ -110,14 +110,14 @@ pub fn ten_million(report: &mut Report) -> Outcome {
 }
 
 /// A store that a process filled with `count` objects before it was killed.
-fn filled(report: &Report, name: &str, count: u64) -> Outcome<(Place, Filled)> {
+fn filled(report: &Report, name: &str, count: u64) -> Outcome<(BenchDir, Filled)> {
     std::fs::create_dir_all(&report.settings.dir)?;
-    let place = Place::on_disk(&report.settings.dir, name)?;
+    let place = BenchDir::on_disk(&report.settings.dir, name)?;
     let filled = fill(&place.path().join("store"), count)?;
     Ok((place, filled))
 }
 
-fn opening(report: &mut Report, bar: &str, place: &Place, count: u64) -> Outcome {
+fn opening(report: &mut Report, bar: &str, place: &BenchDir, count: u64) -> Outcome {
     let dir = place.path().join("store");
     let begin = Instant::now();
     let store = Store::open_with(&dir, &OpenOptions { mode: Mode::InProcess, ..OpenOptions::default() })?;

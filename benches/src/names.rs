@@ -12,7 +12,7 @@ use cenote_posix::{Caller, FileSystem, Follow, Kind, Make, OpenFlags, Options, S
 
 use crate::Outcome;
 use crate::measure::{Beside, Report};
-use crate::places::{Place, memory};
+use crate::places::{BenchDir, memory};
 
 /// Number of processes.
 const PROCESSES: usize = 2;
@@ -190,8 +190,8 @@ impl Team {
 /// Both consistencies beside tmpfs and the file system of `--dir`.
 pub fn names(report: &mut Report) -> Outcome {
     std::fs::create_dir_all(&report.settings.dir)?;
-    let mut disk = Place::on_disk(&report.settings.dir, "names")?;
-    let tmpfs = Place::in_memory("names")?;
+    let mut disk = BenchDir::on_disk(&report.settings.dir, "names")?;
+    let tmpfs = BenchDir::in_memory("names")?;
     let store = disk.store("store", Mode::Daemon, vec![memory(64)])?;
     let files = report.settings.scaled(FILES);
     let (dir, kernel) = (disk.path().join("store"), disk.path().join("files"));

@@ -8,7 +8,7 @@ use cenote::{Arrange, ArrangeTarget, Durability, Mode, Object, Store};
 
 use crate::Outcome;
 use crate::measure::{Beside, Report, rate};
-use crate::places::{Place, container, file, memory};
+use crate::places::{BenchDir, container, file, memory};
 
 const MIB: usize = 1 << 20;
 /// Bytes that a codec gets at once, as from the store.
@@ -51,13 +51,13 @@ fn noise() -> Vec<u8> {
 struct Bench {
     store: Store,
     object: Object,
-    _place: Place,
+    _place: BenchDir,
 }
 
 impl Bench {
     fn new(report: &Report, name: &str, compress: &str) -> Outcome<Self> {
         std::fs::create_dir_all(&report.settings.dir)?;
-        let mut place = Place::on_disk(&report.settings.dir, name)?;
+        let mut place = BenchDir::on_disk(&report.settings.dir, name)?;
         let mut tier = file(place.path().join("tier"), 4 * (SPAN as u64 >> 20));
         tier.options.set("compress", compress);
         let store = place.store("store", Mode::InProcess, vec![memory(4 * (SPAN as u64 >> 20)), tier])?;

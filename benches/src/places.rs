@@ -7,12 +7,12 @@ use cenote::{Container, ContainerSpec, DeviceKind, DeviceSpec, Durability, Mode,
 use crate::Outcome;
 
 /// A directory that is deleted when this value is dropped.
-pub struct Place {
+pub struct BenchDir {
     path: PathBuf,
     stores: Vec<(PathBuf, String)>,
 }
 
-impl Place {
+impl BenchDir {
     /// In shared memory, where files are fastest.
     pub fn in_memory(name: &str) -> Outcome<Self> {
         Self::make(Path::new("/dev/shm"), name)
@@ -41,7 +41,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for BenchDir {
     fn drop(&mut self) {
         for (store, segments) in &self.stores {
             let _ = Store::stop_daemon(store);

@@ -13,7 +13,7 @@ use cenote::{ContainerSpec, Durability, Mode, OpenOptions, Store};
 
 use crate::Outcome;
 use crate::measure::{Beside, Report, rate};
-use crate::places::{Place, memory};
+use crate::places::{BenchDir, memory};
 use crate::reference::shuffled;
 
 const MIB: usize = 1 << 20;
@@ -26,7 +26,7 @@ const VARIABLE: &str = "CENOTE_TELEMETRY";
 
 /// The settings of a program's store.
 #[derive(Clone, Copy)]
-struct Way {
+struct StoreSetting {
     /// Everything is counted and observed.
     counting: bool,
     /// The container's policy.
@@ -78,7 +78,7 @@ struct Program {
 }
 
 impl Program {
-    fn start(dir: &Path, Way { counting, policy }: Way) -> Outcome<Self> {
+    fn start(dir: &Path, StoreSetting { counting, policy }: StoreSetting) -> Outcome<Self> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(["--child", "telemetry", &dir.to_string_lossy(), policy])
             .env(VARIABLE, if counting { "1" } else { "0" })
@@ -138,8 +138,8 @@ fn watch(dir: &Path) -> Outcome<(Arc<AtomicBool>, JoinHandle<()>)> {
 }
 
 /// Rates with one setting and with the other: medians of turns.
-fn session(what: &str, count: u64, round: usize, [one, other]: [Way; 2]) -> Outcome<(f64, f64)> {
-    let place = Place::in_memory("telemetry")?;
+fn session(what: &str, count: u64, round: usize, [one, other]: [StoreSetting; 2]) -> Outcome<(f64, f64)> {
+    let place = BenchDir::in_memory("telemetry")?;
     let (on_dir, off_dir) = (place.path().join("on"), place.path().join("off"));
     // Alternate which one is created first, and so gets the better memory.
     let (mut on, mut off) = if round.is_multiple_of(2) {
@@ -172,7 +172,7 @@ fn middle(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-fn both(report: &mut Report, bar: &str, what: &str, count: u64, ways: [Way; 2], reference: &str) -> Outcome {
+fn both(report: &mut Report, bar: &str, what: &str, count: u64, ways: [StoreSetting; 2], reference: &str) -> Outcome {
     let count = report.settings.scaled(count);
     let mut round = 0;
     let without = std::cell::Cell::new(0.0);
@@ -189,9 +189,9 @@ fn both(report: &mut Report, bar: &str, what: &str, count: u64, ways: [Way; 2], 
     )
 }
 
-const COUNTED: Way = Way { counting: true, policy: "fast-first" };
-const PLAIN: Way = Way { counting: false, policy: "fast-first" };
-const TRACKED: Way = Way { counting: true, policy: "foresight" };
+const COUNTED: StoreSetting = StoreSetting { counting: true, policy: "fast-first" };
+const PLAIN: StoreSetting = StoreSetting { counting: false, policy: "fast-first" };
+const TRACKED: StoreSetting = StoreSetting { counting: true, policy: "foresight" };
 const UNCOUNTED: &str = "the same, nothing counted";
 const UNTRACKED: &str = "the same, nothing tracked or counted";
 

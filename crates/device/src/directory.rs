@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::file::sync_dir;
 use crate::header::SegmentHeader;
 use crate::io::{fail, open_direct};
-use crate::segmented::{self, Place, Segmented, read_header, reserve, whole_units, write_header};
+use crate::segmented::{self, SegmentFiles, Segmented, read_header, reserve, whole_units, write_header};
 use crate::shared_memory::give_as;
 use crate::store_dir::{check_owner, way_to};
 use crate::{OpenedDevice, SegmentMode};
@@ -90,7 +90,7 @@ impl Folder {
     }
 }
 
-impl Place for Folder {
+impl SegmentFiles for Folder {
     fn subject(&self, number: u64) -> String {
         format!("directory tier `{}`, {}", self.name, self.path.join(file_name(number)).display())
     }

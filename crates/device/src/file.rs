@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::aligned::AlignedBuf;
 use crate::header::{HEADER_BYTES, SegmentHeader};
 use crate::io::{fail, open_direct, size_of};
-use crate::segmented::{self, Place, Segmented, read_full, read_header, reserve, whole_units, write_header};
+use crate::segmented::{self, SegmentFiles, Segmented, read_full, read_header, reserve, whole_units, write_header};
 use crate::store_dir::{check_owner, way_to};
 use crate::{OpenedDevice, SegmentMode};
 
@@ -84,7 +84,7 @@ impl OneFile {
     }
 }
 
-impl Place for OneFile {
+impl SegmentFiles for OneFile {
     fn subject(&self, _number: u64) -> String {
         format!("file tier `{}` in {}", self.name, self.path.display())
     }

@@ -45,7 +45,7 @@ struct Piece {
 
 /// Pieces in flight, with the memory that they are read into or written from. Waits for all of them when dropped, also
 /// on a panic.
-struct Flight<'a> {
+struct TransfersInFlight<'a> {
     io: &'a SegmentIo,
     ring: Option<IoUring>,
     _buffer: AlignedBuf,
@@ -54,7 +54,7 @@ struct Flight<'a> {
     results: [i32; DEPTH],
 }
 
-impl<'a> Flight<'a> {
+impl<'a> TransfersInFlight<'a> {
     fn new(io: &'a SegmentIo) -> Option<Self> {
         if io.mode() != SegmentMode::Direct || UNAVAILABLE.load(Ordering::Relaxed) {
             return None;
@@ -140,7 +140,7 @@ impl<'a> Flight<'a> {
 /// Stands for a pending result; the kernel's results are at least -4095.
 const UNDER_WAY: i32 = i32::MIN;
 
-impl Drop for Flight<'_> {
+impl Drop for TransfersInFlight<'_> {
     fn drop(&mut self) {
         self.wait_all();
         if let Some(ring) = self.ring.take() {
@@ -185,9 +185,9 @@ fn piece_at(io: &SegmentIo, offset: u64, len: usize, from: usize) -> Piece {
 }
 
 /// A flight for several pieces, if there are several and a ring is available.
-fn flight_for(io: &SegmentIo, offset: u64, len: usize) -> Option<Flight<'_>> {
+fn flight_for(io: &SegmentIo, offset: u64, len: usize) -> Option<TransfersInFlight<'_>> {
     let is_worth_it = len > PIECE_BYTES && offset.is_multiple_of(ALIGN_BYTES as u64);
-    is_worth_it.then(|| Flight::new(io)).flatten()
+    is_worth_it.then(|| TransfersInFlight::new(io)).flatten()
 }
 
 /// Writes `len` bytes from `offset`, a multiple of 4096. The rest of the last 4096 bytes also belongs to the caller and

@@ -18,7 +18,7 @@ use crate::file::{check_unused, kind_of, sync_dir};
 use crate::header::SegmentHeader;
 use crate::io::fail;
 use crate::map::Mapping;
-use crate::segmented::{self, Place, Segmented, read_header, reserve, whole_units, write_header};
+use crate::segmented::{self, SegmentFiles, Segmented, read_header, reserve, whole_units, write_header};
 use crate::store_dir::{check_owner, way_to};
 use crate::{OpenedDevice, SegmentMode, write_back};
 
@@ -73,7 +73,7 @@ fn mode_of(fd: &OwnedFd) -> SegmentMode {
     }
 }
 
-impl Place for OneFile {
+impl SegmentFiles for OneFile {
     fn subject(&self, _number: u64) -> String {
         format!("persistent memory tier `{}` in {}", self.name, self.path.display())
     }

@@ -18,7 +18,7 @@ use crate::io::{SegmentIo, fail};
 use crate::{Device, OpenedDevice, SegmentFile, SegmentMode};
 
 /// The place of a device's segments.
-pub(crate) trait Place: Send + Sync {
+pub(crate) trait SegmentFiles: Send + Sync {
     /// The subject of errors about a segment: tier and path.
     fn subject(&self, number: u64) -> String;
     /// Opens the file of a segment; `None` if there is none.
@@ -39,14 +39,14 @@ struct Segment {
 pub(crate) struct Segmented {
     /// Header of segment 0; others differ in number and length.
     shape: SegmentHeader,
-    place: Box<dyn Place>,
+    place: Box<dyn SegmentFiles>,
     segments: RwLock<BTreeMap<u64, Arc<Segment>>>,
     making: Mutex<()>,
     _lease: Option<Lease>,
 }
 
 impl Segmented {
-    pub(crate) fn new(shape: SegmentHeader, place: Box<dyn Place>) -> Self {
+    pub(crate) fn new(shape: SegmentHeader, place: Box<dyn SegmentFiles>) -> Self {
         Self { shape, place, segments: RwLock::default(), making: Mutex::new(()), _lease: None }
     }
     /// Opens a persistent device: its first segment is created, or must be the existing one. `path`: the device's file

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::header::{SegmentHeader, boot_id};
 use crate::io::fail;
-use crate::segmented::{Place, Segmented, read_header, whole_units, write_header};
+use crate::segmented::{SegmentFiles, Segmented, read_header, whole_units, write_header};
 use crate::store_dir::{give, is_trusted};
 use crate::{OpenedDevice, SegmentMode};
 
@@ -152,7 +152,7 @@ impl Memory {
     }
 }
 
-impl Place for Memory {
+impl SegmentFiles for Memory {
     fn subject(&self, number: u64) -> String {
         format!("memory tier `{}`, segment {}", self.name, self.path.join(self.file_name(number)).display())
     }

@@ -27,7 +27,7 @@ fn refuse(dir: &Path, why: impl Into<String>, next: impl Into<String>) -> Error 
     Error::new(ErrorKind::InvalidInput, format!("store {}", dir.display())).because(why.into()).try_next(next.into())
 }
 
-struct Found {
+struct CopiedStore {
     meta: Arc<FsMetaDir>,
     summary: StoreSummary,
     standing: Standing,
@@ -35,11 +35,11 @@ struct Found {
 }
 
 /// Inspects the directory; the caller has the lock.
-fn look(dir: &Path) -> Result<Found> {
+fn look(dir: &Path) -> Result<CopiedStore> {
     let meta = Arc::new(FsMetaDir::open(dir)?);
     let summary = Engine::peek(meta.as_ref())?;
     let (standing, said) = identity::standing(dir, meta.as_ref(), &summary)?;
-    Ok(Found { meta, summary, standing, said })
+    Ok(CopiedStore { meta, summary, standing, said })
 }
 
 /// Declares that the directory is the store, since its original, or its newer state, is gone. `None` if a process has
@@ -47,7 +47,7 @@ fn look(dir: &Path) -> Result<Found> {
 pub fn adopt(dir: &Path) -> Result<Option<Copied>> {
     Engine::peek(&FsMetaDir::open_to_look(dir)?)?; // before a lock file is created
     let Some(_lock) = StoreLock::acquire(dir)? else { return Ok(None) };
-    let Found { meta, summary, standing, said } = look(dir)?;
+    let CopiedStore { meta, summary, standing, said } = look(dir)?;
     match standing {
         Standing::CopyOf(path) => {
             return Err(refuse(
@@ -93,7 +93,7 @@ pub fn adopt(dir: &Path) -> Result<Option<Copied>> {
 pub fn clone_copy(dir: &Path) -> Result<Option<Copied>> {
     Engine::peek(&FsMetaDir::open_to_look(dir)?)?; // before a lock file is created
     let Some(_lock) = StoreLock::acquire(dir)? else { return Ok(None) };
-    let Found { meta, summary, standing, said } = look(dir)?;
+    let CopiedStore { meta, summary, standing, said } = look(dir)?;
     if standing == Standing::Own {
         return Err(refuse(
             dir,

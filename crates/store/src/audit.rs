@@ -8,13 +8,13 @@ use cenote_model::{ContainerId, IndexKey};
 use crate::map::Ext;
 use crate::objects::Presence;
 use crate::space::for_places;
-use crate::state::State;
+use crate::state::EngineState;
 use crate::undo::Change;
 
 /// Most records of an index that a verify counts at once; of a longer index it checks only the container's count.
 const RECORDS_MAX: u64 = 200_000;
 
-impl State {
+impl EngineState {
     /// Checks an object's map: overlapping extents, and space that is free or about to be.
     pub fn audit_object(&self, slot: u32) -> Option<String> {
         let object = self.objects.get(slot);

@@ -6,11 +6,11 @@ use cenote_model::{ContainerId, ContainerInfo, ContainerSpec, Durability, IndexI
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::few::Few;
 use crate::index::{Disorder, Index, Key, Record};
 use crate::labels::Labels;
 use crate::map::DeviceIndex;
 use crate::persist::DeviceSet;
+use crate::small_map::SmallMap;
 use crate::undo::Undo;
 use crate::value_log::ValueLog;
 
@@ -62,8 +62,8 @@ pub(crate) struct Container {
 /// The content of a container.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
-    pub objects: Few<ObjectId, u32>,
-    pub indices: Few<IndexId, Box<Index>>,
+    pub objects: SmallMap<ObjectId, u32>,
+    pub indices: SmallMap<IndexId, Box<Index>>,
     pub records: u64,
     /// Bytes of their keys and values.
     pub record_bytes: u64,

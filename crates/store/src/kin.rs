@@ -15,7 +15,7 @@ use crate::container::Container;
 use crate::map::{DeviceIndex, Ext, NO_DEVICE};
 use crate::objects::Presence;
 use crate::placing::{Placing, Target, identity};
-use crate::state::State;
+use crate::state::EngineState;
 
 /// Device slot of a run, and where it begins there.
 type RunAt = (DeviceIndex, u64);
@@ -59,7 +59,7 @@ pub(crate) fn is_same(one: &Ext, other: &Ext) -> bool {
     identity(one) == identity(other) && one.has_same_copies(other)
 }
 
-impl State {
+impl EngineState {
     /// Returns a container and its snapshots.
     fn members(&self, family: ContainerId) -> Vec<ContainerId> {
         [family].into_iter().chain(self.containers.snapshots_of(family).iter().copied()).collect()

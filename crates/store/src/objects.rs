@@ -2,8 +2,8 @@
 
 use cenote_model::{ObjectId, ObjectKey};
 
-use crate::few::Few;
 use crate::map::ExtentMap;
+use crate::small_map::SmallMap;
 
 const CHUNK: usize = 1024;
 const CACHE: usize = 1 << 14;
@@ -87,7 +87,7 @@ impl Objects {
         self.used
     }
     /// Returns the slot of an object that the container's `tree` holds.
-    pub fn find(&mut self, container: u32, tree: &Few<ObjectId, u32>, key: ObjectKey) -> Option<u32> {
+    pub fn find(&mut self, container: u32, tree: &SmallMap<ObjectId, u32>, key: ObjectKey) -> Option<u32> {
         let way = key.word_hash() as usize % CACHE;
         let cached = self.cache[way];
         if cached != NO_SLOT {
@@ -157,7 +157,7 @@ mod tests {
     fn is_small_and_found_again() {
         assert!(size_of::<Object>() <= 128, "{}", size_of::<Object>());
         let mut objects = Objects::default();
-        let mut tree = Few::default();
+        let mut tree = SmallMap::default();
         let key = |n: u128| ObjectKey { container: ContainerId(1), object: ObjectId(n << 60) };
         for n in 0..3000 {
             let slot = objects.add(0, key(n).object, 12, 1, 0).unwrap();

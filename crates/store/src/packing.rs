@@ -52,21 +52,21 @@ impl Default for Rates {
 
 /// Compression or decompression.
 #[derive(Clone, Copy)]
-enum Way {
+enum Direction {
     Pack = 0,
     Unpack = 1,
 }
 
 impl Rates {
-    fn cell(&self, codec: Codec, way: Way) -> &AtomicU64 {
+    fn cell(&self, codec: Codec, way: Direction) -> &AtomicU64 {
         &self.0[usize::from(codec == Codec::Zstd)][way as usize]
     }
     /// Nanoseconds for a byte.
-    fn ns(&self, codec: Codec, way: Way) -> f64 {
+    fn ns(&self, codec: Codec, way: Direction) -> f64 {
         self.cell(codec, way).load(Ordering::Relaxed) as f64 / 1000.0
     }
     /// Learns from one measurement. A clock that stands still teaches nothing, and one interruption not much.
-    fn learn(&self, codec: Codec, way: Way, bytes: usize, ns: u64) {
+    fn learn(&self, codec: Codec, way: Direction, bytes: usize, ns: u64) {
         let cell = self.cell(codec, way);
         let known = cell.load(Ordering::Relaxed);
         let seen = (ns * 1000 / bytes.max(1) as u64).min(known * 4);
@@ -107,7 +107,8 @@ impl Packing {
             };
             for stride_shift in strides {
                 let stored = self.stored(Method { codec, stride_shift }, &samples, packer, clock);
-                let (pack_ns, unpack_ns) = (self.rates.ns(codec, Way::Pack), self.rates.ns(codec, Way::Unpack));
+                let (pack_ns, unpack_ns) =
+                    (self.rates.ns(codec, Direction::Pack), self.rates.ns(codec, Direction::Unpack));
                 let ratio = self.ratio(begin.len(), stored as f64 / bytes as f64);
                 trials.push(Trial { codec, stride_shift, ratio, pack_ns, unpack_ns });
             }
@@ -123,7 +124,7 @@ impl Packing {
         for sample in samples {
             let begun = clock.now_ns();
             let packed = packer.pack(method, sample, &mut out);
-            self.rates.learn(method.codec, Way::Pack, sample.len(), clock.now_ns().saturating_sub(begun));
+            self.rates.learn(method.codec, Direction::Pack, sample.len(), clock.now_ns().saturating_sub(begun));
             stored += packed.unwrap_or(sample.len());
             if let Some(len) = packed {
                 let begun = clock.now_ns();
@@ -131,7 +132,7 @@ impl Packing {
                 if packer.unpack(method, &out[..len], &mut back[..sample.len()]).is_err() {
                     return usize::MAX / 2; // should never happen; the method is not used then
                 }
-                self.rates.learn(method.codec, Way::Unpack, sample.len(), clock.now_ns().saturating_sub(begun));
+                self.rates.learn(method.codec, Direction::Unpack, sample.len(), clock.now_ns().saturating_sub(begun));
             }
         }
         stored

@@ -8,7 +8,7 @@ use crate::container::Container;
 use crate::kin::is_same;
 use crate::map::{DeviceIndex, Ext, ExtentMap, NewPlace, Pieces};
 use crate::space::Tag;
-use crate::state::State;
+use crate::state::EngineState;
 use crate::sums::UNIT;
 use crate::undo::Change;
 
@@ -107,37 +107,37 @@ pub(crate) fn identity(ext: &Ext) -> Identity {
 }
 
 /// Where extents are kept, and which one of them is meant.
-enum Home<'a> {
+enum Holder<'a> {
     Map(&'a mut ExtentMap, u64),
     Pieces(&'a mut Pieces, usize),
 }
 
-impl State {
-    fn home(&mut self, target: Target) -> Option<Home<'_>> {
+impl EngineState {
+    fn holder(&mut self, target: Target) -> Option<Holder<'_>> {
         match target {
             Target::Live { key, offset } => {
                 let slot = self.find_object(key)?;
-                Some(Home::Map(&mut self.objects.get_mut(slot).map, offset))
+                Some(Holder::Map(&mut self.objects.get_mut(slot).map, offset))
             }
             Target::Undo { container, number, piece } => {
                 match &mut self.containers.get_mut(container)?.undo_mut(number)?.change {
-                    Change::Range { pieces, .. } => Some(Home::Pieces(pieces, piece as usize)),
+                    Change::Range { pieces, .. } => Some(Holder::Pieces(pieces, piece as usize)),
                     _ => None,
                 }
             }
             Target::Detached { container, number, offset } => {
                 let undo = self.containers.get_mut(container)?.undo_mut(number)?;
                 let Change::ObjectDeleted { slot, .. } = undo.change else { return None };
-                Some(Home::Map(&mut self.objects.get_mut(slot).map, offset))
+                Some(Holder::Map(&mut self.objects.get_mut(slot).map, offset))
             }
         }
     }
 
     /// Returns the extent at a target, if it exists.
     pub fn target_mut(&mut self, target: Target) -> Option<&mut Ext> {
-        match self.home(target)? {
-            Home::Map(map, offset) => map.get_mut(offset),
-            Home::Pieces(pieces, piece) => pieces.get_mut(piece).map(|(_, ext)| ext),
+        match self.holder(target)? {
+            Holder::Map(map, offset) => map.get_mut(offset),
+            Holder::Pieces(pieces, piece) => pieces.get_mut(piece).map(|(_, ext)| ext),
         }
     }
 
@@ -195,7 +195,7 @@ impl State {
         twins
     }
 
-    /// Applies a placing. Call only if [`State::can_place`] allows it, with the result of [`State::twins`]. The caller
+    /// Applies a placing. Call only if [`EngineState::can_place`] allows it, with the result of [`EngineState::twins`]. The caller
     /// must raise the version words of live objects. `shares`: another extent has the new place already.
     pub fn place(&mut self, placing: &Placing, twins: &[ObjectKey], shares: bool, tag: Tag) {
         // Those who share a place share its birth.
@@ -277,9 +277,9 @@ impl State {
             (Action::Split { at }, _) => {
                 let at = *at;
                 self.space.extents += u64::from(matches!(placing.target, Target::Live { .. }));
-                match self.home(placing.target) {
-                    Some(Home::Map(map, offset)) => map.split_in_two(offset, at),
-                    Some(Home::Pieces(pieces, piece)) => pieces.split_in_two(piece, at),
+                match self.holder(placing.target) {
+                    Some(Holder::Map(map, offset)) => map.split_in_two(offset, at),
+                    Some(Holder::Pieces(pieces, piece)) => pieces.split_in_two(piece, at),
                     None => {}
                 }
             }
@@ -289,6 +289,6 @@ impl State {
 }
 
 /// Returns the place of an extent on a device.
-fn at_device(ext: &Ext, dev: DeviceIndex) -> Option<crate::map::Place<'_>> {
+fn at_device(ext: &Ext, dev: DeviceIndex) -> Option<crate::map::ExtentPlace<'_>> {
     ext.places().find(|place| place.dev == dev)
 }

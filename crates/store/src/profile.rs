@@ -19,7 +19,7 @@ const DEVICE_BYTES: usize = 2 + 1 + 8 + 4;
 
 /// What is known of one device.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Known {
+pub(crate) struct DeviceProfile {
     pub device: DeviceId,
     pub speed: Option<Speed>,
     pub profile: Profile,
@@ -35,13 +35,13 @@ fn figure(from: &mut Decoder<'_>) -> Decoded<f64> {
 }
 
 /// Returns the bytes of the file.
-pub(crate) fn encode(store: StoreId, known: &[Known]) -> Vec<u8> {
+pub(crate) fn encode(store: StoreId, known: &[DeviceProfile]) -> Vec<u8> {
     seal(MAGIC, VERSION, store, |out| put_all(out, known))
 }
 
-fn put_all(out: &mut Vec<u8>, known: &[Known]) {
+fn put_all(out: &mut Vec<u8>, known: &[DeviceProfile]) {
     out.put_u32(known.len() as u32);
-    for Known { device, speed, profile } in known {
+    for DeviceProfile { device, speed, profile } in known {
         out.put_u16(device.0);
         out.put_u8(u8::from(speed.is_some()));
         if let Some(speed) = speed {
@@ -63,14 +63,14 @@ fn put_all(out: &mut Vec<u8>, known: &[Known]) {
 }
 
 /// Returns the content of the file, if it is whole and this store's.
-pub(crate) fn decode(store: StoreId, bytes: &[u8]) -> Option<Vec<Known>> {
+pub(crate) fn decode(store: StoreId, bytes: &[u8]) -> Option<Vec<DeviceProfile>> {
     unseal(MAGIC, VERSION, store, bytes, |from| {
         let count = from.count(DEVICE_BYTES)?;
         (0..count).map(|_| known(from)).collect()
     })
 }
 
-fn known(from: &mut Decoder<'_>) -> Decoded<Known> {
+fn known(from: &mut Decoder<'_>) -> Decoded<DeviceProfile> {
     let device = DeviceId(from.u16()?);
     let speed = if from.flag()? { Some(speed(from)?) } else { None };
     let unix_ms = from.u64()?;
@@ -81,7 +81,7 @@ fn known(from: &mut Decoder<'_>) -> Decoded<Known> {
         Ok(ProfilePoint { is_write, bytes, parallel, p50_ns, p99_ns, bandwidth })
     };
     let points = (0..count).map(|_| point(from)).collect::<Decoded<_>>()?;
-    Ok(Known { device, speed, profile: Profile { unix_ms, points } })
+    Ok(DeviceProfile { device, speed, profile: Profile { unix_ms, points } })
 }
 
 fn speed(from: &mut Decoder<'_>) -> Decoded<Speed> {
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    fn some() -> Vec<Known> {
+    fn some() -> Vec<DeviceProfile> {
         let point = |bytes| ProfilePoint {
             is_write: bytes % 3 == 0,
             bytes,
@@ -108,8 +108,8 @@ mod tests {
         };
         let profile = Profile { unix_ms: 1_700_000_000_000, points: (1..5).map(point).collect() };
         vec![
-            Known { device: DeviceId(1), speed: Some(Speed::usual(DeviceKind::File)), profile },
-            Known { device: DeviceId(9), speed: None, profile: Profile::default() },
+            DeviceProfile { device: DeviceId(1), speed: Some(Speed::usual(DeviceKind::File)), profile },
+            DeviceProfile { device: DeviceId(9), speed: None, profile: Profile::default() },
         ]
     }
 

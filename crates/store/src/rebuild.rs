@@ -8,11 +8,11 @@ use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
 use crate::container::{Container, Containers, Fresh};
-use crate::map::{DeviceIndex, Ext, Place};
+use crate::map::{DeviceIndex, Ext, ExtentPlace};
 use crate::objects::{Objects, Presence};
-use crate::persist::{DeviceSet, DrainItem, Stage};
+use crate::persist::{CutPhase, DeviceSet, DrainItem};
 use crate::space::{Shared, Space, for_places, for_units};
-use crate::state::State;
+use crate::state::EngineState;
 use crate::sums::UNIT;
 use crate::undo::Change;
 
@@ -27,7 +27,7 @@ struct Edges {
     sharing: BTreeSet<ContainerId>,
 }
 
-impl State {
+impl EngineState {
     /// Computes all that the journal and checkpoints do not hold. Fails if extents contradict each other.
     pub fn rebuild(&mut self, now_ns: u64) -> Result<()> {
         self.space.begin_claims();
@@ -100,7 +100,7 @@ impl State {
         self.cuts.wanted.clear();
         for cut in self.cuts.pending.values_mut() {
             cut.queue.clear();
-            (cut.in_flight, cut.stage, cut.sync.is_needed) = (0, Stage::Drain, true);
+            (cut.in_flight, cut.phase, cut.sync.is_needed) = (0, CutPhase::Drain, true);
             cut.sync.wrote = DeviceSet::ALL;
         }
         for container in self.containers.iter_mut() {
@@ -162,7 +162,7 @@ impl State {
 }
 
 impl Space {
-    /// Counts only the shared units, before replay. [`State::rebuild`] checks later whether space is claimed twice.
+    /// Counts only the shared units, before replay. [`EngineState::rebuild`] checks later whether space is claimed twice.
     pub fn replay_shared(&mut self, objects: &Objects, containers: &Containers) {
         self.shared = Shared::default();
         let mut edges = Edges::default();
@@ -251,7 +251,7 @@ impl Space {
     fn claim_units(
         &mut self,
         ext: &Ext,
-        place: Place<'_>,
+        place: ExtentPlace<'_>,
         family: ContainerId,
         edges: &mut Edges,
     ) -> std::result::Result<(), &'static str> {
@@ -275,7 +275,12 @@ impl Space {
         Ok(())
     }
 
-    fn claim_place(&mut self, ext: &Ext, place: Place<'_>, edges: &mut Edges) -> std::result::Result<(), &'static str> {
+    fn claim_place(
+        &mut self,
+        ext: &Ext,
+        place: ExtentPlace<'_>,
+        edges: &mut Edges,
+    ) -> std::result::Result<(), &'static str> {
         let hull = ext.hull();
         let (mut begin, mut end) = (hull.begin, hull.end);
         let last_at = ext.end() - 1;
@@ -297,7 +302,7 @@ impl Space {
     fn claim_edge(
         &mut self,
         ext: &Ext,
-        place: Place<'_>,
+        place: ExtentPlace<'_>,
         at: u32,
         edges: &mut Edges,
     ) -> std::result::Result<(), &'static str> {
@@ -309,7 +314,7 @@ impl Space {
         Ok(())
     }
 
-    fn claim_bytes(&mut self, place: Place<'_>, begin: u32, end: u32) -> std::result::Result<(), &'static str> {
+    fn claim_bytes(&mut self, place: ExtentPlace<'_>, begin: u32, end: u32) -> std::result::Result<(), &'static str> {
         let slot = self.get_mut(place.dev);
         let (from, to) = (place.unit_at(begin), place.end_at(end));
         if place

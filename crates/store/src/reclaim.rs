@@ -1,9 +1,9 @@
 //! Reclaims deleted data bit by bit, so that no single deletion stalls the store.
 
 use crate::space::Tag;
-use crate::state::{Reclaim, State};
+use crate::state::{EngineState, Reclaim};
 
-impl State {
+impl EngineState {
     /// Gives up about `budget` extents or records. `each_object` is called before an object of a deleted container
     /// loses its extents: it raises the version word. Returns true if nothing is left.
     pub fn reclaim(&mut self, mut budget: usize, tag: Tag, each_object: &mut dyn FnMut(u64)) -> bool {

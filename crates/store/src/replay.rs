@@ -4,11 +4,11 @@ use crate::apply::Txn;
 use crate::journal::record::Entry;
 use crate::session::{Recorded, Session};
 use crate::space::Tag;
-use crate::state::State;
+use crate::state::EngineState;
 
 type Replayed = Result<(), &'static str>;
 
-impl State {
+impl EngineState {
     /// Applies a record. Fails if the journal contradicts the state.
     pub fn replay(&mut self, epoch: u64, entry: Entry) -> Replayed {
         if matches!(entry, Entry::Synced) {

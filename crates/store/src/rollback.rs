@@ -5,12 +5,12 @@ use cenote_model::ObjectKey;
 use crate::RolledBack;
 use crate::map::{DeviceIndex, ExtentMap, Pieces};
 use crate::objects::Presence;
-use crate::state::State;
+use crate::state::EngineState;
 use crate::undo::Change;
 
-impl State {
+impl EngineState {
     /// Takes every container back to its persisted epoch. `lost`: device slots whose bytes are gone. Does not account
-    /// for space: [`State::rebuild`] does that afterwards. Returns the containers that went back, and the objects that
+    /// for space: [`EngineState::rebuild`] does that afterwards. Returns the containers that went back, and the objects that
     /// lost bytes.
     pub fn roll_back(&mut self, lost: &[DeviceIndex]) -> (Vec<RolledBack>, Vec<ObjectKey>) {
         let mut rolled_back = Vec::new();

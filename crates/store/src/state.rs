@@ -19,7 +19,7 @@ use crate::undo::Undo;
 
 /// The state of a store. Only records of the journal change it, in their order.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct EngineState {
     /// Epoch of the last applied request.
     pub epoch: u64,
     pub space: Space,
@@ -63,7 +63,7 @@ pub(crate) enum Reclaim {
     Undo(VecDeque<Undo>),
 }
 
-impl State {
+impl EngineState {
     /// Returns the slot of a live object.
     pub fn find_object(&mut self, key: ObjectKey) -> Option<u32> {
         let container = self.containers.slot_of(key.container)?;

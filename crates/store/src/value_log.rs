@@ -16,7 +16,7 @@ use crate::container::Container;
 use crate::index::{Away, Batch, Key};
 use crate::map::{Ext, ExtentMap, Pieces};
 use crate::space::Tag;
-use crate::state::State;
+use crate::state::EngineState;
 
 /// The id of every container's value log.
 pub(crate) const VALUE_LOG: ObjectId = ObjectId(u128::MAX);
@@ -25,19 +25,19 @@ pub(crate) const VALUE_LOG: ObjectId = ObjectId(u128::MAX);
 #[derive(Debug, Default)]
 pub(crate) struct ValueLog {
     /// By the offset at which they begin.
-    batches: BTreeMap<u64, Known>,
+    batches: BTreeMap<u64, LoggedBatch>,
 }
 
 /// A batch in the log.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct LoggedBatch {
     batch: Weak<Batch>,
     pub len: u32,
     /// Values that were written to it.
     pub records: u32,
 }
 
-impl Known {
+impl LoggedBatch {
     /// Values in it that are still needed.
     pub fn live(&self) -> u32 {
         self.batch.strong_count() as u32
@@ -85,7 +85,7 @@ impl ValueLog {
     pub fn add(&mut self, offset: u64, len: u32, records: u32) -> bool {
         let fits = offset >= self.end() && len > 0 && offset.checked_add(u64::from(len)).is_some();
         if fits {
-            self.batches.insert(offset, Known { batch: Weak::new(), len, records });
+            self.batches.insert(offset, LoggedBatch { batch: Weak::new(), len, records });
         }
         fits
     }
@@ -101,7 +101,7 @@ impl ValueLog {
         });
         Some(Away { batch, at, len, digest })
     }
-    pub fn batches(&self) -> impl Iterator<Item = (u64, &Known)> {
+    pub fn batches(&self) -> impl Iterator<Item = (u64, &LoggedBatch)> {
         self.batches.iter().map(|(offset, known)| (*offset, known))
     }
 }
@@ -122,7 +122,7 @@ impl Container {
     }
 }
 
-impl State {
+impl EngineState {
     /// Returns the container whose log holds the values of a container's records: for a snapshot, the original.
     pub fn log_owner(&self, id: ContainerId) -> Option<ContainerId> {
         let container = self.containers.get(id)?;
@@ -259,7 +259,7 @@ impl State {
         if log.bytes() != map.mapped_bytes() {
             return wrong("its batches are not what it has bytes of");
         }
-        let is_mapped = |(offset, known): (u64, &Known)| {
+        let is_mapped = |(offset, known): (u64, &LoggedBatch)| {
             let to = offset + u64::from(known.len);
             map.overlapping(offset, to).map(|(at, ext)| (at + u64::from(ext.len)).min(to) - at.max(offset)).sum::<u64>()
                 == u64::from(known.len)

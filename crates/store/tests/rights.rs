@@ -146,12 +146,12 @@ fn bound(uid: u32, groups: &[u32], write: bool) -> SessionInfo {
     SessionInfo { nonce, pid: 9, started: 1, uid, gid: uid, write, bound: Some(Arc::from(groups)) }
 }
 
-struct Asked {
+struct RightsWorld {
     world: World,
     root: SessionId,
 }
 
-impl Asked {
+impl RightsWorld {
     fn new() -> Self {
         let world = World::new(&three_tiers(4 * MIB, 8 * MIB, 16 * MIB));
         Self { root: world.session, world }
@@ -184,7 +184,7 @@ fn is_denied(response: &Response) -> bool {
 
 #[test]
 fn every_request_asks_for_the_right_that_it_takes() {
-    let mut asked = Asked::new();
+    let mut asked = RightsWorld::new();
     let mut cases = 0;
     let whos = [(0, bound(OWNER, &[], true)), (3, bound(OTHER, &[7, GROUP], true)), (6, bound(OTHER + 1, &[7], true))];
     for mode in [0, 0o400, 0o200, 0o040, 0o020, 0o004, 0o002, 0o100, 0o700, 0o755, 0o640, 0o777, 0o077] {
@@ -220,7 +220,7 @@ fn every_request_asks_for_the_right_that_it_takes() {
 /// mode allows it.
 #[test]
 fn the_stores_owner_is_not_bound_and_readers_do_not_write() {
-    let mut asked = Asked::new();
+    let mut asked = RightsWorld::new();
     let reader = bound(OTHER, &[], false);
     for number in 0..requests(ContainerId(1)).len() {
         let c = asked.container(0);
@@ -244,7 +244,7 @@ fn the_stores_owner_is_not_bound_and_readers_do_not_write() {
 
 #[test]
 fn what_may_not_be_found_is_in_no_list() {
-    let mut asked = Asked::new();
+    let mut asked = RightsWorld::new();
     let c = asked.container(0o700);
     let (owner, other) = (bound(OWNER, &[], true), bound(OTHER, &[], false));
     let list = || Request::ContainerList { after: None, limit: 99 };
@@ -277,7 +277,7 @@ fn what_may_not_be_found_is_in_no_list() {
 
 #[test]
 fn nobody_gives_a_container_away_or_makes_one_for_others() {
-    let mut asked = Asked::new();
+    let mut asked = RightsWorld::new();
     let who = bound(OTHER, &[7], true);
     let cases = [
         (None, None, true),
@@ -320,7 +320,7 @@ fn nobody_gives_a_container_away_or_makes_one_for_others() {
 /// Bytes that the engine carries come out exactly as they went in, in all shapes.
 #[test]
 fn carried_bytes_come_out_as_they_went_in() {
-    let mut asked = Asked::new();
+    let mut asked = RightsWorld::new();
     let c = asked.container(0o777);
     let who = bound(OTHER, &[], true);
     // Space that others had left full of bytes.
@@ -377,7 +377,7 @@ fn carried_bytes_come_out_as_they_went_in() {
 
 #[test]
 fn groups_and_modes_outlive_the_engine() {
-    let mut asked = Asked::new();
+    let mut asked = RightsWorld::new();
     let c = asked.container(0o640);
     let who = bound(OTHER, &[7, GROUP], true);
     asked.ask_as(&who, Request::Stats);

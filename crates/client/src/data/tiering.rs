@@ -11,7 +11,7 @@ use cenote_policy::speed_preset;
 
 use super::read::{Parts, is_in_memory};
 use crate::link::Link;
-use crate::link::history::Stream;
+use crate::link::history::ReadSequence;
 use crate::map::cache::ObjectCache;
 use crate::map::pieces::{Part, Source};
 use crate::sync::lock;
@@ -120,7 +120,7 @@ fn look_ahead(link: &Link, object: &ObjectCache, offset: u64, len: usize) {
         let mut streams = lock(&history.streams);
         let stream = streams.entry(object.key.container).or_insert_with(|| {
             let learned = learned.unwrap_or_default();
-            Stream { prefetcher: Prefetcher::new(DEPTH_MAX, learned.clone()), learned }
+            ReadSequence { prefetcher: Prefetcher::new(DEPTH_MAX, learned.clone()), learned }
         });
         let stream = &mut stream.prefetcher;
         stream.read(history.now_ms(), object.key, offset, len as u64);

@@ -13,11 +13,11 @@ pub(crate) struct ReadHistory {
     began: Instant,
     /// Time of the first unreported read, and the unreported reads.
     pub touches: Mutex<(u64, Vec<Touch>)>,
-    pub streams: Mutex<HashMap<ContainerId, Stream>>,
+    pub streams: Mutex<HashMap<ContainerId, ReadSequence>>,
 }
 
 /// The reads of a container by this process.
-pub(crate) struct Stream {
+pub(crate) struct ReadSequence {
     pub prefetcher: Prefetcher,
     /// The profile from earlier runs of the program.
     pub learned: AccessProfile,

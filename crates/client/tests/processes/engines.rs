@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cenote::{Container, ContainerSpec, ErrorKind, KeyCode, Mode, OpenOptions, Store, StoreConfig};
 
-use crate::tools::{Other, TestDir, Random, daemon_pid, eventually, signal};
+use crate::tools::{Other, Random, TestDir, daemon_pid, eventually, signal};
 
 const ENGINES: u16 = 3;
 const CONTAINERS: usize = 12;
@@ -228,7 +228,7 @@ pub fn handover() {
 
 /// A copy of the directory becomes a store of its own, in all its engines.
 pub fn cloned() {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut config = StoreConfig { engines: ENGINES, ..place.config(64 << 20, 256 << 20) };
     config.devices[1].path = place.dir().join("disk");
     let options = OpenOptions { mode: Mode::InProcess, create: true, config, ..OpenOptions::default() };

@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 use super::medium::{Keep, Medium, SplitMix, dead};
 use crate::{Device, Devices, OpenedDevice, SegmentFile};
 
-type Media = HashMap<(StoreId, DeviceId), Place>;
+type Media = HashMap<(StoreId, DeviceId), NamedMedium>;
 
 /// A medium and its path.
-struct Place {
+struct NamedMedium {
     medium: Arc<Mutex<Medium>>,
     path: PathBuf,
 }
@@ -116,7 +116,7 @@ impl Devices for MemDevices {
             Some(medium) => medium,
             None if create || !spec.kind.is_persistent() => {
                 let medium = Arc::new(Mutex::new(Medium::new(capacity, !spec.kind.is_persistent(), 0)));
-                media.insert((store, id), Place { medium: Arc::clone(&medium), path: spec.path.clone() });
+                media.insert((store, id), NamedMedium { medium: Arc::clone(&medium), path: spec.path.clone() });
                 medium
             }
             None => return Err(Error::new(ErrorKind::NotFound, subject)),

@@ -9,7 +9,7 @@ use cenote_codec::{Encode as _, u32_at, u64_at};
 use cenote_model::Result;
 use parking_lot::MutexGuard;
 
-use super::device::{Inner, State};
+use super::device::{BucketState, Inner};
 use super::pack::{self, DATA_BYTES_MAX, HEADER_BYTES, Owner, Table, encode_owner, encode_table};
 use crate::sums::sum_of;
 
@@ -18,7 +18,7 @@ const VERSION: u32 = 1;
 const ENTRY_BYTES: usize = 32;
 
 /// Writes a catalogue of all packs that the service has, and deletes the previous one.
-pub(super) fn write(inner: &Inner, mut state: MutexGuard<'_, State>) -> Result<()> {
+pub(super) fn write(inner: &Inner, mut state: MutexGuard<'_, BucketState>) -> Result<()> {
     let tables: Vec<(u64, Arc<Table>)> = state
         .map
         .packs()

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use cenote_model::{DeviceId, DeviceKind, Error, ErrorKind, Result, StoreId};
 use parking_lot::Mutex;
 
-use super::place::{Named, Place};
+use super::place::{BucketPath, Named};
 use super::service::ObjectService;
 use crate::sums::sum_of;
 use crate::{Clock, MetaDir, SystemClock};
@@ -210,7 +210,7 @@ struct Looked {
 }
 
 /// Numbers of the claims among these objects, ascending.
-pub(super) fn numbers(place: &Place, objects: &[(String, u64)]) -> Vec<u64> {
+pub(super) fn numbers(place: &BucketPath, objects: &[(String, u64)]) -> Vec<u64> {
     let of = |(key, _): &(String, u64)| match place.named(key) {
         Some(Named::Claim(number)) => Some(number),
         _ => None,
@@ -221,14 +221,19 @@ pub(super) fn numbers(place: &Place, objects: &[(String, u64)]) -> Vec<u64> {
 }
 
 /// Numbers of all claims, ascending; `least`: a claim known to have existed, or 0.
-fn listed(service: &dyn ObjectService, place: &Place, least: u64) -> Result<Vec<u64>> {
+fn listed(service: &dyn ObjectService, place: &BucketPath, least: u64) -> Result<Vec<u64>> {
     let prefix = place.claims();
     let objects = service.list(&prefix).map_err(|refusal| place.error(&prefix, &refusal))?;
     with_unlisted(service, place, numbers(place, &objects), least)
 }
 
 /// Adds claims that a listing of Swift still lacks although they can be read: probes the next numbers.
-fn with_unlisted(service: &dyn ObjectService, place: &Place, mut numbers: Vec<u64>, least: u64) -> Result<Vec<u64>> {
+fn with_unlisted(
+    service: &dyn ObjectService,
+    place: &BucketPath,
+    mut numbers: Vec<u64>,
+    least: u64,
+) -> Result<Vec<u64>> {
     if place.kind == DeviceKind::Swift {
         let mut next = numbers.last().map_or(0, |last| *last).max(least.saturating_sub(1)) + 1;
         while is_there(service, place, next)? {
@@ -239,7 +244,7 @@ fn with_unlisted(service: &dyn ObjectService, place: &Place, mut numbers: Vec<u6
     Ok(numbers)
 }
 
-fn is_there(service: &dyn ObjectService, place: &Place, number: u64) -> Result<bool> {
+fn is_there(service: &dyn ObjectService, place: &BucketPath, number: u64) -> Result<bool> {
     let key = place.claim_key(number);
     match service.get(&key, 0, 1) {
         Ok(_) => Ok(true),
@@ -249,27 +254,27 @@ fn is_there(service: &dyn ObjectService, place: &Place, number: u64) -> Result<b
 }
 
 /// The result of reading a claim.
-enum Found {
+enum ClaimRead {
     Gone,
     /// The claim cannot be decoded: damaged, or of a later version.
     Unclear,
     Clear(Claim),
 }
 
-fn read(service: &dyn ObjectService, place: &Place, number: u64) -> Result<Found> {
+fn read(service: &dyn ObjectService, place: &BucketPath, number: u64) -> Result<ClaimRead> {
     let key = place.claim_key(number);
     match service.get(&key, 0, CLAIM_BYTES_MAX) {
-        Ok(bytes) => Ok(Claim::decode(&bytes).map_or(Found::Unclear, Found::Clear)),
-        Err(refusal) if refusal.kind == ErrorKind::NotFound => Ok(Found::Gone),
+        Ok(bytes) => Ok(Claim::decode(&bytes).map_or(ClaimRead::Unclear, ClaimRead::Clear)),
+        Err(refusal) if refusal.kind == ErrorKind::NotFound => Ok(ClaimRead::Gone),
         Err(refusal) => Err(place.error(&key, &refusal)),
     }
 }
 
 #[cold]
-fn somebody_elses(place: &Place, found: &Found, notes: &ClaimNotes) -> Error {
+fn somebody_elses(place: &BucketPath, found: &ClaimRead, notes: &ClaimNotes) -> Error {
     let by = match found {
-        Found::Clear(claim) => claim.by.as_str(),
-        Found::Unclear | Found::Gone => "somebody whose claim cannot be read",
+        ClaimRead::Clear(claim) => claim.by.as_str(),
+        ClaimRead::Unclear | ClaimRead::Gone => "somebody whose claim cannot be read",
     };
     let dir = notes.dir.display();
     Error::new(ErrorKind::Exists, place.subject())
@@ -285,7 +290,7 @@ fn somebody_elses(place: &Place, found: &Found, notes: &ClaimNotes) -> Error {
 /// ([`Held::confirm`]).
 pub(super) fn enter(
     service: &dyn ObjectService,
-    place: &Place,
+    place: &BucketPath,
     (store, id): (StoreId, DeviceId),
     notes: &ClaimNotes,
 ) -> Result<Held> {
@@ -325,7 +330,7 @@ pub(super) fn enter(
         let last = listed(service, place, least)?.last().copied();
         if let Some(last) = last {
             let found = read(service, place, last)?;
-            let is_mine = matches!(&found, Found::Clear(claim) if note.knows(claim));
+            let is_mine = matches!(&found, ClaimRead::Clear(claim) if note.knows(claim));
             if !is_mine && !before.takes_over {
                 notes.put_back(id, &before);
                 return Err(somebody_elses(place, &found, notes));
@@ -340,7 +345,7 @@ pub(super) fn enter(
         .try_next("see which processes open a copy of this store's directory, and stop them"))
 }
 
-fn drawn(place: &Place) -> Result<u128> {
+fn drawn(place: &BucketPath) -> Result<u128> {
     let mut token = [0; 16];
     rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| Error::io(place.subject(), &errno.into()))?;
@@ -350,21 +355,21 @@ fn drawn(place: &Place) -> Result<u128> {
 /// Fails if the tier, which is to be removed, is open for another directory.
 pub(super) fn check_removal(
     service: &dyn ObjectService,
-    place: &Place,
+    place: &BucketPath,
     id: DeviceId,
     notes: &ClaimNotes,
 ) -> Result<()> {
     let note = notes.read(id)?;
     let Some(last) = listed(service, place, 0)?.last().copied() else { return Ok(()) };
     let found = read(service, place, last)?;
-    let is_mine = matches!(&found, Found::Clear(claim) if note.knows(claim));
+    let is_mine = matches!(&found, ClaimRead::Clear(claim) if note.knows(claim));
     if is_mine || note.takes_over { Ok(()) } else { Err(somebody_elses(place, &found, notes)) }
 }
 
 impl Held {
     /// Fails, and leaves no trace of this opening, if another directory had the tier when it was claimed; `numbers` are
     /// the claims listed since. Otherwise deletes the earlier claims, which this one supersedes.
-    pub fn confirm(&self, service: &dyn ObjectService, place: &Place, numbers: Vec<u64>) -> Result<()> {
+    pub fn confirm(&self, service: &dyn ObjectService, place: &BucketPath, numbers: Vec<u64>) -> Result<()> {
         let others: Vec<u64> = with_unlisted(service, place, numbers, self.this.number + 1)?;
         let others: Vec<u64> = others.into_iter().filter(|number| *number != self.this.number).collect();
         let Some(last) = others.last().copied() else { return Ok(()) };
@@ -393,7 +398,7 @@ impl Held {
         self.notes.write(self.id, &Note { openings: vec![self.this], takes_over: false, late })
     }
     /// Fails if another directory has claimed the tier since the last known check. `surely`: asks the service now.
-    pub fn check(&self, service: &dyn ObjectService, place: &Place, surely: bool) -> Result<()> {
+    pub fn check(&self, service: &dyn ObjectService, place: &BucketPath, surely: bool) -> Result<()> {
         let looked = self.looked.lock();
         if let Some(lost) = &looked.lost {
             return Err(lost.clone());
@@ -415,20 +420,20 @@ impl Held {
         Err(lost)
     }
     /// The claim of another directory that has the tier now.
-    fn other(&self, service: &dyn ObjectService, place: &Place) -> Result<Option<Found>> {
+    fn other(&self, service: &dyn ObjectService, place: &BucketPath) -> Result<Option<ClaimRead>> {
         let numbers = listed(service, place, self.this.number)?;
         let last = numbers.last().copied();
         if let Some(last) = last.filter(|last| *last > self.this.number) {
             return Ok(Some(read(service, place, last)?));
         }
         match read(service, place, self.this.number)? {
-            Found::Clear(claim) if claim.token == self.this.token => Ok(None),
+            ClaimRead::Clear(claim) if claim.token == self.this.token => Ok(None),
             // Somebody deleted all claims: no other directory has one.
-            Found::Gone if last.is_none() => Ok(None),
+            ClaimRead::Gone if last.is_none() => Ok(None),
             // The claim went after the listing: whoever takes the tier deletes earlier claims.
-            Found::Gone => {
+            ClaimRead::Gone => {
                 let last = listed(service, place, self.this.number)?.last().copied();
-                last.map_or(Ok(Found::Gone), |last| read(service, place, last)).map(Some)
+                last.map_or(Ok(ClaimRead::Gone), |last| read(service, place, last)).map(Some)
             }
             found => Ok(Some(found)),
         }

@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::claim::Held;
 use super::map::{Map, Piece};
 use super::pack::{Filling, Owner, RUNS_MAX, Table};
-use super::place::Place;
+use super::place::BucketPath;
 use super::service::{ObjectService, Refusal, holds};
 use crate::{Device, SegmentFile};
 
@@ -47,14 +47,14 @@ pub struct ObjectDevice {
 
 pub(super) struct Inner {
     pub service: Box<dyn ObjectService>,
-    pub place: Place,
+    pub place: BucketPath,
     pub owner: Owner,
     /// The claim of this opening; `None` where the store can have no copy.
     held: Option<Held>,
     pub packing: Packing,
     /// Random number of this opening; in every pack that it sends.
     pub life: u128,
-    pub state: Mutex<State>,
+    pub state: Mutex<BucketState>,
     /// Signals that a pack was sent, or could not be.
     changed: Condvar,
     pub tidying: Mutex<()>,
@@ -72,7 +72,7 @@ pub(super) struct Sealed {
     tried: bool,
 }
 
-pub(super) struct State {
+pub(super) struct BucketState {
     pub map: Map,
     pub filling: Filling,
     pub sealed: BTreeMap<u64, Sealed>,
@@ -110,7 +110,7 @@ impl Drop for Putting<'_> {
     }
 }
 
-impl State {
+impl BucketState {
     pub fn new(map: Map, next_sequence: u64) -> Self {
         let mut state = Self {
             map,
@@ -177,10 +177,10 @@ impl State {
 impl Inner {
     pub fn new(
         service: Box<dyn ObjectService>,
-        place: Place,
+        place: BucketPath,
         owner: Owner,
         packing: Packing,
-        (state, held): (State, Option<Held>),
+        (state, held): (BucketState, Option<Held>),
     ) -> Self {
         let mut life = [0; 16];
         // Without random bytes the life is zero: then only the numbers tell packs of two lives apart.
@@ -205,7 +205,7 @@ impl Inner {
         self.held.as_ref().map_or(Ok(()), |held| held.check(self.service.as_ref(), &self.place, surely))
     }
     /// Seals the pack that is being filled, to be sent, and begins another one.
-    fn seal(&self, state: &mut State) {
+    fn seal(&self, state: &mut BucketState) {
         let next = state.sequence();
         let filled = std::mem::replace(&mut state.filling, Filling::new(next));
         state.map.add_pack(next, None);
@@ -256,7 +256,7 @@ impl Inner {
         self.place.error(key, &refusal).try_next(next)
     }
     /// Waits until fewer packs wait, and sends one if nobody else does.
-    fn make_room(&self, mut state: MutexGuard<'_, State>) -> Result<()> {
+    fn make_room(&self, mut state: MutexGuard<'_, BucketState>) -> Result<()> {
         if state.sealed.values().all(|sealed| sealed.putting) {
             self.changed.wait(&mut state);
             return Ok(());
@@ -324,7 +324,7 @@ impl Inner {
         }
     }
     /// The table of a pack that the service has.
-    pub fn table(state: &State, sequence: u64) -> Option<Arc<Table>> {
+    pub fn table(state: &BucketState, sequence: u64) -> Option<Arc<Table>> {
         state.map.pack(sequence).and_then(|pack| pack.table.clone())
     }
 }
@@ -332,10 +332,10 @@ impl Inner {
 impl ObjectDevice {
     pub(super) fn new(
         service: Box<dyn ObjectService>,
-        place: Place,
+        place: BucketPath,
         owner: Owner,
         packing: Packing,
-        state: (State, Option<Held>),
+        state: (BucketState, Option<Held>),
     ) -> Self {
         Self { inner: Arc::new(Inner::new(service, place, owner, packing, state)) }
     }

@@ -32,7 +32,7 @@ pub use service::{ObjectService, Patience, Patient};
 
 use crate::{Devices, OpenedDevice};
 use opening::{create, open, remove};
-use place::Place;
+use place::BucketPath;
 
 /// Permitted pack sizes.
 const PACK_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
@@ -99,9 +99,9 @@ pub(crate) fn real(owner: Option<u32>, notes: Option<ClaimNotes>) -> impl Device
     ObjectDevices::new(service, true, Patience::default()).noting(notes)
 }
 
-fn place_of(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<Place> {
+fn place_of(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<BucketPath> {
     let credentials = spec.options.get("credentials").map_or_else(|| "the environment".to_owned(), str::to_owned);
-    Place::of(store, id, spec, credentials)
+    BucketPath::of(store, id, spec, credentials)
 }
 
 fn packing_of(spec: &DeviceSpec, background: bool) -> Result<Packing> {

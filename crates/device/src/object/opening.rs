@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 
 use super::catalogue;
 use super::claim::{self, ClaimNotes, Held};
-use super::device::{State, UNIT_BYTES};
+use super::device::{BucketState, UNIT_BYTES};
 use super::map::{Map, Piece};
 use super::pack::{Owner, Run, Table, decode_head, decode_pack};
-use super::place::{Named, Place};
+use super::place::{BucketPath, Named};
 use super::service::ObjectService;
 use crate::sums::sum_of;
 
@@ -31,7 +31,7 @@ const SEQUENCES_LEFT_OUT: u64 = 1000;
 const UNLISTED_BEFORE: u64 = 32;
 const UNLISTED_AFTER: u64 = 8;
 
-fn owner_of(store: StoreId, device: DeviceId, spec: &DeviceSpec, place: &Place) -> Result<Owner> {
+fn owner_of(store: StoreId, device: DeviceId, spec: &DeviceSpec, place: &BucketPath) -> Result<Owner> {
     let capacity = spec.capacity_bytes - spec.capacity_bytes % u64::from(UNIT_BYTES);
     if capacity == 0 {
         return Err(Error::new(ErrorKind::InvalidInput, place.subject())
@@ -68,7 +68,7 @@ fn decode_owner(bytes: &[u8]) -> Result<(StoreId, DeviceId), String> {
 }
 
 /// The owner of the prefix; `None` if there is none.
-fn read_owner(service: &dyn ObjectService, place: &Place) -> Result<Option<(StoreId, DeviceId)>> {
+fn read_owner(service: &dyn ObjectService, place: &BucketPath) -> Result<Option<(StoreId, DeviceId)>> {
     let key = place.owner_key();
     match service.get(&key, 0, OWNER_BYTES as u64 + 1) {
         Ok(bytes) => decode_owner(&bytes).map(Some).map_err(|why| place.damaged(&key, why)),
@@ -78,18 +78,18 @@ fn read_owner(service: &dyn ObjectService, place: &Place) -> Result<Option<(Stor
 }
 
 #[cold]
-fn owned_by_other(place: &Place, (store, device): (StoreId, DeviceId)) -> Error {
+fn owned_by_other(place: &BucketPath, (store, device): (StoreId, DeviceId)) -> Error {
     Error::new(ErrorKind::Exists, place.subject())
         .because(format!("it holds device {device} of store {store}"))
         .try_next("choose another prefix, or delete what is there if nobody needs it")
 }
 
 /// An opened device: its owner, its state, and its claim.
-pub(super) type Found = (Owner, State, Option<Held>);
+pub(super) type OpenedBucket = (Owner, BucketState, Option<Held>);
 
 fn claimed(
     service: &dyn ObjectService,
-    place: &Place,
+    place: &BucketPath,
     who: (StoreId, DeviceId),
     notes: Option<&ClaimNotes>,
 ) -> Result<Option<Held>> {
@@ -97,7 +97,12 @@ fn claimed(
 }
 
 /// Checks that the claims listed after the tier was claimed leave it to this directory.
-fn confirm(service: &dyn ObjectService, place: &Place, held: Option<&Held>, objects: &[(String, u64)]) -> Result<()> {
+fn confirm(
+    service: &dyn ObjectService,
+    place: &BucketPath,
+    held: Option<&Held>,
+    objects: &[(String, u64)],
+) -> Result<()> {
     held.map_or(Ok(()), |held| held.confirm(service, place, claim::numbers(place, objects)))
 }
 
@@ -108,10 +113,10 @@ fn begins(held: Option<&Held>, unlisted: Option<Range<u64>>) -> Result<()> {
 /// Creates an empty device.
 pub(super) fn create(
     service: &dyn ObjectService,
-    place: &Place,
+    place: &BucketPath,
     (store, id, spec): (StoreId, DeviceId, &DeviceSpec),
     notes: Option<&ClaimNotes>,
-) -> Result<Found> {
+) -> Result<OpenedBucket> {
     let owner = owner_of(store, id, spec, place)?;
     match read_owner(service, place)? {
         Some(other) if other != (store, id) => return Err(owned_by_other(place, other)),
@@ -137,13 +142,13 @@ pub(super) fn create(
         service.delete(&key).map_err(|refusal| place.error(&key, &refusal))?;
     }
     begins(held.as_ref(), None)?;
-    Ok((owner, State::new(Map::default(), 1), held))
+    Ok((owner, BucketState::new(Map::default(), 1), held))
 }
 
 /// Deletes what [`create`] and the device stored, and nothing else.
 pub(super) fn remove(
     service: &dyn ObjectService,
-    place: &Place,
+    place: &BucketPath,
     (store, id): (StoreId, DeviceId),
     notes: Option<&ClaimNotes>,
 ) -> Result<()> {
@@ -165,11 +170,11 @@ pub(super) fn remove(
 }
 
 /// All objects below the prefix of the device.
-fn list(service: &dyn ObjectService, place: &Place) -> Result<Vec<(String, u64)>> {
+fn list(service: &dyn ObjectService, place: &BucketPath) -> Result<Vec<(String, u64)>> {
     service.list(&place.own).map_err(|refusal| place.error(&place.own, &refusal))
 }
 
-fn report_foreign(place: &Place, found: &[(String, u64)]) {
+fn report_foreign(place: &BucketPath, found: &[(String, u64)]) {
     let mut foreign = found.iter().filter(|(key, _)| place.named(key).is_none()).map(|(key, _)| key);
     if let Some(first) = foreign.next() {
         let others = foreign.count();
@@ -180,10 +185,10 @@ fn report_foreign(place: &Place, found: &[(String, u64)]) {
 /// Opens an existing device.
 pub(super) fn open(
     service: &dyn ObjectService,
-    place: &Place,
+    place: &BucketPath,
     (store, id, spec): (StoreId, DeviceId, &DeviceSpec),
     notes: Option<&ClaimNotes>,
-) -> Result<Found> {
+) -> Result<OpenedBucket> {
     let owner = owner_of(store, id, spec, place)?;
     let found = read_owner(service, place)?;
     if let Some(other) = found.filter(|found| *found != (store, id)) {
@@ -219,11 +224,11 @@ pub(super) fn open(
 /// Builds the map from the tables of all packs except late ones.
 fn rebuild(
     service: &dyn ObjectService,
-    place: &Place,
+    place: &BucketPath,
     owner: &Owner,
     objects: &[(String, u64)],
     late: &[Range<u64>],
-) -> Result<State> {
+) -> Result<BucketState> {
     let mut packs: BTreeMap<u64, u64> = BTreeMap::new();
     let mut catalogues = Vec::new();
     for (key, bytes) in objects {
@@ -256,7 +261,7 @@ fn rebuild(
     known.retain(|sequence, _| packs.contains_key(sequence));
     let last = read.last().map_or(last, |(newest, _)| last.max(*newest));
     known.extend(read);
-    let mut state = State::new(assemble(known), last + SEQUENCES_LEFT_OUT);
+    let mut state = BucketState::new(assemble(known), last + SEQUENCES_LEFT_OUT);
     (state.shadow, state.catalogue, state.uncatalogued) = (shadow, catalogue, uncatalogued);
     state.unwanted = unwanted;
     for (sequence, _) in catalogues.iter().rev().skip(1) {
@@ -290,7 +295,7 @@ fn assemble(tables: BTreeMap<u64, Table>) -> Map {
 /// The tables in a catalogue; none if it is damaged, since every pack has its own.
 fn read_catalogue(
     service: &dyn ObjectService,
-    place: &Place,
+    place: &BucketPath,
     owner: &Owner,
     sequence: u64,
     bytes: u64,
@@ -311,7 +316,7 @@ type Tables = (Vec<(u64, Table)>, Option<(u64, Error)>);
 /// The tables of packs, read in parallel; and the latest pack that cannot be decoded, with the cause.
 fn read_tables(
     service: &dyn ObjectService,
-    place: &Place,
+    place: &BucketPath,
     owner: &Owner,
     packs: &[(u64, Option<u64>)],
 ) -> Result<Tables> {
@@ -347,7 +352,7 @@ fn read_tables(
 
 fn read_table(
     service: &dyn ObjectService,
-    place: &Place,
+    place: &BucketPath,
     owner: &Owner,
     sequence: u64,
     object_bytes: Option<u64>,

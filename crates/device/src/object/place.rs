@@ -9,7 +9,7 @@ const SEQUENCE_END: u64 = 1 << 62;
 
 /// Bucket and prefix of a tier.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct BucketPath {
     pub tier: String,
     pub kind: DeviceKind,
     pub bucket: String,
@@ -36,7 +36,7 @@ impl Named {
     }
 }
 
-impl Place {
+impl BucketPath {
     /// Parses `BUCKET/PREFIX`.
     pub fn of(store: StoreId, id: DeviceId, spec: &DeviceSpec, credentials: String) -> Result<Self> {
         let refuse = |why: &str| {

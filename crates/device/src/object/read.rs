@@ -7,7 +7,7 @@ use bytes::Bytes;
 use cenote_model::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 
-use super::device::{Inner, State};
+use super::device::{BucketState, Inner};
 use super::map::{Piece, Span};
 use super::pack::{Table, UNIT};
 use crate::sums::sum_of;
@@ -83,7 +83,7 @@ impl Inner {
     }
 
     /// Fails if bytes that look unwritten may have been written and lost.
-    fn check_absent(&self, state: &State, span: &Span) -> Result<()> {
+    fn check_absent(&self, state: &BucketState, span: &Span) -> Result<()> {
         if let Some(at) = state.lost_in(span.offset, span.len) {
             return Err(Error::new(ErrorKind::NotFound, self.place.object(&self.place.own))
                 .because(format!("the pack that had the bytes at {at} of the device is not there"))
@@ -92,7 +92,7 @@ impl Inner {
         state.shadow.as_ref().map_or(Ok(()), |(_, error)| Err(error.clone()))
     }
 
-    fn want(&self, state: &State, piece: &Piece, mut into: usize, wants: &mut Vec<Want>) -> Result<()> {
+    fn want(&self, state: &BucketState, piece: &Piece, mut into: usize, wants: &mut Vec<Want>) -> Result<()> {
         let Some(table) = Self::table(state, piece.pack) else {
             return Err(Error::new(ErrorKind::Internal, self.place.object(&self.place.pack_key(piece.pack)))
                 .because("its table is missing"));

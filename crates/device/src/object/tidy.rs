@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use cenote_model::{ErrorKind, Result};
 
 use super::catalogue;
-use super::device::{Inner, State};
+use super::device::{BucketState, Inner};
 use super::map::{Piece, Span};
 use super::pack::{Filling, RUNS_MAX};
 
@@ -63,7 +63,7 @@ impl Inner {
     }
 
     /// Returns true if the service has the pack and all packs that superseded bytes of it.
-    fn is_settled(state: &State, sequence: u64) -> bool {
+    fn is_settled(state: &BucketState, sequence: u64) -> bool {
         let unsent = state.unsent_from();
         let sent = sequence != state.filling.sequence && !state.sealed.contains_key(&sequence);
         sent && state.map.pack(sequence).is_some_and(|pack| pack.table.is_some() && pack.robbed_by < unsent)
@@ -103,7 +103,7 @@ impl Inner {
     }
 
     /// Packs to repack: less than half live, or small and many.
-    fn victims(&self, state: &State) -> Vec<u64> {
+    fn victims(&self, state: &BucketState) -> Vec<u64> {
         let small_bytes = u64::from(self.packing.pack_bytes) / SMALL_SHARE;
         let (mut thin, mut small) = (Vec::new(), Vec::new());
         for (sequence, pack) in state.map.packs() {
@@ -213,7 +213,7 @@ impl Inner {
         }
     }
 
-    fn needs_catalogue(state: &State) -> bool {
+    fn needs_catalogue(state: &BucketState) -> bool {
         let packs = state.map.packs().count();
         state.uncatalogued >= UNCATALOGUED_MIN.max(packs / UNCATALOGUED_SHARE)
     }

@@ -6,10 +6,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-type Found = BTreeMap<String, BTreeMap<String, String>>;
+type BucketListing = BTreeMap<String, BTreeMap<String, String>>;
 
 struct Servers {
-    found: Result<Found, String>,
+    found: Result<BucketListing, String>,
     /// Its standard input stays open as long as this process lives.
     _script: Option<Child>,
 }
@@ -57,7 +57,7 @@ fn start() -> Servers {
     Servers { found: found.map(|value| parsed(&value)), _script: Some(child) }
 }
 
-fn parsed(value: &serde_json::Value) -> Found {
+fn parsed(value: &serde_json::Value) -> BucketListing {
     let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let entries = |value: &serde_json::Value| {
         value.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), text(value))).collect()

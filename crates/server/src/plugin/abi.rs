@@ -73,8 +73,8 @@ pub struct Move {
     device: u32,
 }
 
-pub type Place = extern "C" fn(*const Device, usize, *const IncomingV1, *mut DecisionV1) -> i32;
-pub type Plan = extern "C" fn(*const Device, usize, *const Range, usize, *mut Move, usize) -> i64;
+pub type PlaceFn = extern "C" fn(*const Device, usize, *const IncomingV1, *mut DecisionV1) -> i32;
+pub type PlanFn = extern "C" fn(*const Device, usize, *const Range, usize, *mut Move, usize) -> i64;
 
 /// The result of the library's one function. Missing functions are null.
 #[repr(C)]
@@ -83,8 +83,8 @@ pub struct Table {
     pub size: u32,
     pub name: *const c_char,
     pub about: *const c_char,
-    pub place: Option<Place>,
-    pub plan: Option<Plan>,
+    pub place: Option<PlaceFn>,
+    pub plan: Option<PlanFn>,
 }
 
 /// Type of the library's one function.

@@ -206,7 +206,7 @@ fn dl_error() -> String {
 }
 
 /// Starts the thread that calls the library's functions.
-fn start(place: abi::Place, plan: abi::Plan) -> std::io::Result<Line> {
+fn start(place: abi::PlaceFn, plan: abi::PlanFn) -> std::io::Result<Line> {
     let (ask, questions) = sync_channel::<(u64, Ask)>(1);
     let (answers, answer) = sync_channel(1);
     std::thread::Builder::new().name("cenote-plugin".into()).spawn(move || {

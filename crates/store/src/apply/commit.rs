@@ -8,13 +8,13 @@ use crate::container::Fresh;
 use crate::map::Pieces;
 use crate::persist::DrainItem;
 use crate::space::Tag;
-use crate::state::{Reclaim, State};
+use crate::state::{EngineState, Reclaim};
 use crate::undo::{Change, Undo};
 
-impl State {
+impl EngineState {
     /// Raises the version words of the objects and indices that the transaction touched. Returns those of the objects,
     /// before and after, in order of first appearance, then those of the indices of a container that it made. To be
-    /// called before [`State::commit`].
+    /// called before [`EngineState::commit`].
     pub fn raise_words(&mut self, txn: &Txn, control: &dyn Control) -> Vec<(u64, u64)> {
         let mut words = Vec::new();
         let mut indices: Vec<IndexKey> = Vec::new();

@@ -11,7 +11,7 @@ use cenote_model::{
 use super::{NO_CONTAINER, Refusal, Step, Txn, refuse};
 use crate::codec::ORDINALS_END;
 use crate::container::Container;
-use crate::state::State;
+use crate::state::EngineState;
 use crate::undo::{Change, Undo};
 
 /// Longest name of a placement policy, in bytes.
@@ -25,7 +25,7 @@ fn check_label(label: &str) -> Result<(), Refusal> {
     }
 }
 
-fn check_spec(state: &State, spec: &ContainerSpec, before: Option<&ContainerSpec>) -> Result<(), Refusal> {
+fn check_spec(state: &EngineState, spec: &ContainerSpec, before: Option<&ContainerSpec>) -> Result<(), Refusal> {
     if !(BLOCK_SHIFT_MIN..=BLOCK_SHIFT_MAX).contains(&spec.block_shift) {
         return Err(refuse(KeyCode::Invalid, "the block size must be 2^6 to 2^24 bytes"));
     }
@@ -50,7 +50,7 @@ fn check_spec(state: &State, spec: &ContainerSpec, before: Option<&ContainerSpec
     Ok(())
 }
 
-impl State {
+impl EngineState {
     pub(super) fn container_create(
         &mut self,
         txn: &mut Txn,

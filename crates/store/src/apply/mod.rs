@@ -1,6 +1,6 @@
 //! Applies updates to the state: one file for each kind of thing that changes.
 //!
-//! Every step can be reverted until [`State::commit`], so that a transaction leaves nothing when a later update of it
+//! Every step can be reverted until [`EngineState::commit`], so that a transaction leaves nothing when a later update of it
 //! fails or the journal does not take it. This module must not know the journal and does no
 //! I/O: replay applies the same updates.
 
@@ -19,7 +19,7 @@ use cenote_model::{ContainerId, ContainerSpec, Error, ErrorKind, IndexId, KeyCod
 use crate::SessionId;
 use crate::index::{Index, Key, Record};
 use crate::map::{DeviceIndex, Pieces, Splits};
-use crate::state::State;
+use crate::state::EngineState;
 use crate::value_log::VALUE_LOG;
 
 /// Why an update was refused.
@@ -163,7 +163,7 @@ pub(crate) struct Merged {
     pub last_sum: u32,
 }
 
-impl State {
+impl EngineState {
     /// Prefetches into the cache what these updates read: one wait for memory for all of them.
     pub fn touch(&mut self, updates: &[Update]) {
         let place = |update: &Update| match update {

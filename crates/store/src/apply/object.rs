@@ -4,9 +4,9 @@ use cenote_model::{BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, KeyCode, ObjectKey};
 
 use super::{NO_CONTAINER, NO_OBJECT, Refusal, Step, Txn, refuse};
 use crate::objects::Presence;
-use crate::state::State;
+use crate::state::EngineState;
 
-impl State {
+impl EngineState {
     pub(super) fn object_create(&mut self, txn: &mut Txn, key: ObjectKey, block_shift: u8) -> Result<(), Refusal> {
         if !(BLOCK_SHIFT_MIN..=BLOCK_SHIFT_MAX).contains(&block_shift) {
             return Err(refuse(KeyCode::Invalid, "the block size must be 2^6 to 2^24 bytes"));

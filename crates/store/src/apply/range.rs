@@ -4,9 +4,9 @@ use cenote_model::{KeyCode, OBJECT_BYTES_MAX, ObjectKey};
 
 use super::{Brought, NO_OBJECT, RangeStep, Refusal, Step, Txn, refuse};
 use crate::map::{Pieces, Splits};
-use crate::state::State;
+use crate::state::EngineState;
 
-impl State {
+impl EngineState {
     pub(super) fn punch(&mut self, txn: &mut Txn, key: ObjectKey, offset: u64, len: u64) -> Result<(), Refusal> {
         let to = offset.checked_add(len).filter(|end| *end <= OBJECT_BYTES_MAX);
         let to = to.ok_or(refuse(KeyCode::Invalid, "objects end below 2^63 bytes"))?;

@@ -4,9 +4,9 @@ use cenote_model::{IndexKey, KEY_BYTES_MAX, KeyCode, VALUE_BYTES_MAX};
 
 use super::{NO_CONTAINER, NO_INDEX, NO_KEY, PAST_QUOTA, Refusal, Step, Txn, refuse};
 use crate::index::{Disorder, Index, Key, Record, Value};
-use crate::state::State;
+use crate::state::EngineState;
 
-impl State {
+impl EngineState {
     pub(super) fn index_create(&mut self, txn: &mut Txn, key: IndexKey) -> Result<(), Refusal> {
         let at = self.containers.slot_of(key.container).ok_or(NO_CONTAINER)?;
         let container = self.containers.at_mut(at);
@@ -105,9 +105,9 @@ mod tests {
     /// reports the disorder.
     #[test]
     fn replay_carries_out_what_an_index_without_order_had_allowed() {
-        let mut state = State::default();
+        let mut state = EngineState::default();
         let index = IndexKey { container: ContainerId(1000), index: IndexId(1) };
-        let apply = |state: &mut State, epoch: u64, update: Update| {
+        let apply = |state: &mut EngineState, epoch: u64, update: Update| {
             let mut txn = Txn { epoch, ..Txn::default() };
             let done = state.apply(&mut txn, update);
             state.epoch = epoch;

@@ -4,9 +4,9 @@ use super::write::unmerge;
 use super::{Brought, RangeStep, Step, Txn};
 use crate::map::Pieces;
 use crate::objects::Presence;
-use crate::state::State;
+use crate::state::EngineState;
 
-impl State {
+impl EngineState {
     /// Restores the state exactly as it was before the transaction, down to how extents are split: the transaction
     /// is not in the journal, and replay must come to the same maps.
     pub fn revert(&mut self, txn: &mut Txn) {

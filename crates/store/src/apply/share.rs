@@ -11,12 +11,12 @@ use super::{Brought, NO_OBJECT, PAST_QUOTA, RangeStep, Refusal, Step, Txn, refus
 use crate::container::Fresh;
 use crate::map::Ext;
 use crate::persist::DeviceSet;
-use crate::state::State;
+use crate::state::EngineState;
 
 /// Most extents in one range: no other request is served while they are shared.
 const EXTENTS_MAX: usize = 1 << 20;
 
-impl State {
+impl EngineState {
     pub(super) fn share(
         &mut self,
         txn: &mut Txn,

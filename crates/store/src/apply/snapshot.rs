@@ -11,12 +11,12 @@ use cenote_model::{ContainerId, IndexId, KeyCode, ObjectId, SNAPSHOT_NAME_BYTES_
 use super::{NO_CONTAINER, NO_SNAPSHOT, Refusal, Step, Txn, refuse};
 use crate::codec::ORDINALS_END;
 use crate::container::{Container, Fresh, Snapshot};
-use crate::few::Few;
 use crate::index::{Index, Key, Record, Value};
 use crate::map::ExtentMap;
 use crate::objects::Presence;
 use crate::persist::DeviceSet;
-use crate::state::{Reclaim, State};
+use crate::small_map::SmallMap;
+use crate::state::{EngineState, Reclaim};
 
 const TOO_MANY: Refusal = refuse(KeyCode::Limit, "a store holds at most 2^32 objects");
 
@@ -30,7 +30,7 @@ fn check_name(name: &str) -> Result<(), Refusal> {
     }
 }
 
-impl State {
+impl EngineState {
     pub(super) fn snapshot_create(
         &mut self,
         txn: &mut Txn,
@@ -90,7 +90,7 @@ impl State {
         let seen = from.content.objects.iter().filter(|(id, _)| !from.is_value_log(**id));
         let objects: Vec<(ObjectId, u32)> = seen.map(|(id, slot)| (*id, *slot)).collect();
         let slot = self.containers.add(container);
-        let mut tree = Few::default();
+        let mut tree = SmallMap::default();
         for (id, object) in objects {
             let epoch = self.objects.get(object).epoch;
             if let Some(clone) = self.clone_object(object, slot, epoch, 0) {

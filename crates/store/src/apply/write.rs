@@ -6,10 +6,10 @@ use super::{Brought, Merged, NO_OBJECT, PAST_QUOTA, RangeStep, Refusal, Step, Tx
 use crate::map::{Ext, ExtentMap, Pieces, Splits};
 use crate::session::Session;
 use crate::space::{DeviceSlot, Shared};
-use crate::state::State;
+use crate::state::EngineState;
 use crate::sums::{UNIT, combine};
 
-impl State {
+impl EngineState {
     pub(super) fn write(&mut self, txn: &mut Txn, key: ObjectKey, offset: u64, extent: &Extent) -> Result<(), Refusal> {
         let len = u64::from(extent.len);
         let to = offset.checked_add(len).filter(|end| *end <= OBJECT_BYTES_MAX);

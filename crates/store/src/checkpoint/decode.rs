@@ -22,7 +22,7 @@ use crate::packing::decode_packed;
 use crate::persist::{Cut, SyncNeed};
 use crate::session::{Detail, Recorded, Session};
 use crate::space::Births;
-use crate::state::State;
+use crate::state::EngineState;
 use crate::sums::{UNIT, sum_of, sum_of_both};
 use crate::undo::{Change, Undo};
 
@@ -37,7 +37,7 @@ pub(crate) struct Beside {
 
 pub(super) struct Reader<'a> {
     pub(super) version: u32,
-    pub(super) state: &'a mut State,
+    pub(super) state: &'a mut EngineState,
     /// The whole file.
     pub(super) file: &'a Arc<Vec<u8>>,
     /// Offset in it of the body of the section that is being read.
@@ -78,7 +78,7 @@ pub(super) fn decode_head(name: &str, bytes: &[u8]) -> Result<(u32, Head)> {
 }
 
 /// Reads a checkpoint into an empty state that has its devices. Fails if anything in it is damaged.
-pub(crate) fn decode(name: &str, bytes: &Arc<Vec<u8>>, state: &mut State) -> Result<(Head, Beside)> {
+pub(crate) fn decode(name: &str, bytes: &Arc<Vec<u8>>, state: &mut EngineState) -> Result<(Head, Beside)> {
     let (version, head) = decode_head(name, bytes)?;
     state.epoch = head.epoch;
     let (file, beside) = (bytes, Beside::default());

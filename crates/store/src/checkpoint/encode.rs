@@ -17,7 +17,7 @@ use crate::map::{DeviceIndex, Ext};
 use crate::objects::Object;
 use crate::packing::encode_packed;
 use crate::session::{Detail, Session};
-use crate::state::State;
+use crate::state::EngineState;
 use crate::sums::sum_of;
 use crate::undo::{Change, Undo};
 
@@ -25,12 +25,12 @@ use crate::undo::{Change, Undo};
 const SECTION_BYTES: usize = 4 << 20;
 
 struct Writer<'a> {
-    state: &'a State,
+    state: &'a EngineState,
     bytes: Vec<u8>,
 }
 
 /// Encodes the whole state.
-pub(crate) fn encode(state: &State, head: &Head, size_hint: usize) -> Vec<u8> {
+pub(crate) fn encode(state: &EngineState, head: &Head, size_hint: usize) -> Vec<u8> {
     let mut writer = Writer { state, bytes: Vec::with_capacity(size_hint) };
     writer.head(head);
     writer.section(SECTION_META, Writer::meta);

@@ -3,7 +3,7 @@
 use super::{HEAD_BYTES, SECTION_HEAD};
 use crate::container::Container;
 use crate::map::Pieces;
-use crate::state::State;
+use crate::state::EngineState;
 use crate::undo::{Change, Undo};
 
 /// Bytes of an extent, an object, a record, an undo entry, and a recorded response, without what varies.
@@ -17,7 +17,7 @@ const EMPTY: u64 = 200;
 
 /// Returns true if an encoding of the state would be longer than about `most` bytes. Takes time in proportion to
 /// `most`, and not to the state.
-pub(crate) fn is_longer(state: &State, most: u64) -> bool {
+pub(crate) fn is_longer(state: &EngineState, most: u64) -> bool {
     let mut bytes = (HEAD_BYTES + SECTION_HEAD) as u64 + state.space.extents * EXTENT;
     let mut add = |more: u64| {
         bytes = bytes.saturating_add(more);
@@ -44,7 +44,7 @@ fn bytes_of(container: &Container) -> u64 {
 }
 
 /// Bytes of what an undo entry holds.
-fn hidden_bytes(state: &State, undo: &Undo) -> u64 {
+fn hidden_bytes(state: &EngineState, undo: &Undo) -> u64 {
     match &undo.change {
         Change::Range { pieces, .. } => Pieces::len(pieces) as u64 * EXTENT,
         Change::ObjectDeleted { slot } => OBJECT + state.objects.get(*slot).map.extents() * EXTENT,

@@ -8,15 +8,15 @@ use cenote_model::{ContainerId, ContainerSpec, IndexId, StoreId};
 use super::{Head, decode, encode};
 use crate::container::Container;
 use crate::index::{Index, Record, Value};
-use crate::state::State;
+use crate::state::EngineState;
 
 fn head() -> Head {
     Head { store: StoreId(7), sequence: 1, journal_from: 1, position: 0, epoch: 9 }
 }
 
 /// Two containers with an index each, of more than one section if `count` is large.
-fn state(count: u32) -> State {
-    let mut state = State { epoch: 9, ..State::default() };
+fn state(count: u32) -> EngineState {
+    let mut state = EngineState { epoch: 9, ..EngineState::default() };
     for id in [1, 2] {
         let mut container = Container::new(ContainerId(id), format!("c{id}"), ContainerSpec::default(), 1);
         let mut index = Index::new(0);
@@ -30,13 +30,13 @@ fn state(count: u32) -> State {
     state
 }
 
-fn read(bytes: &Arc<Vec<u8>>) -> State {
-    let mut state = State::default();
+fn read(bytes: &Arc<Vec<u8>>) -> EngineState {
+    let mut state = EngineState::default();
     decode("checkpoint-000001", bytes, &mut state).unwrap();
     state
 }
 
-fn index(state: &State, id: u64) -> &Index {
+fn index(state: &EngineState, id: u64) -> &Index {
     &state.containers.get(ContainerId(id)).unwrap().content.indices[&IndexId(1)]
 }
 

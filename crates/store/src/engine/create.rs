@@ -17,7 +17,7 @@ use crate::home::{Home, check_count, name_within, split};
 use crate::journal::{self, HEADER_BYTES, Journal};
 use crate::profile::PROFILE;
 use crate::space::{DEVICES_MAX, DeviceSlot};
-use crate::state::State;
+use crate::state::EngineState;
 use crate::superblock::{SUPERBLOCK, Superblock, SuperblockDevice};
 use crate::{Seams, StoreSummary, Tuning};
 
@@ -119,7 +119,7 @@ impl Engine {
             if let Some(loans) = homes.get(usize::from(index)) {
                 slots.iter_mut().for_each(|slot| slot.restrict(loans));
             }
-            let mut state = State::default();
+            let mut state = EngineState::default();
             state.space.slots = slots;
             let seams = seams_of(seams, home);
             let head = Head { store: id, sequence: 1, journal_from: 1, position: HEADER_BYTES, epoch: 0 };
@@ -148,7 +148,7 @@ impl Engine {
         superblock: &Superblock,
         home: Home,
         settings: Tuning,
-        state: State,
+        state: EngineState,
         journal: Journal,
     ) -> Engine {
         let core = Core {

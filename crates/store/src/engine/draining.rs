@@ -10,7 +10,7 @@ use super::core::{CopyPart, Core, Purpose, Wait};
 use crate::copying::{Copy, Piece};
 use crate::map::{DeviceIndex, Ext};
 use crate::objects::Presence;
-use crate::persist::Stage;
+use crate::persist::CutPhase;
 use crate::placing::{Action, Placing, Target, identity};
 use crate::work::Job;
 
@@ -166,7 +166,7 @@ impl Draining {
         let is_copying = core.jobs.copying(|purpose| matches!(purpose, Purpose::Cut(_))) > 0
             || core.state.cuts.pending.values().any(|cut| {
                 // A cut that failed copies nothing until its retry.
-                cut.stage == Stage::Drain && !cut.queue.is_empty() && cut.tries.retry_ns <= now
+                cut.phase == CutPhase::Drain && !cut.queue.is_empty() && cut.tries.retry_ns <= now
             });
         let fills = |slot: &crate::space::DeviceSlot| {
             let view = slot.view_to_come();

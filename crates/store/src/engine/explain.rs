@@ -4,7 +4,7 @@ use cenote_model::{Durability, Explanation, ExtentWhy, ObjectKey, Result};
 
 use super::{Core, Engine};
 use crate::container::Container;
-use crate::map::{Ext, Place};
+use crate::map::{Ext, ExtentPlace};
 
 const RANGES_MAX: usize = 10_000;
 
@@ -91,7 +91,7 @@ impl Core {
     /// Returns how an extent's places are compressed, as text.
     fn compressed(&self, ext: &Ext) -> String {
         let hull = ext.hull();
-        let about = |place: Place<'_>| {
+        let about = |place: ExtentPlace<'_>| {
             let packed = place.packed()?;
             let (plain, stored) = (hull.len(), place.end_at(hull.end) - place.unit_at(hull.begin));
             let name = &self.state.space.get(place.dev).spec.name;

@@ -13,7 +13,7 @@ use crate::journal::record::decode as decode_record;
 use crate::journal::{self, CLOSED, Ended, FILE_BYTES_SHORT, Journal, Kind, Replayed, corrupt, read_all};
 use crate::map::DeviceIndex;
 use crate::space::{Bitmap, DeviceSlot, Tag};
-use crate::state::State;
+use crate::state::EngineState;
 use crate::superblock::{Stamp, Superblock, SuperblockDevice};
 use crate::{RecoveryReport, Seams, Tuning};
 
@@ -51,7 +51,7 @@ impl Engine {
         let meta = Arc::clone(&seams.meta);
         let (name, bytes) = newest_checkpoint(meta.as_ref())?;
         let mut report = RecoveryReport::default();
-        let mut state = State::default();
+        let mut state = EngineState::default();
         let found = find_devices(&seams, superblock, home, before, &mut state, &mut report)?;
         let (head, beside) = decode(&name, &bytes, &mut state)?;
         if head.store != superblock.id {
@@ -144,7 +144,12 @@ fn newest_checkpoint(meta: &dyn MetaDir) -> Result<(String, Arc<Vec<u8>>)> {
 }
 
 /// Takes the state back to what survives the loss of these devices.
-fn go_back(state: &mut State, lost: &[u8], before: &[(Engine, RecoveryReport)], report: &mut RecoveryReport) {
+fn go_back(
+    state: &mut EngineState,
+    lost: &[DeviceIndex],
+    before: &[(Engine, RecoveryReport)],
+    report: &mut RecoveryReport,
+) {
     if report.records_replayed == 0 {
         find_shared(state);
     }
@@ -162,7 +167,7 @@ fn find_devices(
     superblock: &Superblock,
     home: Home,
     before: &[(Engine, RecoveryReport)],
-    state: &mut State,
+    state: &mut EngineState,
     report: &mut RecoveryReport,
 ) -> Result<Vec<Option<Stamp>>> {
     let mut found = Vec::new();
@@ -274,7 +279,7 @@ fn read_stamp(device: &dyn cenote_device::Device, store: StoreId, expected: &Sup
 
 /// Returns the volatile devices that lost their bytes.
 fn check_stamps(
-    state: &mut State,
+    state: &mut EngineState,
     found: &[Option<Stamp>],
     incarnations: &[(cenote_model::DeviceId, u64)],
     report: &mut RecoveryReport,
@@ -301,7 +306,7 @@ fn check_stamps(
 }
 
 /// Prepares a state for the replay; `retired`: space given up before.
-pub(in crate::engine) fn begin_replay(state: &mut State, retired: &[(cenote_model::DeviceId, u64, u64)]) {
+pub(in crate::engine) fn begin_replay(state: &mut EngineState, retired: &[(cenote_model::DeviceId, u64, u64)]) {
     state.space.replaying = true;
     for slot in &mut state.space.slots {
         let unit = u64::from(slot.space.unit_bytes);
@@ -315,12 +320,12 @@ pub(in crate::engine) fn begin_replay(state: &mut State, retired: &[(cenote_mode
 
 /// Counts the units that extents of the checkpoint share. A rebuild would do it later, but replay and rollback need the
 /// counts before.
-pub(in crate::engine) fn find_shared(state: &mut State) {
+pub(in crate::engine) fn find_shared(state: &mut EngineState) {
     state.space.replay_shared(&state.objects, &state.containers);
 }
 
 /// Applies a record of the journal. Fails if it is malformed or contradicts the state.
-pub(in crate::engine) fn replay_record(state: &mut State, record: &Replayed<'_>) -> Result<()> {
+pub(in crate::engine) fn replay_record(state: &mut EngineState, record: &Replayed<'_>) -> Result<()> {
     let entry = decode_record(record.kind, record.epoch, record.payload)
         .map_err(|malformed| corrupt(record.name, record.offset, malformed.0))?;
     state.replay(record.epoch, entry).map_err(|why| corrupt(record.name, record.offset, why))
@@ -331,7 +336,7 @@ fn replay(
     meta: &dyn MetaDir,
     superblock: &Superblock,
     head: &Head,
-    state: &mut State,
+    state: &mut EngineState,
     report: &mut RecoveryReport,
 ) -> Result<(Ended, bool)> {
     let mut sequences: Vec<u64> = meta.list()?.iter().filter_map(|name| journal::sequence_of(name)).collect();

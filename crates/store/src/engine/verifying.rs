@@ -341,7 +341,7 @@ mod tests {
     use crate::engine::filled::filled;
     use crate::index::{Disorder, Index, Record, Value};
     use crate::space::{Bitmap, Tag};
-    use crate::state::State;
+    use crate::state::EngineState;
 
     /// Two containers with an object and an index each.
     fn engine() -> Engine {
@@ -358,19 +358,19 @@ mod tests {
         engine
     }
 
-    fn first(state: &mut State) -> &mut crate::container::Container {
+    fn first(state: &mut EngineState) -> &mut crate::container::Container {
         let id = state.containers.ids()[0];
         state.containers.get_mut(id).unwrap()
     }
 
-    fn slot_of_object(state: &mut State) -> u32 {
+    fn slot_of_object(state: &mut EngineState) -> u32 {
         first(state).content.objects[&ObjectId(1)]
     }
 
     /// The audit, which a verify and the scrub run, names each table that contradicts the others.
     #[test]
     fn what_is_wrong_in_memory_is_named() {
-        type Harm = fn(&mut State);
+        type Harm = fn(&mut EngineState);
         let harms: [(&str, Harm); 15] = [
             ("its space counts as free", |state| {
                 let slot = state.space.get_mut(0);

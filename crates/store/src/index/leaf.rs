@@ -21,11 +21,11 @@ const BYTES_MAX: usize = 8 << 10;
 const INLINE_MAX: usize = 1 << 10;
 
 /// Bytes that a record takes besides its key and value.
-pub(super) const RECORD_BYTES: u64 = (size_of::<Place>() + size_of::<Slot>()) as u64;
+pub(super) const RECORD_BYTES: u64 = (size_of::<KeyPosition>() + size_of::<Slot>()) as u64;
 
 /// The part of a record that a search reads.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct KeyPosition {
     /// The first bytes of the key after the common prefix, as a number that orders like them.
     head: u64,
     /// Where the key begins in `bytes`.
@@ -48,7 +48,7 @@ enum Apart {
     Away(Away),
 }
 
-impl Place {
+impl KeyPosition {
     #[inline]
     fn key<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.at as usize..][..self.key_len as usize]
@@ -63,7 +63,7 @@ impl Place {
 /// Some records, in ascending order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leaf {
-    places: Vec<Place>,
+    places: Vec<KeyPosition>,
     slots: Vec<Slot>,
     /// Keys and short values, in order of insertion.
     bytes: Vec<u8>,
@@ -99,7 +99,7 @@ impl Leaf {
     }
     #[inline]
     pub fn record(&self, i: usize) -> RecordRef<'_> {
-        let (Place { at, key_len, .. }, slot) = (self.places[i], &self.slots[i]);
+        let (KeyPosition { at, key_len, .. }, slot) = (self.places[i], &self.slots[i]);
         let value = match slot.apart.as_deref() {
             None => ValueRef::Here(&self.bytes[(at + key_len) as usize..][..slot.value_len as usize]),
             Some(Apart::Large(value)) => ValueRef::Here(value),
@@ -109,7 +109,7 @@ impl Leaf {
     }
     /// The places and slots of the records from `from` up to `to` (without it).
     #[inline]
-    fn both(&self, from: usize, to: usize) -> impl Iterator<Item = (&Place, &Slot)> {
+    fn both(&self, from: usize, to: usize) -> impl Iterator<Item = (&KeyPosition, &Slot)> {
         self.places[from..to].iter().zip(&self.slots[from..to])
     }
     pub fn records(&self) -> impl Iterator<Item = (&[u8], RecordRef<'_>)> {
@@ -167,7 +167,7 @@ impl Leaf {
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(&inline);
         let head = head_of(&key[self.common as usize..]);
-        self.places.insert(i, Place { head, at, key_len: key.len() as u32 });
+        self.places.insert(i, KeyPosition { head, at, key_len: key.len() as u32 });
         self.slots.insert(i, Slot { epoch: record.epoch, value_len, apart });
     }
     /// Changes a record; returns the old one.
@@ -328,7 +328,7 @@ impl Leaf {
             return Err("its records are not in ascending order");
         }
         let common = self.common as usize;
-        let is_head = |place: &Place| {
+        let is_head = |place: &KeyPosition| {
             let key = place.key(&self.bytes);
             key.len() >= common && key[..common] == self.key(0)[..common] && place.head == head_of(&key[common..])
         };
@@ -370,7 +370,7 @@ fn head_of(key: &[u8]) -> u64 {
 }
 
 /// Returns the bytes of some records in their order, copied from `bytes`, and updates their places.
-fn packed(places: &mut [Place], slots: &[Slot], bytes: &[u8]) -> Vec<u8> {
+fn packed(places: &mut [KeyPosition], slots: &[Slot], bytes: &[u8]) -> Vec<u8> {
     let len = places.iter().zip(slots).map(|(place, slot)| place.len(slot)).sum();
     let mut packed = Vec::with_capacity(len);
     for (place, slot) in places.iter_mut().zip(slots) {

@@ -37,7 +37,7 @@ pub(crate) struct Replayed<'a> {
 }
 
 /// What was found at an offset.
-enum Found {
+enum RecordRead {
     Record {
         kind: Kind,
         epoch: u64,
@@ -182,11 +182,11 @@ fn read_file(
     if limit > file.capacity() || limit < HEADER_BYTES {
         return Err(corrupt(name, 0, "the next file says that this one ends outside of itself"));
     }
-    let mut window = Window { file, limit, begin: HEADER_BYTES, bytes: Vec::new() };
+    let mut window = FilePart { file, limit, begin: HEADER_BYTES, bytes: Vec::new() };
     let mut at = HEADER_BYTES;
     let mut proven = HEADER_BYTES;
     while at < limit {
-        let Found::Record { kind, epoch, len } = window.record_at(at)? else {
+        let RecordRead::Record { kind, epoch, len } = window.record_at(at)? else {
             if next.is_some() {
                 return Err(corrupt(name, at, "a record is damaged"));
             }
@@ -220,7 +220,7 @@ fn read_file(
 
 /// Returns true if nothing was ever written after the header.
 fn holds_nothing(file: &dyn LogFile) -> Result<bool> {
-    let mut window = Window { file, limit: file.capacity(), begin: HEADER_BYTES, bytes: Vec::new() };
+    let mut window = FilePart { file, limit: file.capacity(), begin: HEADER_BYTES, bytes: Vec::new() };
     let mut at = HEADER_BYTES;
     while let Some(from) = file.data_from(at).filter(|from| *from < window.limit) {
         at = from;
@@ -234,7 +234,7 @@ fn holds_nothing(file: &dyn LogFile) -> Result<bool> {
 }
 
 /// Judges an offset without a record: the end (true: of an unfinished record), or damage.
-fn judge_end(name: &str, window: &mut Window<'_>, header: &Header, at: u64, power_lost: bool) -> Result<bool> {
+fn judge_end(name: &str, window: &mut FilePart<'_>, header: &Header, at: u64, power_lost: bool) -> Result<bool> {
     let mut position = at;
     let mut any = false;
     while let Some(from) = window.file.data_from(position).filter(|from| from + 8 <= window.limit) {
@@ -257,7 +257,7 @@ fn judge_end(name: &str, window: &mut Window<'_>, header: &Header, at: u64, powe
     }
     let mut later = at + 8;
     while later + RECORD_HEADER as u64 <= window.limit {
-        if let Found::Record { kind, len, .. } = window.record_at(later)? {
+        if let RecordRead::Record { kind, len, .. } = window.record_at(later)? {
             let payload = &window.slice(later, len)?[RECORD_HEADER..];
             let proven = kind == Kind::Synced && Decoder::new(payload).u64().is_ok_and(|p| p > header.base + at);
             if proven || !power_lost {
@@ -270,14 +270,14 @@ fn judge_end(name: &str, window: &mut Window<'_>, header: &Header, at: u64, powe
 }
 
 /// A part of a log file in memory.
-struct Window<'a> {
+struct FilePart<'a> {
     file: &'a dyn LogFile,
     limit: u64,
     begin: u64,
     bytes: Vec<u8>,
 }
 
-impl Window<'_> {
+impl FilePart<'_> {
     /// Returns `len` bytes from `at`; the caller ensures that they are within the limit.
     fn slice(&mut self, at: u64, len: usize) -> Result<&[u8]> {
         let inside = at >= self.begin && at + len as u64 <= self.begin + self.bytes.len() as u64;
@@ -293,20 +293,24 @@ impl Window<'_> {
         let from = (at - self.begin) as usize;
         Ok(&self.bytes[from..from + len])
     }
-    fn record_at(&mut self, at: u64) -> Result<Found> {
+    fn record_at(&mut self, at: u64) -> Result<RecordRead> {
         if at + RECORD_HEADER as u64 > self.limit {
-            return Ok(Found::Nothing);
+            return Ok(RecordRead::Nothing);
         }
         let head = self.slice(at, RECORD_HEADER)?;
         let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize + 8;
-        let Some(kind) = Kind::from_code(head[16]) else { return Ok(Found::Nothing) };
+        let Some(kind) = Kind::from_code(head[16]) else { return Ok(RecordRead::Nothing) };
         if !(RECORD_HEADER..=RECORD_BYTES_MAX).contains(&len) || at + len as u64 > self.limit {
-            return Ok(Found::Nothing);
+            return Ok(RecordRead::Nothing);
         }
         let record = self.slice(at, len)?;
         let sum = u32::from_le_bytes([record[4], record[5], record[6], record[7]]);
         let epoch = u64::from_le_bytes(record[8..16].try_into().unwrap_or_default());
-        if sum_without_field(record) == sum { Ok(Found::Record { kind, epoch, len }) } else { Ok(Found::Nothing) }
+        if sum_without_field(record) == sum {
+            Ok(RecordRead::Record { kind, epoch, len })
+        } else {
+            Ok(RecordRead::Nothing)
+        }
     }
 }
 

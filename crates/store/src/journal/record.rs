@@ -39,7 +39,7 @@ pub(crate) enum Entry {
         session: SessionId,
         runs: Vec<Run>,
     },
-    /// `later`: see [`crate::state::State::begin_cut`]; empty if nothing is forgotten.
+    /// `later`: see [`crate::state::EngineState::begin_cut`]; empty if nothing is forgotten.
     Cut {
         id: u64,
         epoch: u64,

@@ -72,7 +72,7 @@ pub(crate) struct Replica {
 
 /// One of the places of an extent: which bytes lie where on which device.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ExtentPlace<'a> {
     /// Slot of the device.
     pub dev: DeviceIndex,
     /// Where the run begins on it, or would begin.
@@ -97,15 +97,15 @@ impl NewPlace<'_> {
 }
 
 impl Replica {
-    fn place(&self) -> Place<'_> {
-        Place { dev: self.dev, base: self.base, packed: self.packed.as_deref() }
+    fn place(&self) -> ExtentPlace<'_> {
+        ExtentPlace { dev: self.dev, base: self.base, packed: self.packed.as_deref() }
     }
 }
 
 /// Copies of a run, in order.
 pub(crate) type Replicas = SmallVec<[Replica; 1]>;
 
-impl Place<'_> {
+impl ExtentPlace<'_> {
     /// Returns the device offset of the unit that holds position `at` of the run.
     pub fn unit_at(&self, at: u32) -> u64 {
         let inside = match self.packed {
@@ -288,18 +288,18 @@ impl Ext {
         self.copy_dev
     }
     /// The first place, where it is read.
-    pub fn place(&self) -> Place<'_> {
-        Place { dev: self.dev, base: self.run_offset, packed: self.packed().map(|packed| &**packed) }
+    pub fn place(&self) -> ExtentPlace<'_> {
+        ExtentPlace { dev: self.dev, base: self.run_offset, packed: self.packed().map(|packed| &**packed) }
     }
     /// The place of a copy.
-    pub fn copy_place(&self, copy: usize) -> Option<Place<'_>> {
+    pub fn copy_place(&self, copy: usize) -> Option<ExtentPlace<'_>> {
         self.places().nth(1 + copy)
     }
     /// All places, the first one first.
-    pub fn places(&self) -> impl Iterator<Item = Place<'_>> {
+    pub fn places(&self) -> impl Iterator<Item = ExtentPlace<'_>> {
         let run = self.run.as_deref();
         let packed = run.and_then(|run| run.copy_packed.as_deref());
-        let copy = self.has_copy().then_some(Place { dev: self.copy_dev, base: self.copy_base, packed });
+        let copy = self.has_copy().then_some(ExtentPlace { dev: self.copy_dev, base: self.copy_base, packed });
         let more = run.map_or(&[][..], |run| &run.more);
         std::iter::once(self.place()).chain(copy).chain(more.iter().map(Replica::place))
     }

@@ -9,7 +9,7 @@ use cenote_model::OffsetMap;
 
 #[cfg(test)]
 pub(crate) use ext::Run;
-pub(crate) use ext::{DeviceIndex, Ext, NO_DEVICE, NewPlace, Place, Replica, Replicas};
+pub(crate) use ext::{DeviceIndex, Ext, ExtentPlace, NO_DEVICE, NewPlace, Replica, Replicas};
 pub(crate) use pieces::Pieces;
 
 use crate::space::Shared;

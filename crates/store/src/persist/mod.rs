@@ -11,7 +11,7 @@ use cenote_model::{ContainerId, Error};
 use crate::container::Fresh;
 use crate::map::{DeviceIndex, Pieces};
 use crate::space::Tag;
-use crate::state::{Reclaim, State};
+use crate::state::{EngineState, Reclaim};
 use crate::undo::{Change, Undo};
 
 /// Bytes that a pending cut has to copy.
@@ -55,9 +55,9 @@ impl DeviceSet {
     }
 }
 
-/// Stage of a cut.
+/// CutPhase of a cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Stage {
+pub(crate) enum CutPhase {
     /// Copies are made.
     #[default]
     Drain,
@@ -75,7 +75,7 @@ pub(crate) struct Cut {
     pub members: Vec<ContainerId>,
     pub queue: VecDeque<DrainItem>,
     pub in_flight: u32,
-    pub stage: Stage,
+    pub phase: CutPhase,
     pub sync: SyncNeed,
     /// Something as it was at the cut cannot be read any more: a later cut replaces it.
     pub renew: bool,
@@ -128,7 +128,7 @@ impl Cuts {
     }
 }
 
-impl State {
+impl EngineState {
     /// Makes a cut at the current epoch. It replaces any cut that is pending for a member.
     ///
     /// `later`, if not empty: for each member, the number of cuts from which on everything was born after its persisted

@@ -10,7 +10,7 @@ use cenote_policy::{Compress, DeviceView};
 use super::retired::Tag;
 use super::{Births, Bitmap, RetiredQueue, Shared};
 use crate::kin::Kin;
-use crate::map::{DeviceIndex, Ext, NO_DEVICE, Place};
+use crate::map::{DeviceIndex, Ext, ExtentPlace, NO_DEVICE};
 use crate::persist::DeviceSet;
 use crate::placing::Action;
 use crate::sums::UNIT;
@@ -383,7 +383,7 @@ impl Space {
         ext.places().for_each(|place| self.drop_place(ext, place, tag));
     }
     /// Retires the space at one of an extent's places.
-    pub fn drop_place(&mut self, ext: &Ext, place: Place<'_>, tag: Tag) {
+    pub fn drop_place(&mut self, ext: &Ext, place: ExtentPlace<'_>, tag: Tag) {
         if self.shared.is_everywhere() {
             self.drop_units(ext, place, tag);
         } else if let Some(run) = self.sole_bytes(ext, place) {
@@ -391,7 +391,7 @@ impl Space {
         }
     }
     /// Counts the units of a compressed place that an extent was given.
-    pub fn count_packed(&mut self, place: Place<'_>, (begin, end): (u32, u32)) {
+    pub fn count_packed(&mut self, place: ExtentPlace<'_>, (begin, end): (u32, u32)) {
         if place.packed().is_some() {
             let slot = self.get_mut(place.dev);
             slot.space.packed_bytes += place.end_at(end).wrapping_sub(place.unit_at(begin));
@@ -399,7 +399,7 @@ impl Space {
         }
     }
     /// Retires whole units at a place: positions `begin` up to `end` of the run.
-    fn retire(&mut self, place: Place<'_>, (plain_begin, plain_end): (u32, u32), tag: Tag) {
+    fn retire(&mut self, place: ExtentPlace<'_>, (plain_begin, plain_end): (u32, u32), tag: Tag) {
         let slot = &mut self.slots[place.dev as usize];
         let (begin, end) = (place.unit_at(plain_begin), slot.padded(place.end_at(plain_end)));
         if place.packed().is_some() {
@@ -417,7 +417,7 @@ impl Space {
     }
     /// Retires unit by unit, since any of them may be shared.
     #[cold]
-    fn drop_units(&mut self, ext: &Ext, place: Place<'_>, tag: Tag) {
+    fn drop_units(&mut self, ext: &Ext, place: ExtentPlace<'_>, tag: Tag) {
         let hull = ext.hull();
         let mut sole: Option<(u32, u32)> = None;
         for at in (hull.begin..hull.end).step_by(UNIT as usize) {
@@ -434,7 +434,7 @@ impl Space {
     }
     /// Gives up the extent's claim on the units at one place. Returns the positions in the run of those that become
     /// free, if any.
-    fn sole_bytes(&mut self, ext: &Ext, place: Place<'_>) -> Option<(u32, u32)> {
+    fn sole_bytes(&mut self, ext: &Ext, place: ExtentPlace<'_>) -> Option<(u32, u32)> {
         let hull = ext.hull();
         let (mut begin, mut end) = (hull.begin, hull.end);
         let (first_inside, last_inside) = (ext.begins_inside(), ext.ends_inside());

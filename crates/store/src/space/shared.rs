@@ -4,7 +4,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-use crate::map::{DeviceIndex, Ext, Place};
+use crate::map::{DeviceIndex, Ext, ExtentPlace};
 use crate::sums::UNIT;
 
 /// Number of extents that touch a unit, where it is more than one: extents that were split inside a unit, and those
@@ -43,7 +43,7 @@ impl Shared {
         for_units(ext, |dev, unit| self.touch_again(dev, unit));
     }
     /// Counts a second extent on the units that this one touches at one of its places.
-    pub fn touch_place(&mut self, ext: &Ext, place: Place<'_>) {
+    pub fn touch_place(&mut self, ext: &Ext, place: ExtentPlace<'_>) {
         self.everywhere = true;
         let hull = ext.hull();
         for at in (hull.begin..hull.end).step_by(UNIT as usize) {
@@ -99,6 +99,6 @@ pub(crate) fn for_units(ext: &Ext, mut each: impl FnMut(DeviceIndex, u64)) {
 }
 
 /// Calls `each` with all places of the run.
-pub(crate) fn for_places<'a>(ext: &'a Ext, each: impl FnMut(Place<'a>)) {
+pub(crate) fn for_places<'a>(ext: &'a Ext, each: impl FnMut(ExtentPlace<'a>)) {
     ext.places().for_each(each);
 }

@@ -23,7 +23,7 @@ pub const SOURCES_ENV: &str = "HDF5_VDS_PREFIX";
 const RAW_ENV: &str = "HDF5_EXTFILE_PREFIX";
 
 /// How a virtual dataset views its sources.
-pub struct View {
+pub struct SourceView {
     /// The extent ends where the first source is missing, instead of where the last one ends.
     pub first_missing: bool,
     /// Number of consecutive numbered sources that may be missing before the search for more ends.
@@ -33,7 +33,7 @@ pub struct View {
 }
 
 /// The view of a virtual dataset.
-pub fn view(dataset: &Dataset) -> Result<View> {
+pub fn view(dataset: &Dataset) -> Result<SourceView> {
     let (mut view, mut gap) = (LAST_AVAILABLE, 0);
     if let Some(dapl) = &dataset.dapl {
         let h5 = dataset.h5();
@@ -45,7 +45,7 @@ pub fn view(dataset: &Dataset) -> Result<View> {
         }
     }
     let first_missing = view == FIRST_MISSING;
-    Ok(View { first_missing, gap: if first_missing { 0 } else { gap }, prefix: sources_prefix(dataset)? })
+    Ok(SourceView { first_missing, gap: if first_missing { 0 } else { gap }, prefix: sources_prefix(dataset)? })
 }
 
 fn sources_prefix(dataset: &Dataset) -> Result<Option<PathBuf>> {
@@ -93,7 +93,7 @@ pub fn plist(dataset: &Dataset) -> Result<Hid> {
         // For other datasets HDF5 reports what it does by itself.
         let view = match &dataset.data.body {
             Body::Virtual(_) => view(dataset)?,
-            _ => View { first_missing: false, gap: 0, prefix: None },
+            _ => SourceView { first_missing: false, gap: 0, prefix: None },
         };
         let how = if view.first_missing { FIRST_MISSING } else { LAST_AVAILABLE };
         h5_check("H5Pset_virtual_view", (h5.H5Pset_virtual_view)(id, how))?;

@@ -18,7 +18,7 @@ const ADDRESS_MAX: haddr_t = (1 << 63) - 1;
 /// `H5FD_FEAT_DATA_SIEVE`.
 const FEATURES: c_ulong = 0x8;
 
-static CLASS: DriverClass<Staged> = DriverClass {
+static CLASS: DriverClass<OpenFile> = DriverClass {
     cmp: Some(cmp),
     ..DriverClass::new(
         CLASS_VALUE,
@@ -30,7 +30,7 @@ static CLASS: DriverClass<Staged> = DriverClass {
 
 /// An open file of this driver.
 #[repr(C)]
-struct Staged {
+struct OpenFile {
     head: DriverHead,
     eoa: haddr_t,
     bytes: u64,
@@ -40,29 +40,29 @@ struct Staged {
 
 thread_local! {
     /// The file that is being opened on this thread.
-    static OPENING: RefCell<Option<Staged>> = const { RefCell::new(None) };
+    static OPENING: RefCell<Option<OpenFile>> = const { RefCell::new(None) };
 }
 
 /// Runs `open` (`H5Fopen` with these access properties) so that it opens `object`, which has `bytes`.
 pub fn opening<T>(h5: &'static Api, fapl: hid_t, object: &Object, bytes: u64, open: impl FnOnce() -> T) -> Result<T> {
     CLASS.set(h5, fapl)?;
-    OPENING.set(Some(Staged { head: DriverHead::default(), eoa: 0, bytes, object: object.clone(), h5 }));
+    OPENING.set(Some(OpenFile { head: DriverHead::default(), eoa: 0, bytes, object: object.clone(), h5 }));
     let opened = open();
     OPENING.take();
     Ok(opened)
 }
 
-unsafe extern "C" fn open(_: *const c_char, _: c_uint, _: hid_t, _: haddr_t) -> *mut Staged {
+unsafe extern "C" fn open(_: *const c_char, _: c_uint, _: hid_t, _: haddr_t) -> *mut OpenFile {
     OPENING.take().map_or(std::ptr::null_mut(), |file| Box::into_raw(Box::new(file)))
 }
 
-unsafe extern "C" fn cmp(a: *const Staged, b: *const Staged) -> c_int {
+unsafe extern "C" fn cmp(a: *const OpenFile, b: *const OpenFile) -> c_int {
     // SAFETY: both were made by `open` and are not closed.
     let (a, b) = unsafe { ((*a).object.key(), (*b).object.key()) };
     (a.container, a.object).cmp(&(b.container, b.object)) as c_int
 }
 
-unsafe extern "C" fn query(_: *const Staged, flags: *mut c_ulong) -> herr_t {
+unsafe extern "C" fn query(_: *const OpenFile, flags: *mut c_ulong) -> herr_t {
     if !flags.is_null() {
         // SAFETY: HDF5 passes a valid place.
         unsafe { flags.write(FEATURES) };
@@ -70,24 +70,24 @@ unsafe extern "C" fn query(_: *const Staged, flags: *mut c_ulong) -> herr_t {
     0
 }
 
-unsafe extern "C" fn get_eoa(file: *const Staged, _: c_int) -> haddr_t {
+unsafe extern "C" fn get_eoa(file: *const OpenFile, _: c_int) -> haddr_t {
     // SAFETY: it was made by `open` and is not closed.
     unsafe { (*file).eoa }
 }
 
-unsafe extern "C" fn set_eoa(file: *mut Staged, _: c_int, address: haddr_t) -> herr_t {
+unsafe extern "C" fn set_eoa(file: *mut OpenFile, _: c_int, address: haddr_t) -> herr_t {
     // SAFETY: as above.
     unsafe { (*file).eoa = address };
     0
 }
 
-unsafe extern "C" fn get_eof(file: *const Staged, _: c_int) -> haddr_t {
+unsafe extern "C" fn get_eof(file: *const OpenFile, _: c_int) -> haddr_t {
     // SAFETY: as above.
     unsafe { (*file).bytes }
 }
 
 unsafe extern "C" fn read(
-    file: *mut Staged,
+    file: *mut OpenFile,
     _: c_int,
     _: hid_t,
     address: haddr_t,
@@ -114,6 +114,6 @@ unsafe extern "C" fn read(
     }
 }
 
-unsafe extern "C" fn write(_: *mut Staged, _: c_int, _: hid_t, _: haddr_t, _: usize, _: *const c_void) -> herr_t {
+unsafe extern "C" fn write(_: *mut OpenFile, _: c_int, _: hid_t, _: haddr_t, _: usize, _: *const c_void) -> herr_t {
     -1
 }

@@ -66,7 +66,7 @@ pub(super) struct Settings {
 
 /// Why there is no successful answer.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum HttpFailure {
     /// The service refuses; its status and text.
     Status(StatusCode, String),
     /// No answer.
@@ -75,7 +75,7 @@ pub(super) enum Said {
     Short(Bytes),
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for HttpFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Status(status, text) if text.is_empty() => write!(f, "the service answers {status}"),
@@ -85,7 +85,7 @@ impl fmt::Display for Said {
         }
     }
 }
-impl std::error::Error for Said {}
+impl std::error::Error for HttpFailure {}
 
 impl Http {
     /// `local`: the service is on this machine, so no proxy is used.
@@ -121,8 +121,8 @@ impl Http {
     }
 
     /// Makes a request and reads the whole answer, whatever its status.
-    pub fn ask(&self, request: Request<Buffer>) -> Result<Response<Bytes>, Said> {
-        let nothing = |error: &ureq::Error| Said::Nothing(format!("{error}"));
+    pub fn ask(&self, request: Request<Buffer>) -> Result<Response<Bytes>, HttpFailure> {
+        let nothing = |error: &ureq::Error| HttpFailure::Nothing(format!("{error}"));
         let (mut parts, body) = request.into_parts();
         parts.extensions.clear();
         if parts.method == Method::PUT {
@@ -147,7 +147,7 @@ impl Http {
         let mut bytes = Vec::new();
         body.into_reader()
             .read_to_end(&mut bytes)
-            .map_err(|error| Said::Nothing(format!("the answer ends: {error}")))?;
+            .map_err(|error| HttpFailure::Nothing(format!("the answer ends: {error}")))?;
         Ok(Response::from_parts(parts, bytes.into()))
     }
 
@@ -167,13 +167,13 @@ impl Http {
     }
 
     /// Like [`Http::ask`], but a status other than success is an error.
-    pub fn ask_well(&self, request: Request<Buffer>) -> Result<Response<Bytes>, Said> {
+    pub fn ask_well(&self, request: Request<Buffer>) -> Result<Response<Bytes>, HttpFailure> {
         let answer = self.ask(request)?;
         let status = answer.status();
         if status.is_success() {
             return Ok(answer);
         }
-        Err(Said::Status(status, shortened(answer.body())))
+        Err(HttpFailure::Status(status, shortened(answer.body())))
     }
 }
 
@@ -201,11 +201,11 @@ impl HttpTransport for Http {
     async fn fetch(&self, request: Request<Buffer>) -> opendal_core::Result<Response<HttpBody>> {
         let wanted = range_len(request.headers());
         let answer = match self.ask_well(request) {
-            Err(Said::Status(StatusCode::RANGE_NOT_SATISFIABLE, _)) if wanted.is_some() => {
-                Err(Said::Short(Bytes::new()))
+            Err(HttpFailure::Status(StatusCode::RANGE_NOT_SATISFIABLE, _)) if wanted.is_some() => {
+                Err(HttpFailure::Short(Bytes::new()))
             }
             Ok(answer) if wanted.is_some_and(|wanted| (answer.body().len() as u64) < wanted) => {
-                Err(Said::Short(answer.into_body()))
+                Err(HttpFailure::Short(answer.into_body()))
             }
             answer => answer,
         };

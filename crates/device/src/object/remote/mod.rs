@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use super::service::{Answer, ObjectService, Refusal};
 use credentials::{Credentials, Secrets};
 pub use http::Timeouts;
-use http::{Http, Said, Settings};
+use http::{Http, HttpFailure, Settings};
 
 /// A bucket of a real service.
 pub struct Remote {
@@ -195,7 +195,7 @@ impl ObjectService for Remote {
             let options = ReadOptions { range: (from..from + len).into(), ..ReadOptions::default() };
             match block_on(session.operator.read_options(key, options)) {
                 Err(error) => match said(&error) {
-                    Some(Said::Short(bytes)) => Ok(bytes.clone()),
+                    Some(HttpFailure::Short(bytes)) => Ok(bytes.clone()),
                     _ => Err(error),
                 },
                 answer => answer.map(|buffer| buffer.to_bytes()),
@@ -219,7 +219,7 @@ impl ObjectService for Remote {
 }
 
 /// The cause that [`Http`] reported.
-fn said(error: &opendal_core::Error) -> Option<&Said> {
+fn said(error: &opendal_core::Error) -> Option<&HttpFailure> {
     std::error::Error::source(error)?.downcast_ref()
 }
 
@@ -231,7 +231,7 @@ fn refusal_of(error: &opendal_core::Error) -> Refusal {
             _ => Refusal::passing(format!("what the service said makes no sense: {error}")),
         };
     };
-    let Said::Status(status, text) = said else { return Refusal::passing(said.to_string()) };
+    let HttpFailure::Status(status, text) = said else { return Refusal::passing(said.to_string()) };
     let (kind, again) = match *status {
         // Ceph reports a used-up quota so, and all S3 services a wrong clock.
         StatusCode::FORBIDDEN if text.contains("QuotaExceeded") => (ErrorKind::Full, false),

@@ -6,7 +6,7 @@ use opendal_core::Buffer;
 use serde_json::{Value, json};
 
 use super::credentials::Secrets;
-use super::http::{Http, Said};
+use super::http::{Http, HttpFailure};
 use crate::object::service::{Answer, Refusal};
 
 /// A time-limited grant by the service.
@@ -41,8 +41,10 @@ fn ask(http: &Http, request: http::Result<Request<Buffer>>) -> Answer<(HeaderMap
     let (parts, body) = http
         .ask_well(request)
         .map_err(|said| match said {
-            Said::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => denied(format!("signing in: {said}")),
-            Said::Status(status, _) if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => {
+            HttpFailure::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
+                denied(format!("signing in: {said}"))
+            }
+            HttpFailure::Status(status, _) if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => {
                 Refusal::new(ErrorKind::Io, format!("signing in: {said}"))
             }
             _ => Refusal::passing(format!("signing in: {said}")),

@@ -58,7 +58,7 @@ fn read(
 }
 
 fn read_bytes(version: u32, bytes: &[u8]) -> Decoded<(u64, Ext)> {
-    let mut state = State::default();
+    let mut state = EngineState::default();
     state.space.slots.push(slot_with(DeviceId(1), &a_file(), None, 1 << 30, (4096, 1 << 30), 1));
     let (file, beside) = (Arc::default(), Beside::default());
     let reader = Reader { version, state: &mut state, file: &file, body_at: 0, beside, container: None, index: None };

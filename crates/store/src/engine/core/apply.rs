@@ -14,7 +14,7 @@ use crate::index::Index;
 use crate::journal::Kind;
 use crate::journal::record::{begin_apply, decode_update, encode_update, finish_apply};
 use crate::session::{Detail, Recorded};
-use crate::state::State;
+use crate::state::EngineState;
 use crate::{Outcome, SessionId};
 
 impl Core {
@@ -223,7 +223,7 @@ impl Core {
     }
 }
 
-impl State {
+impl EngineState {
     /// Returns the subject of a check and why it does not hold; `None` if it holds.
     pub fn broken(&mut self, check: &Check) -> Option<(String, String)> {
         let (now, expected, subject) = match check {

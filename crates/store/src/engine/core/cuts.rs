@@ -8,7 +8,7 @@ use super::{Core, Wait};
 use crate::journal::Kind;
 use crate::journal::record::encode_cut;
 use crate::map::DeviceIndex;
-use crate::persist::{Cut, Stage};
+use crate::persist::{Cut, CutPhase};
 
 /// Number of times the retry interval of a cut doubles while the store has no persistent tier.
 const DOUBLINGS_MAX: u32 = 6;
@@ -18,7 +18,7 @@ impl Core {
     pub fn is_held_up(&self, cut: &Cut) -> bool {
         let full = cut.tries.error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Full);
         let changed = |id: &ContainerId| self.state.containers.get(*id).is_none_or(|c| c.epoch > cut.epoch);
-        full && cut.stage == Stage::Drain && cut.members.iter().any(changed)
+        full && cut.phase == CutPhase::Drain && cut.members.iter().any(changed)
     }
 
     /// Records a failure of a cut, fails the responses that wait for it, and schedules a retry.
@@ -82,9 +82,9 @@ impl Core {
         let mut done = Vec::new();
         for cut in self.state.cuts.pending.values_mut() {
             cut.urgent = cut.members.iter().any(|member| self.state.cuts.wanted.contains(member));
-            if cut.stage == Stage::Drain && cut.queue.is_empty() && cut.in_flight == 0 {
+            if cut.phase == CutPhase::Drain && cut.queue.is_empty() && cut.in_flight == 0 {
                 if cut.sync.is_needed {
-                    cut.stage = Stage::Copied;
+                    cut.phase = CutPhase::Copied;
                 } else {
                     done.push(cut.id);
                 }

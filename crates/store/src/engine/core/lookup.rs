@@ -24,7 +24,7 @@ const CONTENT_EXTENTS_MAX: u64 = 16;
 
 impl Core {
     /// Lists the containers that the asker may see.
-    pub fn list_containers(&self, seer: super::rights::Seer<'_>, after: Option<&str>, limit: u32) -> Response {
+    pub fn list_containers(&self, seer: super::rights::Caller<'_>, after: Option<&str>, limit: u32) -> Response {
         let found = self.state.containers.after_label(after).filter(|container| self.may_see(seer, container));
         let infos: Vec<ContainerInfo> = found.take(limit.min(LIMIT_MAX) as usize).map(Container::info).collect();
         Response::Containers(infos)

@@ -38,7 +38,7 @@ use crate::apply::Txn;
 use crate::home::Home;
 use crate::journal::Journal;
 use crate::space::Tag;
-use crate::state::State;
+use crate::state::EngineState;
 use crate::superblock::Loan;
 use crate::{Seams, Ticket, Tuning};
 
@@ -69,7 +69,7 @@ pub(crate) struct Core {
     pub store: Identity,
     pub settings: Tuning,
     /// The recoverable state: what the journal and the checkpoint describe.
-    pub state: State,
+    pub state: EngineState,
     pub journal: Journal,
     /// Transaction buffer of the last request, kept to reuse its memory.
     pub txn: Txn,

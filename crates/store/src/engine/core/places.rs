@@ -36,7 +36,7 @@ impl Core {
         let mut good: Vec<CopyPart> = Vec::new();
         // An extent can be listed twice; the second one must see that the first is about to be placed.
         let mut targets = HashSet::new();
-        // Twins (the same bytes in a snapshot) mostly share the fate of the first one.
+        // Twins (the same bytes in a snapshot) mostly share the disposition of the first one.
         let mut bytes = HashSet::new();
         let mut failure = None;
         for (part, result) in parts.into_iter().zip(results) {

@@ -11,11 +11,11 @@ use cenote_model::{
 
 use super::Core;
 use crate::container::Container;
-use crate::state::State;
+use crate::state::EngineState;
 use crate::{SessionId, SessionInfo};
 
 /// Limit of what a session sees in answers about the whole store: `None` for all, or the user whose rights apply.
-pub type Seer<'a> = Option<&'a SessionInfo>;
+pub type Caller<'a> = Option<&'a SessionInfo>;
 
 impl Core {
     /// Fails if this session may not make this request.
@@ -96,17 +96,17 @@ impl Core {
     }
 
     /// Returns the user whose rights limit an answer, or `None` for a session that is not bound.
-    pub fn seer(&self, session: SessionId) -> Seer<'_> {
+    pub fn seer(&self, session: SessionId) -> Caller<'_> {
         self.state.sessions.open.get(&session).map(|open| &open.info).filter(|who| who.bound.is_some())
     }
 
     /// Returns true if the asker may know that this container exists.
-    pub fn may_see(&self, seer: Seer<'_>, container: &Container) -> bool {
+    pub fn may_see(&self, seer: Caller<'_>, container: &Container) -> bool {
         seer.is_none_or(|who| Asker { state: &self.state, who }.allows(container, Right::Find))
     }
 
     /// Removes from the telemetry what concerns containers that the asker may not see, and other users' programs.
-    pub fn keep_visible(&self, seer: Seer<'_>, told: &mut Telemetry) {
+    pub fn keep_visible(&self, seer: Caller<'_>, told: &mut Telemetry) {
         let Some(who) = seer else { return };
         let sees = |id: ContainerId, right| Asker { state: &self.state, who }.may(id, right).is_ok();
         told.hot.retain(|hot| sees(hot.key.container, Right::Read));
@@ -125,7 +125,7 @@ impl Core {
 /// A bound session and the state that it asks about.
 #[derive(Clone, Copy)]
 struct Asker<'a> {
-    state: &'a State,
+    state: &'a EngineState,
     who: &'a SessionInfo,
 }
 

@@ -13,7 +13,7 @@ use crate::journal::Kind;
 use crate::journal::record::encode_cut;
 use crate::map::{DeviceIndex, Ext};
 use crate::objects::Presence;
-use crate::persist::{Cut, DrainItem, Stage};
+use crate::persist::{Cut, CutPhase, DrainItem};
 use crate::placing::{Action, Placing, Target, identity};
 use crate::work::Job;
 
@@ -37,7 +37,7 @@ pub fn next_copy(core: &mut Core) -> Option<Job> {
     let ready = |cut: &&Cut| {
         let may_copy = between_bursts || core.may_copy(cut.tries.begun_ns);
         let is_due = cut.urgent || pressure || (within_budgets && may_copy);
-        is_due && cut.stage == Stage::Drain && super::failing::may_try(core, cut) && !cut.queue.is_empty()
+        is_due && cut.phase == CutPhase::Drain && super::failing::may_try(core, cut) && !cut.queue.is_empty()
     };
     let pending = &core.state.cuts.pending;
     let cut = pending.values().filter(ready).max_by_key(|cut| (cut.urgent, std::cmp::Reverse(cut.id)))?.id;

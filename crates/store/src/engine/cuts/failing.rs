@@ -3,7 +3,7 @@
 use cenote_model::ContainerId;
 
 use crate::engine::core::Core;
-use crate::persist::{Cut, Stage};
+use crate::persist::{Cut, CutPhase};
 
 /// A cut without room is renewed at double the previous interval this many times.
 const RENEWALS_QUICK: u32 = 5;
@@ -45,7 +45,7 @@ fn renewed_group(core: &Core, id: u64, mut group: Vec<ContainerId>) -> Option<Ve
         let mut more = core.state.linked(member);
         let pending = core.state.containers.get(member).and_then(|container| container.durable.pending_cut);
         if let Some(cut) = pending.and_then(|cut| core.state.cuts.pending.get(&cut)) {
-            if cut.id != id && (cut.in_flight > 0 || cut.stage != Stage::Drain) {
+            if cut.id != id && (cut.in_flight > 0 || cut.phase != CutPhase::Drain) {
                 return None;
             }
             more.extend(cut.members.iter().copied());

@@ -13,9 +13,9 @@ use crate::container::Container;
 use crate::copying::{Copied, Copy, CopyFailure, Piece};
 use crate::engine::core::{Core, Effect};
 use crate::map::{DeviceIndex, Ext};
-use crate::persist::{Cut, Stage};
+use crate::persist::{Cut, CutPhase};
 use crate::placing::Target;
-use crate::state::State;
+use crate::state::EngineState;
 use crate::undo::Change;
 use crate::work::Job;
 
@@ -50,7 +50,7 @@ pub struct Suspect {
 
 impl Rewrites {
     /// Returns the list of a container; drops it if more may have to be written again since, so that it is made anew.
-    fn queue(&mut self, state: &State, id: ContainerId) -> Option<&mut Queue> {
+    fn queue(&mut self, state: &EngineState, id: ContainerId) -> Option<&mut Queue> {
         if !state.containers.get(id).is_some_and(|container| container.durable.suspects_listed) {
             self.queues.remove(&id);
         }
@@ -73,7 +73,7 @@ impl Suspect {
     }
 }
 
-impl State {
+impl EngineState {
     /// Lists the extents of a container that are on its suspect devices and that no mark covers.
     fn list_suspect(&self, id: ContainerId) -> Vec<Suspect> {
         let mut found = Vec::new();
@@ -139,7 +139,7 @@ impl Cutting {
         loop {
             let now = core.state.now.ns;
             let waits =
-                |cut: &&Cut| cut.stage == Stage::Copied && cut.tries.retry_ns <= now && core.state.has_suspect(cut);
+                |cut: &&Cut| cut.phase == CutPhase::Copied && cut.tries.retry_ns <= now && core.state.has_suspect(cut);
             let cut = core.state.cuts.pending.values().find(waits)?;
             let (cut, members) = (cut.id, cut.members.clone());
             let suspect = |id: &ContainerId| core.state.containers.get(*id).is_some_and(Container::is_suspect);

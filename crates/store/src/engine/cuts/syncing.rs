@@ -8,7 +8,7 @@ use cenote_model::{Error, Result, Timed};
 use super::Cutting;
 use crate::engine::core::{Core, Effect};
 use crate::map::DeviceIndex;
-use crate::persist::{Cut, DeviceSet, Stage};
+use crate::persist::{Cut, CutPhase, DeviceSet};
 use crate::syncs::Syncs;
 use crate::work::{Io, Job, Work};
 
@@ -34,7 +34,7 @@ impl Cutting {
         core.suspect_closed();
         let now = core.state.now.ns;
         let ready =
-            |cut: &&Cut| cut.stage == Stage::Copied && cut.tries.retry_ns <= now && !core.state.has_suspect(cut);
+            |cut: &&Cut| cut.phase == CutPhase::Copied && cut.tries.retry_ns <= now && !core.state.has_suspect(cut);
         // A running sync may not cover writes made after it began, so wait for it.
         let busy = self.syncing;
         let present = core.state.space.present_set();
@@ -48,7 +48,7 @@ impl Cutting {
         let cuts: Vec<u64> = pending.values().filter(with).map(|cut| cut.id).collect();
         for cut in &cuts {
             if let Some(cut) = core.state.cuts.get_mut(*cut) {
-                cut.stage = Stage::Syncing;
+                cut.phase = CutPhase::Syncing;
             }
         }
         let mut slots = Vec::new();
@@ -90,10 +90,10 @@ fn finish_sync_devices(core: &mut Core, slots: &[(DeviceIndex, u64)], cuts: &[u6
         let Some(cut) = core.state.cuts.get_mut(*id) else { continue };
         if failure.is_none() && trusted {
             // If the journal does not take the mark, the tick tries again from here.
-            (cut.stage, cut.sync.is_needed) = (Stage::Drain, false);
+            (cut.phase, cut.sync.is_needed) = (CutPhase::Drain, false);
             core.mark(*id);
         } else {
-            cut.stage = Stage::Copied;
+            cut.phase = CutPhase::Copied;
             if let Some(error) = &failure {
                 core.cut_failed(*id, error);
             }

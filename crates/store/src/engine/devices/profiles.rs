@@ -19,7 +19,7 @@ use crate::engine::core::{Core, Purpose};
 use crate::engine::failed;
 use crate::habits::{HABIT_BYTES_MAX, HABITS, Habit, Habits, PROGRAM_BYTES_MAX};
 use crate::map::DeviceIndex;
-use crate::profile::{Known, PROFILE, decode, encode};
+use crate::profile::{DeviceProfile, PROFILE, decode, encode};
 use crate::space::DeviceSlot;
 use crate::syncs::Syncs;
 use crate::{Outcome, Ticket};
@@ -32,7 +32,7 @@ const MEASURE_MS_MAX: u32 = 10_000;
 /// A measurement takes at most one part in this many of a device's free space: the store may need the rest.
 const FREE_SHARE: u64 = 4;
 
-/// State of measurements.
+/// EngineState of measurements.
 #[derive(Default)]
 pub struct Profiles {
     /// The requests that wait, their devices, and how long each is to be measured.
@@ -259,9 +259,12 @@ impl Devices {
         if !std::mem::take(&mut self.profiles.is_changed) {
             return;
         }
-        let of =
-            |slot: &DeviceSlot| Known { device: slot.id, speed: slot.pace.speed, profile: slot.pace.profile.clone() };
-        let known: Vec<Known> = core.state.space.present().map(of).collect();
+        let of = |slot: &DeviceSlot| DeviceProfile {
+            device: slot.id,
+            speed: slot.pace.speed,
+            profile: slot.pace.profile.clone(),
+        };
+        let known: Vec<DeviceProfile> = core.state.space.present().map(of).collect();
         let _ = core.seams.meta.write_file(PROFILE, &encode(core.store.id, &known));
     }
 }

@@ -9,7 +9,7 @@ use crate::engine::core::{Core, slot_with};
 use crate::engine::open::{begin_replay, find_shared, replay_record};
 use crate::journal::{Kind, read_between};
 use crate::space::{DeviceSlot, RetiredQueue};
-use crate::state::State;
+use crate::state::EngineState;
 use crate::times::Times;
 
 /// A checkpoint to be made: where it begins, and what the journal does not say.
@@ -69,7 +69,7 @@ impl Advance {
     /// or do not lead to where the engine was.
     pub fn encode(self, meta: &dyn MetaDir, head: &Head) -> Result<Vec<u8>> {
         let name = file_name(self.from);
-        let mut state = State::default();
+        let mut state = EngineState::default();
         state.space.slots.extend(self.devices.iter().map(Device::slot));
         let (old, _) = decode(&name, &meta.read_file(&name)?.into(), &mut state)?;
         begin_replay(&mut state, &[]);

@@ -5,7 +5,7 @@ use cenote_model::{HEAT_AGES, HEAT_AGES_S, HeatRow};
 use crate::map::DeviceIndex;
 use crate::objects::Presence;
 use crate::space::DEVICES_MAX;
-use crate::state::State;
+use crate::state::EngineState;
 
 /// Most objects inspected at a time.
 const OBJECTS: u32 = 16_384;
@@ -30,7 +30,7 @@ struct Ages {
 
 impl Sweep {
     /// Continues the sweep. Called whenever somebody asks for the results.
-    pub fn step(&mut self, state: &State) {
+    pub fn step(&mut self, state: &EngineState) {
         let slots = state.objects.slots();
         let (mut objects, mut extents) = (0, 0);
         let mut seen = [0u64; DEVICES_MAX + 1];
@@ -72,7 +72,7 @@ impl Sweep {
         }
     }
     /// Returns the results of the last complete round, or those of the first round so far.
-    pub fn rows(&self, state: &State) -> Vec<HeatRow> {
+    pub fn rows(&self, state: &EngineState) -> Vec<HeatRow> {
         let ages = if self.whole.is_empty() { &self.now } else { &self.whole };
         let slots = state.space.slots.iter().enumerate().filter(|(_, slot)| !slot.removed);
         slots
@@ -85,7 +85,7 @@ impl Sweep {
 }
 
 /// Returns true if the container exists, and its bytes are not those of another one.
-fn is_counted(state: &State, container: u32) -> bool {
+fn is_counted(state: &EngineState, container: u32) -> bool {
     state.containers.is_taken(container) && {
         let container = state.containers.at(container);
         container.snapshot.is_none() && state.containers.get(container.id).is_some()

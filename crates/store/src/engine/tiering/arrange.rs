@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cenote_model::{Arrange, ArrangeProgress, ArrangeTarget, Arrangement, Error, Response, size};
 
 use super::Tiering;
-use super::fate::Fate;
+use super::disposition::Disposition;
 use super::relocate::Relocation;
 use super::walk::Walk;
 use crate::engine::core::Core;
@@ -43,7 +43,7 @@ impl Tiering {
     pub fn arrange(&mut self, core: &mut Core, target: &ArrangeTarget, what: Arrange, dry_run: bool) -> Outcome {
         core.update_clock();
         let mut result = Arrangement::default();
-        let begun = super::fate::check_arrange(core, &what).and_then(|()| super::walk::walk_of(core, target));
+        let begun = super::disposition::check_arrange(core, &what).and_then(|()| super::walk::walk_of(core, target));
         let begun = begun
             .and_then(|walk| super::pinning::put_pins(core, &walk, target, &what, dry_run, &mut result).map(|()| walk));
         let walk = match begun {
@@ -149,16 +149,16 @@ impl Tiering {
             looked += extents.len().max(1);
             running.result.objects += u64::from(!extents.is_empty());
             for (offset, ext) in extents {
-                let fate = super::fate::fate_with_twins(core, key, offset, &ext, &running.what);
+                let disposition = super::disposition::disposition_with_twins(core, key, offset, &ext, &running.what);
                 let listed_why = waiter.is_none().then_some("");
-                super::fate::tell(core, &mut running.result, (key, offset), &ext, &fate, listed_why);
+                super::disposition::tell(core, &mut running.result, (key, offset), &ext, &disposition, listed_why);
                 let target = Target::Live { key, offset };
-                match (fate, waiter) {
-                    (Fate::Go(how, dev), Some(_)) => {
+                match (disposition, waiter) {
+                    (Disposition::Go(how, dev), Some(_)) => {
                         let relocation = Relocation { target, dev, how, waiter, ahead: false, short_since_ns: None };
                         queued += usize::from(self.relocations.push(relocation));
                     }
-                    (Fate::Leave, Some(_)) => {
+                    (Disposition::Leave, Some(_)) => {
                         evictions.push(Placing {
                             target,
                             was: identity(&ext),

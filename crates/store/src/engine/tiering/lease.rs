@@ -38,7 +38,7 @@ struct LeaseOf<'a> {
 }
 
 /// Result of a search for space.
-enum Found {
+enum LeaseSpace {
     /// Runs on a device: its slot, offsets and lengths.
     Space(DeviceIndex, Vec<(u64, u64)>),
     /// Room is being made, for this reason.
@@ -78,13 +78,13 @@ impl Tiering {
         let avoid: Vec<DeviceId> = avoid.iter().copied().chain(unshared).collect();
         let size = LeaseSize { bytes, run_min };
         match self.search(core, &LeaseOf { who: (session, container), durability, size, avoid: &avoid }) {
-            Found::Space(dev, runs) => return Ok((dev, runs)),
-            Found::RoomSoon(reason) => {
+            LeaseSpace::Space(dev, runs) => return Ok((dev, runs)),
+            LeaseSpace::RoomSoon(reason) => {
                 return Err(Error::new(ErrorKind::Busy, subject())
                     .because(reason)
                     .try_next("ask again soon: room is being made"));
             }
-            Found::Nothing => {}
+            LeaseSpace::Nothing => {}
         }
         let request = PlaceRequest { durability, bytes: run_min, avoid: &avoid };
         let reason = match place(&core.state.space.views(), &request) {
@@ -103,7 +103,7 @@ impl Tiering {
     }
 
     /// Searches for space by [`choose_lease`].
-    fn search(&mut self, core: &mut Core, lease: &LeaseOf<'_>) -> Found {
+    fn search(&mut self, core: &mut Core, lease: &LeaseOf<'_>) -> LeaseSpace {
         let LeaseOf { who: (_, container), durability, size, avoid } = *lease;
         let mut refused = avoid.to_vec();
         // Devices on which room was made for this lease, and whether anything left them.
@@ -116,7 +116,7 @@ impl Tiering {
                 let facts = self.facts_of(core, lease, attempt, &decision, (dev, &refused), &made);
                 match choose_lease(size, attempt, &decision, &facts) {
                     LeaseChoice::Elsewhere => refused.push(decision.device()),
-                    LeaseChoice::Wait => return Found::RoomSoon(decision.reason().to_string()),
+                    LeaseChoice::Wait => return LeaseSpace::RoomSoon(decision.reason().to_string()),
                     LeaseChoice::MakeRoom(device) => {
                         let has_left = self.makes_room(core, container, device, attempt.bytes);
                         made.push((device, has_left));
@@ -125,14 +125,14 @@ impl Tiering {
                         let Some(dev) = core.state.space.slot_of(device) else { break };
                         if let Some(runs) = take_runs(core, dev, bytes, enough, run_lens) {
                             self.room_awaited_ns.remove(&dev);
-                            return Found::Space(dev, runs);
+                            return LeaseSpace::Space(dev, runs);
                         }
                         refused.extend([device, decision.device()]); // free, but in pieces too small
                     }
                 }
             }
         }
-        Found::Nothing
+        LeaseSpace::Nothing
     }
 
     /// Gathers the facts for [`choose_lease`].

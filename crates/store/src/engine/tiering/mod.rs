@@ -5,7 +5,7 @@
 //! the policy `fast-first` are not tracked: what is too much leaves tiers by `engine/draining.rs`.
 
 mod arrange;
-mod fate;
+mod disposition;
 mod fetch;
 mod lease;
 mod next;
@@ -31,7 +31,7 @@ use super::core::Core;
 use crate::map::DeviceIndex;
 use crate::work::Job;
 
-/// State of placing and moving.
+/// EngineState of placing and moving.
 #[derive(Default)]
 pub struct Tiering {
     policies: policies::Policies,

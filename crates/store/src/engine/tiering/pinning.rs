@@ -9,7 +9,7 @@ use cenote_model::{
 use cenote_policy::{Decision, Incoming, Reason};
 
 use super::Tiering;
-use super::fate::Fate;
+use super::disposition::Disposition;
 use super::relocate::Relocation;
 use super::walk::Walk;
 use crate::engine::core::Core;
@@ -60,20 +60,20 @@ impl Tiering {
                 }
                 let to = Some(slot.spec.name.clone());
                 let target = Target::Live { key, offset };
-                match super::fate::fate_with_twins(core, key, offset, &ext, &Arrange::Pin { to }) {
-                    Fate::Go(how, dev) => {
+                match super::disposition::disposition_with_twins(core, key, offset, &ext, &Arrange::Pin { to }) {
+                    Disposition::Go(how, dev) => {
                         let relocation =
                             Relocation { target, dev, how, waiter: None, ahead: false, short_since_ns: None };
                         self.relocations.push(relocation);
                     }
-                    Fate::Leave if !self.relocations.is_known(&target) => {
+                    Disposition::Leave if !self.relocations.is_known(&target) => {
                         evictions.push(Placing {
                             target,
                             was: identity(&ext),
                             action: core.state.space.eviction(&ext),
                         });
                     }
-                    Fate::Leave | Fate::Spare | Fate::Already | Fate::Stay(_) => {}
+                    Disposition::Leave | Disposition::Spare | Disposition::Already | Disposition::Stay(_) => {}
                 }
             }
         }

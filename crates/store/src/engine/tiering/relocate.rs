@@ -116,7 +116,7 @@ impl Tiering {
                 self.relocation_over(core, &relocation, None);
                 continue;
             };
-            if let Some(error) = super::fate::refusal_of(core, relocation.dev) {
+            if let Some(error) = super::disposition::refusal_of(core, relocation.dev) {
                 self.turn_away(core, &relocation, &error);
                 continue;
             }

@@ -7,7 +7,7 @@ use cenote_model::{Arrange, Arrangement, ObjectKey, RuleState, Update};
 use cenote_policy::schema::{Lifecycle, LifecycleAction, Subject};
 
 use super::Tiering;
-use super::fate::Fate;
+use super::disposition::Disposition;
 use super::relocate::Relocation;
 use crate::engine::core::Core;
 use crate::map::Ext;
@@ -147,7 +147,7 @@ impl Tiering {
             }
         };
         let listed_why = doomed.is_none().then_some(words.as_str());
-        if let Err(error) = super::fate::check_arrange(core, &what) {
+        if let Err(error) = super::disposition::check_arrange(core, &what) {
             self.stays(rule, &extents, &format!("{words}: {error}"), told);
             return;
         }
@@ -166,39 +166,39 @@ impl Tiering {
     ) {
         let mut evictions = Vec::new();
         for (offset, ext) in extents {
-            let fate = match super::fate::fate_with_twins(core, key, offset, &ext, what) {
+            let disposition = match super::disposition::disposition_with_twins(core, key, offset, &ext, what) {
                 // It is there, or on a slower tier.
-                Fate::Stay(_) if matches!(what, Arrange::Demote { .. }) && is_at_or_below(core, &ext, what) => {
-                    Fate::Already
+                Disposition::Stay(_) if matches!(what, Arrange::Demote { .. }) && is_at_or_below(core, &ext, what) => {
+                    Disposition::Already
                 }
                 // Extents that are not archived yet are archived now, and leave in a later pass.
-                Fate::Stay(_) if matches!(what, Arrange::Release { .. }) => {
+                Disposition::Stay(_) if matches!(what, Arrange::Release { .. }) => {
                     let Arrange::Release { to } = what else { continue };
-                    super::fate::fate(core, key, offset, &ext, &Arrange::Archive { to: to.clone() })
+                    super::disposition::disposition(core, key, offset, &ext, &Arrange::Archive { to: to.clone() })
                 }
-                fate => fate,
+                disposition => disposition,
             };
-            super::fate::tell(core, told, (key, offset), &ext, &fate, listed_why);
+            super::disposition::tell(core, told, (key, offset), &ext, &disposition, listed_why);
             if listed_why.is_some() {
                 continue;
             }
             let target = Target::Live { key, offset };
-            match fate {
-                Fate::Go(how, dev) => {
+            match disposition {
+                Disposition::Go(how, dev) => {
                     let relocation = Relocation { target, dev, how, waiter: None, ahead: false, short_since_ns: None };
                     if self.relocations.push(relocation) {
                         self.note_rule(rule, &ext);
                     }
                 }
-                Fate::Leave if !self.relocations.is_known(&target) => {
+                Disposition::Leave if !self.relocations.is_known(&target) => {
                     let placing = Placing { target, was: identity(&ext), action: core.state.space.eviction(&ext) };
                     if ext.has_copy() && !core.is_held(&placing) {
                         evictions.push(placing);
                         self.note_rule(rule, &ext);
                     }
                 }
-                Fate::Stay(why) => self.rules.of(rule).last_error = format!("object {key}: {why}"),
-                Fate::Leave | Fate::Already | Fate::Spare => {}
+                Disposition::Stay(why) => self.rules.of(rule).last_error = format!("object {key}: {why}"),
+                Disposition::Leave | Disposition::Already | Disposition::Spare => {}
             }
         }
         let mut twins = std::collections::HashSet::new();
@@ -227,7 +227,7 @@ impl Tiering {
             if !ext.has_copy() || !core.state.can_place(&placing) || self.relocations.is_known(&target) {
                 continue;
             }
-            super::fate::tell(core, told, (key, offset), &ext, &Fate::Spare, listed_why);
+            super::disposition::tell(core, told, (key, offset), &ext, &Disposition::Spare, listed_why);
             if listed_why.is_none() {
                 self.note_rule(rule, &ext);
                 placings.push(placing);

@@ -10,7 +10,7 @@ use crate::engine::core::Core;
 use crate::map::{DeviceIndex, Ext};
 
 /// An object, those of its ranges that are meant, and whether these are all that it has.
-pub type Meant = (ObjectKey, Vec<(u64, Ext)>, bool);
+pub type MatchedObject = (ObjectKey, Vec<(u64, Ext)>, bool);
 
 /// Position of a walk.
 #[derive(Clone)]
@@ -78,7 +78,7 @@ pub fn walk_of(core: &mut Core, target: &ArrangeTarget) -> Result<Walk> {
 }
 
 /// Returns the next object, or `None` at the end.
-pub fn next_meant(core: &mut Core, walk: &mut Walk) -> Option<Meant> {
+pub fn next_meant(core: &mut Core, walk: &mut Walk) -> Option<MatchedObject> {
     let key = next_object(core, walk)?;
     let Some(slot) = core.state.find_object(key) else { return Some((key, Vec::new(), false)) };
     let object = core.state.objects.get(slot);

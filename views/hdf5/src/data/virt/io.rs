@@ -6,7 +6,7 @@ use cenote::{Error, ErrorKind};
 
 use super::source::Source;
 use super::{Virtual, deeper, dims_of, is_numbered, misfit, unlimited};
-use crate::data::access::{self, View};
+use crate::data::access::{self, SourceView};
 use crate::data::runs::Run;
 use crate::data::select::{self, Selection};
 use crate::data::{self, Io};
@@ -137,7 +137,7 @@ fn asked(io: &Io<'_>) -> Result<Option<Selections>> {
 struct Finder<'a> {
     dataset: &'a Dataset,
     this: &'a Virtual,
-    view: &'a View,
+    view: &'a SourceView,
     asked: &'a Selections,
 }
 

@@ -24,7 +24,7 @@ use crate::props::Layout;
 use crate::selection::{Along, Chosen, Corners};
 use crate::space::Extent;
 
-use super::access::{self, View};
+use super::access::{self, SourceView};
 use source::{Source, Sources};
 
 pub use io::{read, write};
@@ -150,13 +150,13 @@ pub fn extent(dataset: &Dataset, this: &Virtual) -> Result<Extent> {
 
 impl Virtual {
     /// Opens the source of block `number` of a mapping; an only source has number 0.
-    fn source(&self, of: &Dataset, view: &View, mapping: &Mapping, number: u64) -> Result<Option<Arc<Source>>> {
+    fn source(&self, of: &Dataset, view: &SourceView, mapping: &Mapping, number: u64) -> Result<Option<Arc<Source>>> {
         let (file, dataset) = (name::of_block(&mapping.file, number), name::of_block(&mapping.dataset, number));
         self.sources.get(of, view, &file, &dataset)
     }
 
     /// The end of a mapping's sources along the unlimited dimension of its target.
-    fn end(&self, dataset: &Dataset, view: &View, number: usize, along: Along) -> Result<u64> {
+    fn end(&self, dataset: &Dataset, view: &SourceView, number: usize, along: Along) -> Result<u64> {
         let mapping = &self.mappings[number];
         if let Some((dim, source_along)) = mapping.source.chosen.unlimited() {
             let Some(source) = self.source(dataset, view, mapping, 0)? else { return Ok(0) };

@@ -8,7 +8,7 @@ use cenote::{Error, ErrorKind};
 use parking_lot::Mutex;
 
 use crate::Result;
-use crate::data::access::{SOURCES_ENV, View};
+use crate::data::access::{SOURCES_ENV, SourceView};
 use crate::error::h5_id;
 use crate::ffi::types::H5P_DEFAULT;
 use crate::file::{File, beside, path, search};
@@ -43,7 +43,7 @@ pub struct Sources {
 
 impl Sources {
     /// Opens a source or returns the open one; `None` if no such file or dataset exists.
-    pub fn get(&self, of: &Dataset, view: &View, file: &[u8], dataset: &[u8]) -> Result<Option<Arc<Source>>> {
+    pub fn get(&self, of: &Dataset, view: &SourceView, file: &[u8], dataset: &[u8]) -> Result<Option<Arc<Source>>> {
         let key = (file.to_vec(), dataset.to_vec());
         if let Some(known) = self.open.lock().get(&key) {
             return Ok(Some(known.clone()));
@@ -83,7 +83,7 @@ impl Sources {
 }
 
 /// Where a source is; `None` if no such file or dataset exists.
-pub fn find(of: &Dataset, view: &View, file: &[u8], dataset: &[u8]) -> Result<Option<Location>> {
+pub fn find(of: &Dataset, view: &SourceView, file: &[u8], dataset: &[u8]) -> Result<Option<Location>> {
     let Some(file) = file_of(&of.file, view, file)? else { return Ok(None) };
     let root = Location { file, oid: keys::ROOT, path: b"/".to_vec() };
     let found = match resolve::resolve_as(&root, dataset, true, H5P_DEFAULT).and_then(resolve::ResolvedPath::place) {
@@ -96,7 +96,7 @@ pub fn find(of: &Dataset, view: &View, file: &[u8], dataset: &[u8]) -> Result<Op
 }
 
 /// The file with that name; `None` if it does not exist. A file that cannot be opened is an error: its data would look missing.
-fn file_of(from: &Arc<File>, view: &View, name: &[u8]) -> Result<Option<Arc<File>>> {
+fn file_of(from: &Arc<File>, view: &SourceView, name: &[u8]) -> Result<Option<Arc<File>>> {
     if name == b"." {
         return Ok(Some(from.clone()));
     }

@@ -10,19 +10,19 @@ const FEW_MAX: usize = 8;
 
 /// An ordered map.
 #[derive(Clone, Debug)]
-pub(crate) enum Few<K, V> {
+pub(crate) enum SmallMap<K, V> {
     /// In ascending order.
     Side(Vec<(K, V)>),
     Tree(BTreeMap<K, V>),
 }
 
-impl<K, V> Default for Few<K, V> {
+impl<K, V> Default for SmallMap<K, V> {
     fn default() -> Self {
         Self::Side(Vec::new())
     }
 }
 
-impl<K: Ord + Copy, V> Few<K, V> {
+impl<K: Ord + Copy, V> SmallMap<K, V> {
     pub fn len(&self) -> usize {
         match self {
             Self::Side(side) => side.len(),
@@ -138,7 +138,7 @@ impl<K: Ord + Copy, V> Few<K, V> {
     }
 }
 
-impl<K: Ord + Copy, V> FromIterator<(K, V)> for Few<K, V> {
+impl<K: Ord + Copy, V> FromIterator<(K, V)> for SmallMap<K, V> {
     fn from_iter<T: IntoIterator<Item = (K, V)>>(all: T) -> Self {
         let mut few = Self::default();
         for (key, value) in all {
@@ -148,7 +148,7 @@ impl<K: Ord + Copy, V> FromIterator<(K, V)> for Few<K, V> {
     }
 }
 
-impl<'a, K: Ord + Copy, V> IntoIterator for &'a Few<K, V> {
+impl<'a, K: Ord + Copy, V> IntoIterator for &'a SmallMap<K, V> {
     type Item = (&'a K, &'a V);
     type IntoIter = Iter<'a, K, V>;
     fn into_iter(self) -> Self::IntoIter {
@@ -156,7 +156,7 @@ impl<'a, K: Ord + Copy, V> IntoIterator for &'a Few<K, V> {
     }
 }
 
-impl<K: Ord + Copy, V> std::ops::Index<&K> for Few<K, V> {
+impl<K: Ord + Copy, V> std::ops::Index<&K> for SmallMap<K, V> {
     type Output = V;
     fn index(&self, key: &K) -> &V {
         self.get(key).expect("an entry that is there")
@@ -188,7 +188,7 @@ mod tests {
     fn it_is_an_ordered_map() {
         let mut chance = 7u64;
         for keys in [3, 9, 40] {
-            let (mut few, mut all) = (Few::default(), BTreeMap::new());
+            let (mut few, mut all) = (SmallMap::default(), BTreeMap::new());
             for step in 0..2000u64 {
                 chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let key = (chance >> 33) % keys;
@@ -215,7 +215,7 @@ mod tests {
                 assert!(few.iter().eq(&all));
             }
             assert!(few.clone().into_values().eq(all.clone().into_values()));
-            assert!(all.clone().into_iter().collect::<Few<_, _>>().iter().eq(&all));
+            assert!(all.clone().into_iter().collect::<SmallMap<_, _>>().iter().eq(&all));
         }
     }
 }
