@@ -37,7 +37,7 @@ impl World {
         assert!(opened.iter().all(|(engine, _)| engine.outside_of_loans().is_empty()));
         opened.into_iter().map(|(engine, _)| engine).collect()
     }
-    /// Lets the journals come to media; not long enough for anything else.
+    /// Lets journals come to media, and what waits for no bytes become durable.
     fn sync(&self, engines: &mut [Engine]) {
         self.clock.advance_ns(11_000_000);
         for engine in engines {
@@ -103,8 +103,7 @@ fn ids_name_their_homes_and_a_label_that_comes_back_is_given_once() {
     apply(&mut engines[0], session, Update::ContainerRename { id: first, label: "b".into() });
     let second = create(&mut engines[1], session, "a");
     assert_eq!(second.0 % 2, 1);
-    world.sync(&mut engines);
-    drop(engines);
+    drop(engines); // before a cut makes the rename durable
     world.devices.power_loss(Keep::Everything);
     world.meta.power_loss(Keep::Everything);
     world.control.power_loss();
