@@ -98,7 +98,9 @@ fn compare(clients: usize, rounds: usize, time: Duration) -> Result<()> {
             for turn in 0..2 {
                 let which = (turn + round) % 2;
                 let workers = &mut stores[which].2;
-                workers.iter_mut().for_each(|worker| worker.ask(kind, time));
+                for worker in workers.iter_mut() {
+                    worker.ask(kind, time);
+                }
                 rate[which] = workers.iter_mut().map(Worker::line).sum();
             }
             if round > 0 {

@@ -191,7 +191,7 @@ impl Host {
     }
     /// Admits a client: opens a session (the same one for the same nonce) and creates its file, with the lock by which
     /// its process proves that it lives.
-    pub fn client(&self, who: SessionInfo, ring_bytes: u64) -> Result<(Client, OwnedFd)> {
+    pub fn client(&self, who: &SessionInfo, ring_bytes: u64) -> Result<(Client, OwnedFd)> {
         // Until its process holds a file, the session must not be taken for an abandoned one.
         let mut coming = lock(&self.coming);
         let (pid, write) = (who.pid, who.write);

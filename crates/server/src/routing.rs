@@ -168,14 +168,18 @@ impl Handling<'_> {
                 Request::Unlease { runs } => {
                     let mut parts = vec![Vec::new(); homes];
                     if let Some(engine) = self.at(0).engine() {
-                        runs.iter().for_each(|run| parts[usize::from(engine.lent_to(run))].push(*run));
+                        for run in &runs {
+                            parts[usize::from(engine.lent_to(run))].push(*run);
+                        }
                     }
                     let parts = numbered(parts, |runs| Request::Unlease { runs });
                     self.gather(session, seq, parts, Box::new(|all| Merge::Sum.merge(all)), later)
                 }
                 Request::Touched { reads } => {
                     let mut parts = vec![Vec::new(); homes];
-                    reads.iter().for_each(|read| parts[home_of(read.key.container, homes)].push(*read));
+                    for read in &reads {
+                        parts[home_of(read.key.container, homes)].push(*read);
+                    }
                     let parts = numbered(parts, |reads| Request::Touched { reads });
                     self.gather(session, seq, parts, Box::new(|all| Merge::Sum.merge(all)), later)
                 }
@@ -385,7 +389,9 @@ impl Words {
     /// One list of the words that the homes answered, in the order of the objects; empty if that is not known.
     fn joined(&self, mut all: Vec<Vec<(u64, u64)>>) -> Vec<(u64, u64)> {
         let Some(order) = &self.0 else { return Vec::new() };
-        all.iter_mut().for_each(|words| words.reverse());
+        for words in &mut all {
+            words.reverse();
+        }
         let words: Option<Vec<_>> = order.iter().map(|home| all[*home].pop()).collect();
         words.filter(|_| all.iter().all(Vec::is_empty)).unwrap_or_default()
     }

@@ -132,7 +132,7 @@ impl Service {
         ready.unwrap_or_else(|| receive.recv().unwrap_or_else(|_| Response::Failed(closed())))
     }
     /// Opens a session with every engine, or finds the one with the same nonce. Its id is the landlord's.
-    pub fn session_open(&self, who: SessionInfo) -> Result<SessionId> {
+    pub fn session_open(&self, who: &SessionInfo) -> Result<SessionId> {
         let session = self.with_engine(|engine| engine.session_open(who.clone()))??;
         for tenant in &self.homes[1..] {
             let opened = tenant.with_engine(|engine| engine.session_open_as(session, who.clone()));

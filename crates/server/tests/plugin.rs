@@ -126,7 +126,7 @@ fn a_store_is_opened_with_one() {
     let store = dir.join("store");
     let how = OpenHow { create: Some(&config), policy_plugin: Some(&library), ..OpenHow::default() };
     let host = Host::open(&store, &how).unwrap().unwrap();
-    let (client, _alive) = host.client(this_process(1, true), 0).unwrap();
+    let (client, _alive) = host.client(&this_process(1, true), 0).unwrap();
     let session = client.session;
     let Response::Policy(state) = host.service.call(session, 0, Request::PolicyShow) else { panic!() };
     assert_eq!((state.plugins[0].name.as_str(), state.plugins[0].failure.as_str()), ("roomiest", ""));

@@ -173,7 +173,9 @@ mod tests {
         for (mib, engines) in [(64, 3), (64, 16), (1 << 12, 4), (2, 3)] {
             let mut slots: Vec<_> =
                 [1, 2].map(|id| slot_with(DeviceId(id), &a_file(), None, mib << 20, (4096, 64 << 20), 1)).into();
-            slots.iter_mut().for_each(|slot| slot.spec.capacity_bytes = mib << 20);
+            for slot in &mut slots {
+                slot.spec.capacity_bytes = mib << 20;
+            }
             let homes = split(&slots, engines).unwrap();
             assert_eq!(homes.len(), usize::from(engines));
             for slot in &slots {

@@ -93,7 +93,7 @@ impl Attempt<'_> {
     fn local(&self, host: Host) -> Result<Attachment> {
         let host = Arc::new(host);
         let write = !self.options.read_only;
-        let (client, alive) = host.client(this_process(self.traffic.nonce, write), 0)?;
+        let (client, alive) = host.client(&this_process(self.traffic.nonce, write), 0)?;
         let own = client.file.fd().try_clone().map_err(|error| Error::io("client file", &error))?;
         let readers = Readers::new(host.control.read_only()?, ClientFile::map_held(own, alive)?)?;
         let (store, instance, engines) = (host.id(), host.instance, host.summary.engines);

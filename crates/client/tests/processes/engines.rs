@@ -212,7 +212,9 @@ pub fn handover() {
     let store = make(&place, Mode::Auto);
     let all = containers(&store);
     let objects: Vec<_> = all.iter().map(|container| container.create_object(None, None).unwrap()).collect();
-    objects.iter().for_each(|object| object.write_at(0, b"before").unwrap());
+    for object in &objects {
+        object.write_at(0, b"before").unwrap();
+    }
     assert_eq!(store.reached(), Mode::InProcess);
     let other = place.open(Mode::Daemon);
     for (object, container) in objects.iter().zip(&all) {

@@ -117,7 +117,7 @@ fn admit(
     if daemon.host.service.sessions().iter().any(stranger) {
         return Err(Error::new(ErrorKind::PermissionDenied, subject()).because("that session is another process's"));
     }
-    Ok((daemon.host.client(who.clone(), RING_BYTES)?, who))
+    Ok((daemon.host.client(&who, RING_BYTES)?, who))
 }
 
 /// Sends a client what it needs. From then on only the client holds the lock on its file.

@@ -117,7 +117,9 @@ impl Engine {
         for (index, mut slots) in (0..count).zip(tenants) {
             let home = Home { index, count };
             if let Some(loans) = homes.get(usize::from(index)) {
-                slots.iter_mut().for_each(|slot| slot.restrict(loans));
+                for slot in &mut slots {
+                    slot.restrict(loans);
+                }
             }
             let mut state = EngineState::default();
             state.space.slots = slots;

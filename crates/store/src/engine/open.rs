@@ -29,6 +29,7 @@ impl Engine {
 
     /// Opens the store in `seams.meta` with a given tuning. Fails if superblock, checkpoint or journal are corrupt, or
     /// if a volatile device cannot be opened while its bytes may survive, or if the store has several engines.
+    #[allow(clippy::needless_pass_by_value, reason = "the seams are the engine's, as in every other way to open one")]
     pub fn open_tuned(seams: Seams, settings: Tuning) -> Result<(Engine, RecoveryReport)> {
         let superblock = Superblock::read(seams.meta.as_ref())?;
         if superblock.homes.len() > 1 {

@@ -31,7 +31,9 @@ impl Core {
         let is_stale = |(known, open): (&SessionId, &Session)| (*known == id) != (open.info.nonce == who.nonce);
         let stale: Vec<SessionId> =
             self.state.sessions.open.iter().filter(|it| is_stale(*it)).map(|(known, _)| *known).collect();
-        stale.into_iter().for_each(|stale| self.session_close(stale));
+        for stale in stale {
+            self.session_close(stale);
+        }
         match self.state.sessions.open.get_mut(&id) {
             Some(session) if session.info.nonce == who.nonce => {
                 session.info = who;
