@@ -22,7 +22,7 @@ fn what_cannot_begin_changes_nothing() {
         (&["import", "there"], "-f"),
         (&["import", "there", "there"], "-f"),
         (&["import", "--hdf5", "there", "there", "x.h5"], "1.14"),
-        (&["export", "there"], "another place"),
+        (&["export", "there"], "another path"),
         (&["export", "--hdf5", "there", "there", "x.h5"], "1.14"),
     ] {
         let said = place.run(args.iter());

@@ -50,7 +50,7 @@ fn pins_are_set_shown_and_refused() {
     assert_eq!(place.json(["stat", ID])["pinned_bytes"], 3 << 20);
     assert!(place.ok(["ls", "-l", "runs"]).contains("pinned"));
     assert!(place.ok(["explain", ID]).contains("pinned: it stays here"));
-    refused(&place.run(["promote", ID, "--to", "ram"]), &["3.0 MiB", "stay where they are", "unpin it first"]);
+    refused(&place.run(["promote", ID, "--to", "ram"]), &["3.0 MiB", "were not moved", "unpin it first"]);
     place.ok(["stop"]);
     assert_eq!(place.json(["stat", ID])["pinned_bytes"], 3 << 20, "after a restart");
     place.ok(["unpin", "--where", "pinned=yes"]);

@@ -172,6 +172,16 @@ impl EngineState {
         })
     }
 
+    /// Corrects which copy a finished one replaces: while it was made, the extent may have got one or lost it. A copy
+    /// beyond the most that there may be replaces the last.
+    pub fn choose_replaced(&mut self, placing: &mut Placing) {
+        let Action::Copy { replaces, .. } = &mut placing.action else { return };
+        let Some(count) = self.target_mut(placing.target).map(|ext| ext.copy_count()) else { return };
+        if replaces.map_or(count >= COPIES_MAX, |copy| usize::from(copy) >= count) {
+            *replaces = (count >= COPIES_MAX).then(|| count as u8 - 1);
+        }
+    }
+
     /// Returns the twins of an extent: the same extent of the same object in snapshots, or in the original, which moves
     /// with it. Extents split since then move separately.
     pub fn twins(&mut self, placing: &Placing) -> Vec<ObjectKey> {

@@ -150,10 +150,10 @@ impl EngineState {
             let mut bytes_lost = scratch && object.map.extents() > 0;
             self.objects.get_mut(slot).map.for_each_mut(|_, ext| {
                 if lost.contains(&ext.dev) {
-                    if !ext.has_copy() {
-                        bytes_lost = true;
-                    } else {
+                    if ext.has_copy() {
                         *ext = ext.at_copy(0);
+                    } else {
+                        bytes_lost = true;
                     }
                 }
             });

@@ -139,7 +139,7 @@ fn a_damaged_checkpoint_or_journal_is_replaced_by_what_the_engine_knows() {
 fn a_job_drops_what_the_engine_has_dropped() {
     let (mut world, index) = filled(10);
     let (one, other) = (object(index.container, 1), object(index.container, 2));
-    put(&mut world, one, &[5; 100_000]);
+    put(&mut world, one, &vec![5; 100_000]);
     world.must(vec![Update::ObjectCreate { key: other, block_shift: 12 }]);
     world.must(vec![Update::Share { to: other, at: 0, from: one, offset: 0, len: 100_000 }]);
     arrange(&mut world, ArrangeTarget::Object(one), Arrange::Pin { to: None });
@@ -153,7 +153,7 @@ fn a_job_drops_what_the_engine_has_dropped() {
     assert_eq!(world.ask(Request::Checkpoint), Response::Done);
     world.kill();
     world.open().unwrap();
-    assert_eq!(world.read(other).unwrap(), [5; 100_000]);
+    assert_eq!(world.read(other).unwrap(), vec![5; 100_000]);
     check_records(&mut world, index, 0..20);
 }
 

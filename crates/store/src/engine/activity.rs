@@ -145,7 +145,7 @@ impl Activities {
                 }
                 Ask::Rescue { key, placing, finding } => self.repairing.rescue_found(key, placing, finding),
                 Ask::Mend { target, ext, copy, finding } => {
-                    self.repairing.mend_copy(core, target, (&ext, copy), finding)
+                    self.repairing.mend_copy(core, target, (&ext, copy), finding);
                 }
                 Ask::Report { key, offset, len, dev, what } => {
                     self.verifying.add_finding(core, key, offset, len, dev, &what);

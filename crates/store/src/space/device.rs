@@ -10,7 +10,7 @@ use cenote_policy::{Compress, DeviceView};
 use super::retired::Tag;
 use super::{Births, Bitmap, RetiredQueue, Shared};
 use crate::kin::Kin;
-use crate::map::{DeviceIndex, Ext, ExtentPlace, NO_DEVICE};
+use crate::map::{DeviceIndex, Ext, ExtentPlace};
 use crate::persist::DeviceSet;
 use crate::placing::Action;
 use crate::sums::UNIT;
@@ -18,8 +18,8 @@ use crate::syncs::Syncs;
 
 /// Bytes at the begin of every device that belong to the engine: its stamp.
 pub(crate) const STAMP_BYTES: u64 = 4096;
-/// Most devices that a store may ever have had.
-pub(crate) const DEVICES_MAX: usize = NO_DEVICE as usize;
+/// Most devices that a store may ever have had. More would fit into a [`DeviceIndex`].
+pub(crate) const DEVICES_MAX: usize = 4096;
 /// The node of all devices: a store is on one node yet.
 const HERE: NodeId = NodeId(0);
 /// Most runs in one lease.

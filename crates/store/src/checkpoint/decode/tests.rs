@@ -14,6 +14,12 @@ fn is_taken(offset: u64, part: (u32, u32), run_len: u32, sums: u32) -> bool {
     is_taken(VERSION)
 }
 
+fn put_words(bytes: &mut Vec<u8>, words: [u32; 4]) {
+    for word in words {
+        bytes.put_u32(word);
+    }
+}
+
 /// Reads an extent; `places`: for each place the run length of its packing, if it has one.
 fn read(
     version: u32,
@@ -29,20 +35,26 @@ fn read(
             encode_packed(bytes, &Packed::new(Codec::Lz4, 0, 12, *run_len, &[20]).unwrap());
         }
     };
-    let put_sums = |bytes: &mut Vec<u8>| (0..=sums).for_each(|at| bytes.put_u32(if at == 0 { sums } else { at }));
+    let put_sums = |bytes: &mut Vec<u8>| {
+        for at in 0..=sums {
+            bytes.put_u32(if at == 0 { sums } else { at });
+        }
+    };
     bytes.put_u64(offset);
     if version < 6 {
         bytes.put_u16(0);
         bytes.put_u16(1);
         bytes.put_u8(places.iter().enumerate().map(|(at, place)| (place.len() as u8) << at).sum());
         bytes.put_u64(1 << 20);
-        [run_len, skip, len, 0].into_iter().for_each(|word| bytes.put_u32(word));
+        put_words(&mut bytes, [run_len, skip, len, 0]);
         bytes.put_u16(places.len() as u16 - 1);
         bytes.put_u64(0);
         put_sums(&mut bytes);
-        places.iter().for_each(|place| packed(&mut bytes, place));
+        for place in places {
+            packed(&mut bytes, place);
+        }
     } else {
-        [run_len, skip, len, 0].into_iter().for_each(|word| bytes.put_u32(word));
+        put_words(&mut bytes, [run_len, skip, len, 0]);
         bytes.put_u64(9);
         bytes.put_u8(places.len() as u8);
         for place in places {
@@ -99,7 +111,7 @@ fn places_are_read_in_any_number() {
 fn other_nodes_and_encodings_name_what_reads_them() {
     let mut bytes = Vec::new();
     bytes.put_u64(5);
-    [30, 10, 20, 0].into_iter().for_each(|word| bytes.put_u32(word));
+    put_words(&mut bytes, [30, 10, 20, 0]);
     bytes.put_u64(9);
     bytes.put_u8(1);
     let place = |node: u16, encoding: u8| {

@@ -39,7 +39,8 @@ impl Core {
         // Twins (the same bytes in a snapshot) mostly share the disposition of the first one.
         let mut bytes = HashSet::new();
         let mut failure = None;
-        for (part, result) in parts.into_iter().zip(results) {
+        for (mut part, result) in parts.into_iter().zip(results) {
+            self.state.choose_replaced(&mut part.placing);
             match result {
                 Ok(_) if targets.contains(&part.placing.target) => self.give_back(&part),
                 Ok(_) if !bytes.insert(part.placing.was) => {

@@ -4,7 +4,6 @@ use cenote_model::{HEAT_AGES, HEAT_AGES_S, HeatRow};
 
 use crate::map::DeviceIndex;
 use crate::objects::Presence;
-use crate::space::DEVICES_MAX;
 use crate::state::EngineState;
 
 /// Most objects inspected at a time.
@@ -33,7 +32,7 @@ impl Sweep {
     pub fn step(&mut self, state: &EngineState) {
         let slots = state.objects.slots();
         let (mut objects, mut extents) = (0, 0);
-        let mut seen = [0u64; DEVICES_MAX + 1];
+        let mut seen = vec![0u64; state.space.slots.len()];
         loop {
             if self.hand >= slots {
                 self.whole = std::mem::take(&mut self.now);
