@@ -302,7 +302,7 @@ fn a_store_is_made_once_and_of_tiers_with_names_of_their_own() {
     assert_eq!(create(&world, vec![]), Err(InvalidInput));
     assert_eq!(create(&world, vec![disk(), disk()]), Err(Exists));
     assert_eq!(
-        create(&world, (0..300).map(|n| spec(&format!("d{n}"), DeviceKind::File, MIB)).collect()),
+        create(&world, (0..4100).map(|n| spec(&format!("d{n}"), DeviceKind::File, MIB)).collect()),
         Err(InvalidInput)
     );
     assert_eq!(create(&world, vec![disk()]), Ok(()), "what was refused is not in the way");
