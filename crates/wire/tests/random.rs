@@ -50,7 +50,6 @@ impl Random {
         IndexKey { container: ContainerId(self.next()), index: IndexId(self.wide()) }
     }
     fn extent(&mut self) -> Extent {
-        let sums = self.list(5, |r| r.next() as u32);
         Extent {
             node: NodeId(self.next() as u16),
             device: DeviceId(self.next() as u16),
@@ -60,7 +59,7 @@ impl Random {
             run_len: self.next() as u32,
             skip: self.next() as u32,
             len: self.next() as u32,
-            sums: Sums::from_slice(&sums),
+            sums: Sums::from_slice(&self.list(5, |r| r.next() as u32)),
         }
     }
     fn packed(&mut self) -> Encoding {

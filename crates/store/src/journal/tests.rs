@@ -7,6 +7,7 @@ use cenote_device::LogFile;
 use cenote_device::mem::MemMetaDir;
 
 use super::*;
+use crate::codec::{Decoder, Encode};
 
 const STORE: StoreId = StoreId(7);
 
