@@ -208,8 +208,9 @@ impl EngineState {
     /// Applies a placing. Call only if [`EngineState::can_place`] allows it, with the result of [`EngineState::twins`]. The caller
     /// must raise the version words of live objects. `shares`: another extent has the new place already.
     pub fn place(&mut self, placing: &Placing, twins: &[ObjectKey], shares: bool, tag: Tag) {
-        // Those who share a place share its birth.
-        let birth = self.space.births.of_place(shares);
+        // Those who share a place share its birth. The journal says of new places alone whether they are shared.
+        let gets_a_place = placing.action.dev().is_some();
+        let birth = if gets_a_place { self.space.births.of_place(shares) } else { Birth::default() };
         self.place_one(placing, birth, tag);
         if shares {
             self.share_place(placing);

@@ -113,7 +113,7 @@ def test_what_fails_leaves_nothing(native, cenote, tmp_path):  # noqa: F811
     cenote("import", "native.h5", "ours.h5")
     assert "file of a Cenote store" in cenote("export", "-f", "ours.h5", "ours.h5", code=1)
     assert "native HDF5 file already" in cenote("export", "native.h5", "out.h5", code=1)
-    assert "name another" in cenote("export", "ours.h5", "native.h5", code=1)
+    assert "choose another path" in cenote("export", "ours.h5", "native.h5", code=1)
     assert native.read_bytes() == content
     assert not (tmp_path / "out.h5").exists() and not list(tmp_path.glob("*.part-*"))
 
