@@ -8,6 +8,7 @@ use crate::checkpoint::{Head, decode, encode, file_name};
 use crate::engine::core::{Core, slot_with};
 use crate::engine::open::{begin_replay, find_shared, replay_record};
 use crate::journal::{Kind, read_between};
+use crate::pins::Pins;
 use crate::space::{DeviceSlot, RetiredQueue};
 use crate::state::EngineState;
 use crate::times::Times;
@@ -18,6 +19,9 @@ pub struct Advance {
     from: u64,
     devices: Vec<Device>,
     times: Times,
+    /// The pins that the engine has. It drops those of deleted objects with each attempt at a checkpoint, also one that
+    /// fails, and the journal does not say so.
+    pins: Pins,
     /// The containers whose extents share space. An opening takes out those that stopped.
     sharing: Vec<ContainerId>,
     bytes_hint: usize,
@@ -62,7 +66,7 @@ impl Advance {
     pub fn new(core: &Core, from: u64, bytes_hint: usize) -> Self {
         let sharing = core.state.containers.ids_of(|container| container.shares);
         let devices = core.state.space.slots.iter().map(Device::of).collect();
-        Self { from, devices, times: core.state.times.clone(), sharing, bytes_hint }
+        Self { from, devices, times: core.state.times.clone(), pins: core.state.pins.clone(), sharing, bytes_hint }
     }
 
     /// Returns the bytes of the checkpoint. Fails if the checkpoint or the journal that it is made from cannot be read,
@@ -91,7 +95,7 @@ impl Advance {
         for container in state.containers.iter_mut() {
             container.shares = self.sharing.binary_search(&container.id).is_ok();
         }
-        state.prune_pins();
+        state.pins = self.pins;
         Ok(encode(&state, head, self.bytes_hint))
     }
 }
