@@ -3,12 +3,14 @@
 //! Two stores, alike but for the number of engines, each with a daemon; as many client processes as asked for, each with a
 //! container of its own. They work on one store and on the other in turns; what counts is the ratio within a pair.
 
+mod common;
+
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cenote::{ContainerSpec, DeviceKind, DeviceSpec, Durability, Mode, OpenOptions, Result, Store, StoreConfig};
+use cenote::{ContainerSpec, Durability, Mode, OpenOptions, Result, Store, StoreConfig};
 
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 16 << 10;
@@ -33,19 +35,7 @@ fn main() -> Result<()> {
 }
 
 fn make(dir: &Path, engines: u16) -> Result<Store> {
-    let tier = |name: &str, kind, path: PathBuf, capacity_bytes| DeviceSpec {
-        name: name.into(),
-        kind,
-        path,
-        capacity_bytes,
-        watermark_high_permille: 950,
-        watermark_low_permille: 900,
-        options: cenote_model::TierOptions::default(),
-    };
-    let devices = vec![
-        tier("memory", DeviceKind::SharedMemory, PathBuf::new(), 3 << 30),
-        tier("disk", DeviceKind::Directory, dir.join("disk"), 4 << 30),
-    ];
+    let devices = common::memory_over_disk(dir, 3 << 30, 4 << 30);
     let config = StoreConfig { devices, engines, ..StoreConfig::default() };
     Store::open_with(dir, &OpenOptions { mode: Mode::Daemon, create: true, config, ..OpenOptions::default() })
 }

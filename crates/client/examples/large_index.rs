@@ -3,13 +3,13 @@
 //!
 //! Values of 100 B, 1 KiB and 64 KiB, a third of the bytes each. Prints the costs, and verifies every value read.
 
+mod common;
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use cenote::{
-    ContainerSpec, DeviceKind, DeviceSpec, Error, ErrorKind, Index, Mode, OpenOptions, Result, Store, StoreConfig,
-};
+use cenote::{ContainerSpec, Error, ErrorKind, Index, Mode, OpenOptions, Result, Store, StoreConfig};
 
 const SIZES: [usize; 3] = [100, 1024, 65_536];
 
@@ -21,19 +21,7 @@ fn main() -> Result<()> {
     let mib: u64 = args.first().and_then(|arg| arg.parse().ok()).unwrap_or(2048);
     let dir = args.get(1).map_or_else(std::env::temp_dir, PathBuf::from);
     let dir = dir.join(format!("cenote-large-index-{}", std::process::id()));
-    let tier = |name: &str, kind, path, capacity_bytes| DeviceSpec {
-        name: name.into(),
-        kind,
-        path,
-        capacity_bytes,
-        watermark_high_permille: 950,
-        watermark_low_permille: 900,
-        options: cenote_model::TierOptions::default(),
-    };
-    let devices = vec![
-        tier("memory", DeviceKind::SharedMemory, PathBuf::new(), 64 << 20),
-        tier("disk", DeviceKind::Directory, dir.join("disk"), (mib << 20) * 2 + (1 << 30)),
-    ];
+    let devices = common::memory_over_disk(&dir, 64 << 20, (mib << 20) * 2 + (1 << 30));
     let config = StoreConfig { devices, ..StoreConfig::default() };
     let store =
         Store::open_with(&dir, &OpenOptions { mode: Mode::InProcess, create: true, config, ..OpenOptions::default() })?;

@@ -2,13 +2,12 @@
 //! `cargo run --release --example speed -- [daemon|inprocess] [seconds]`. For a quick look; `make bench` measures for
 //! the record.
 
+mod common;
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use cenote::{
-    Container, ContainerSpec, DeviceKind, DeviceSpec, Durability, Mode, Object, ObjectId, OpenOptions, Result, Store,
-    StoreConfig,
-};
+use cenote::{Container, ContainerSpec, Durability, Mode, Object, ObjectId, OpenOptions, Result, Store, StoreConfig};
 
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 64 << 10;
@@ -27,19 +26,7 @@ fn main() -> Result<()> {
     let time = Duration::from_secs_f64(args.get(1).and_then(|arg| arg.parse().ok()).unwrap_or(0.5));
     let only = args.get(2).cloned().unwrap_or_default();
     let dir = std::env::temp_dir().join(format!("cenote-speed-{}", std::process::id()));
-    let tier = |name: &str, kind, path, capacity_bytes| DeviceSpec {
-        name: name.into(),
-        kind,
-        path,
-        capacity_bytes,
-        watermark_high_permille: 950,
-        watermark_low_permille: 900,
-        options: cenote_model::TierOptions::default(),
-    };
-    let devices = vec![
-        tier("memory", DeviceKind::SharedMemory, std::path::PathBuf::new(), 3 << 30),
-        tier("disk", DeviceKind::Directory, dir.join("disk"), 4 << 30),
-    ];
+    let devices = common::memory_over_disk(&dir, 3 << 30, 4 << 30);
     let config = StoreConfig { devices, ..StoreConfig::default() };
     let store = Store::open_with(&dir, &OpenOptions { mode, create: true, config, ..OpenOptions::default() })?;
     let scratch = ContainerSpec { durability: Durability::Scratch, ..ContainerSpec::default() };

@@ -13,6 +13,13 @@ pub struct StoreId(pub u128);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ContainerId(pub u64);
 
+impl ContainerId {
+    /// The number of the engine that has the container, of so many in the store (0 counts as 1).
+    pub fn home(self, engines: u16) -> u16 {
+        (self.0 % u64::from(engines.max(1))) as u16
+    }
+}
+
 /// Identifies an object within its container; chosen by the user or drawn at random, so that no coordination is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ObjectId(pub u128);

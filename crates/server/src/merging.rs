@@ -4,10 +4,7 @@ use cenote_model::{
     Arrangement, ContainerInfo, Counts, DeviceInfo, FlowWhy, PolicyState, Request, Response, StoreStats, Telemetry,
     Timed, VerifyReport,
 };
-use cenote_store::LIMIT_MAX;
-
-/// Containers in a store's telemetry.
-const CONTAINERS_MAX: usize = 256;
+use cenote_store::{CONTAINERS_MAX, FOLLOWERS_MAX, LIMIT_MAX, LISTED_MAX};
 
 /// How the answers to a request become one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,10 +122,8 @@ fn add_verified(report: &mut VerifyReport, more: VerifyReport) {
 }
 
 fn add_arranged(done: &mut Arrangement, more: Arrangement) {
-    /// Moves in the answer to a dry run.
-    const MOVES_MAX: usize = 10_000;
     done.moves.extend(more.moves);
-    done.moves.truncate(MOVES_MAX);
+    done.moves.truncate(LISTED_MAX);
     done.ranges += more.ranges;
     done.bytes += more.bytes;
     done.moved_bytes += more.moved_bytes;
@@ -143,8 +138,6 @@ fn add_arranged(done: &mut Arrangement, more: Arrangement) {
 }
 
 fn add_policy(state: &mut PolicyState, more: PolicyState) {
-    /// Labels in the answer.
-    const FOLLOWERS_MAX: usize = 1000;
     state.followers.extend(more.followers);
     state.followers.truncate(FOLLOWERS_MAX);
     for other in more.rules {

@@ -29,7 +29,7 @@ enum Route {
 
 /// The home of a container.
 fn home_of(container: ContainerId, homes: usize) -> usize {
-    (container.0 % homes as u64) as usize
+    usize::from(container.home(homes as u16))
 }
 
 /// The home of a new container: FNV-1a of its label, modulo the number of engines.

@@ -3,6 +3,8 @@
 //!
 //! `cargo run --release -p cenote-store --example checkpoint_pause [OBJECTS]`
 
+mod common;
+
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -11,11 +13,11 @@ use cenote_device::mem::{MemControl, MemDevices};
 use cenote_device::{FsMetaDir, SystemClock};
 use cenote_model::{
     ContainerId, ContainerSpec, DeviceKind, DeviceSpec, Durability, Extent, ObjectId, ObjectKey, Request, Response,
-    Run, StoreConfig, StoreId, Sums, TierOptions, Update,
+    StoreConfig, StoreId, TierOptions, Update,
 };
 use cenote_store::{Engine, Job, JobDone, Outcome, Seams, SessionId, SessionInfo, Ticket, Tuning};
+use common::{Blocks, lease_request};
 
-const BLOCK: u64 = 4096;
 /// All objects are in this container.
 const CONTAINER: ContainerId = ContainerId(1);
 
@@ -37,7 +39,7 @@ struct Bench {
     engine: Engine,
     session: SessionId,
     seq: u64,
-    lease: Vec<Run>,
+    blocks: Blocks,
     jobs: Sender<Job>,
     done: Receiver<JobDone>,
     running: usize,
@@ -80,25 +82,11 @@ impl Bench {
         }
     }
     fn extent(&mut self) -> Extent {
-        while self.lease.is_empty() {
-            let request = Request::Lease {
-                container: CONTAINER,
-                bytes: 64 << 20,
-                run_min: 4096,
-                avoid: vec![],
-                durability: None,
-            };
-            let Response::Lease(lease) = self.ask(request) else { panic!("no lease") };
-            self.lease = lease.runs;
+        while self.blocks.is_empty() {
+            let answer = self.ask(lease_request(CONTAINER));
+            self.blocks.refill(answer);
         }
-        let run = self.lease.last_mut().expect("a run");
-        let extent = Extent::whole(run.device, run.offset, BLOCK as u32, Sums::One(0x1234_5678));
-        run.offset += BLOCK;
-        run.len -= BLOCK;
-        if run.len < BLOCK {
-            self.lease.pop();
-        }
-        extent
+        self.blocks.next()
     }
     /// Writes blocks of 32 objects from this one on.
     fn write(&mut self, first: u64, objects: u64) {
@@ -172,8 +160,16 @@ fn run(seams: Seams, objects: u64, checkpoint_held_bytes: u64, what: &str) {
     let (jobs, to_run) = channel::<Job>();
     let (ran, done) = channel();
     let worker = std::thread::spawn(move || to_run.into_iter().try_for_each(|job| ran.send(job.run())));
-    let mut bench =
-        Bench { engine, session, seq: 0, lease: Vec::new(), jobs, done, running: 0, longest: Longest::default() };
+    let mut bench = Bench {
+        engine,
+        session,
+        seq: 0,
+        blocks: Blocks::default(),
+        jobs,
+        done,
+        running: 0,
+        longest: Longest::default(),
+    };
     let spec = ContainerSpec { durability: Durability::Scratch, ..ContainerSpec::default() };
     bench.apply(vec![Update::ContainerCreate { id: ContainerId(0), label: "bench".into(), spec }]);
     for first in (0..objects).step_by(32) {

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p cenote-store --example engine_speed`
 
+mod common;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,18 +11,17 @@ use cenote_device::mem::{MemControl, MemDevices};
 use cenote_device::{FsMetaDir, SystemClock};
 use cenote_model::{
     ContainerId, ContainerSpec, DeviceKind, DeviceSpec, Extent, IndexId, IndexKey, NextFrom, ObjectId, ObjectKey,
-    Request, Response, Run, StoreConfig, StoreId, Sums, Update,
+    Request, Response, StoreConfig, StoreId, Update,
 };
 use cenote_store::{Engine, Outcome, Seams, SessionId, SessionInfo};
-
-const BLOCK: u64 = 4096;
+use common::{BLOCK, Blocks, lease_request};
 
 struct Bench {
     engine: Engine,
     session: SessionId,
     seq: u64,
     container: ContainerId,
-    lease: Vec<Run>,
+    blocks: Blocks,
 }
 
 impl Bench {
@@ -44,26 +45,12 @@ impl Bench {
         }
     }
     fn extent(&mut self) -> Extent {
-        if self.lease.is_empty() {
+        if self.blocks.is_empty() {
             self.pause();
-            let request = Request::Lease {
-                container: self.container,
-                bytes: 64 << 20,
-                run_min: 4096,
-                avoid: vec![],
-                durability: None,
-            };
-            let Response::Lease(lease) = self.ask(request) else { panic!("no lease") };
-            self.lease = lease.runs;
+            let answer = self.ask(lease_request(self.container));
+            self.blocks.refill(answer);
         }
-        let run = self.lease.last_mut().expect("a run");
-        let extent = Extent::whole(run.device, run.offset, BLOCK as u32, Sums::One(0x1234_5678));
-        run.offset += BLOCK;
-        run.len -= BLOCK;
-        if run.len < BLOCK {
-            self.lease.pop();
-        }
-        extent
+        self.blocks.next()
     }
 }
 
@@ -113,7 +100,7 @@ fn run(seams: Seams, objects: u64) {
     let mut engine = Engine::create_with_id(seams, StoreId(1), &config).expect("a store");
     let who = SessionInfo { nonce: 1, pid: 1, started: 1, uid: 0, write: true, ..SessionInfo::default() };
     let session = engine.session_open(who).expect("a session");
-    let mut bench = Bench { engine, session, seq: 0, container: ContainerId(1), lease: Vec::new() };
+    let mut bench = Bench { engine, session, seq: 0, container: ContainerId(1), blocks: Blocks::default() };
     let durability = if std::env::args().nth(2).is_some() {
         cenote_model::Durability::Scratch
     } else {

@@ -35,15 +35,10 @@ pub(crate) const OTHER_NODES: &str =
 pub(crate) const OTHER_ENCODINGS: &str =
     "bytes are encoded in a way that this version does not know: only one with encryption or parity may read them";
 
-/// Returns true if a reason says that a later version is needed, and not that something is damaged.
-pub(crate) fn is_of_later_version(why: &str) -> bool {
-    why == OTHER_NODES || why == OTHER_ENCODINGS
-}
-
 /// Returns the error for something that cannot be read: damaged, or of a later version.
 #[cold]
 pub(crate) fn unreadable(subject: String, why: &str) -> Error {
-    if is_of_later_version(why) {
+    if [OTHER_NODES, OTHER_ENCODINGS].contains(&why) {
         return Error::new(ErrorKind::VersionMismatch, subject)
             .because(why)
             .try_next("use the version of Cenote that wrote it");

@@ -89,8 +89,7 @@ pub(crate) fn split(slots: &[DeviceSlot], engines: u16) -> Result<Vec<Vec<Loan>>
 
 /// The home whose space a run is in.
 pub(crate) fn lent_to(homes: &[Vec<Loan>], device: DeviceId, offset: u64) -> u16 {
-    let has = |loan: &Loan| loan.device == device && (loan.offset..loan.offset + loan.bytes).contains(&offset);
-    homes.iter().position(|loans| loans.iter().any(has)).unwrap_or(0) as u16
+    homes.iter().position(|loans| loans.iter().any(|loan| loan.has(device, offset))).unwrap_or(0) as u16
 }
 
 /// The files of a tenant: those of the store's directory whose names begin with `home-<k>.`. A directory for each would

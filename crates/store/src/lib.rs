@@ -47,5 +47,7 @@ pub(crate) const RESTORE: &str =
     "restore the store directory from a copy, then `cenote adopt DIR`; nothing was changed";
 
 pub use api::{Outcome, RecoveryReport, RolledBack, Seams, SessionId, SessionInfo, StoreSummary, Ticket, Tuning};
-pub use engine::{Engine, Job, JobDone, LIMIT_MAX, Measurement, REQUESTS_TIMED_IN};
+pub use engine::{
+    CONTAINERS_MAX, Engine, FOLLOWERS_MAX, Job, JobDone, LIMIT_MAX, LISTED_MAX, Measurement, REQUESTS_TIMED_IN,
+};
 pub use superblock::Loan;

@@ -59,6 +59,13 @@ pub struct Loan {
     pub bytes: u64,
 }
 
+impl Loan {
+    /// Returns true if it has the byte at `offset` of a device.
+    pub(crate) fn has(&self, device: DeviceId, offset: u64) -> bool {
+        self.device == device && (self.offset..self.offset + self.bytes).contains(&offset)
+    }
+}
+
 /// A device as the superblock knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SuperblockDevice {

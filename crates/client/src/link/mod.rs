@@ -77,7 +77,7 @@ impl Link {
     }
     /// Number of the engine that has a container, among those of the store.
     pub fn engine_of(&self, container: ContainerId) -> u16 {
-        (container.0 % u64::from(self.channel.attachment().engines.max(1))) as u16
+        container.home(self.channel.attachment().engines)
     }
     /// Sends a request after all earlier pipelined updates, and waits for its response.
     pub fn request(&self, request: Request) -> Result<Response> {

@@ -103,7 +103,7 @@ impl Core {
 
     fn why(&self, container: &Container, ext: &Ext) -> String {
         let device = self.state.space.get(ext.dev);
-        let copy = ext.copies().first().map(|copy| self.state.space.get(copy.dev).spec.name.clone());
+        let copy = ext.device_of_copy(0).map(|dev| self.state.space.get(dev).spec.name.clone());
         match (device.is_volatile(), copy) {
             (true, Some(copy)) => format!(
                 "in the fast tier with a copy on `{copy}`; leaves without I/O when `{}` passes {}‰",

@@ -80,9 +80,7 @@ impl Engine {
         let Some(loans) = self.core.store.homes.get(usize::from(self.core.store.home.index)) else { return Vec::new() };
         let mut wrong = Vec::new();
         for slot in &self.core.state.space.slots {
-            let mine = |at: u64| {
-                loans.iter().any(|loan| loan.device == slot.id && (loan.offset..loan.offset + loan.bytes).contains(&at))
-            };
+            let mine = |at: u64| loans.iter().any(|loan| loan.has(slot.id, at));
             let unit = u64::from(slot.space.unit_bytes);
             let mut at = 0;
             while let Some((first, len)) = slot.space.map.free_run(at, slot.space.map.units()) {

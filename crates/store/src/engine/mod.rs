@@ -46,7 +46,8 @@ pub(crate) use tiering::POLICY_FILE;
 pub use self::core::LIMIT_MAX;
 pub use crate::work::{Job, JobDone};
 pub use devices::Measurement;
-pub use telemetry::REQUESTS_TIMED_IN;
+pub use telemetry::{CONTAINERS_MAX, REQUESTS_TIMED_IN};
+pub use tiering::{FOLLOWERS_MAX, LISTED_MAX};
 
 /// The engine of one node. See ARCHITECTURE.md.
 pub struct Engine {

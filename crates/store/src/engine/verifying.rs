@@ -153,7 +153,7 @@ impl Verifying {
         let mut about = Vec::new();
         for (key, offset, ext, at_copy) in parts {
             let seen = at_copy.map_or_else(|| ext.clone(), |copy| ext.at_copy(copy));
-            let dev = at_copy.map_or(ext.dev, |copy| ext.copies()[copy].dev);
+            let dev = seen.dev;
             if let Some(part) = core.part_of(&seen) {
                 work.push(part);
                 about.push((key, offset, identity(&ext), dev));

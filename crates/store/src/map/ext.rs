@@ -283,9 +283,9 @@ impl Ext {
     pub fn copy_on(&self, dev: DeviceIndex) -> Option<usize> {
         self.places().skip(1).position(|place| place.dev == dev)
     }
-    /// Returns the device of its first copy, or [`NO_DEVICE`].
-    pub fn copy_dev(&self) -> DeviceIndex {
-        self.copy_dev
+    /// Returns the device of a copy.
+    pub fn device_of_copy(&self, copy: usize) -> Option<DeviceIndex> {
+        self.copy_place(copy).map(|place| place.dev)
     }
     /// The first place, where it is read.
     pub fn place(&self) -> ExtentPlace<'_> {

@@ -55,7 +55,7 @@ impl DeviceSet {
     }
 }
 
-/// CutPhase of a cut.
+/// Phase of a cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum CutPhase {
     /// Copies are made.

@@ -303,7 +303,9 @@ impl Space {
     }
     /// Returns the first copy on a device that is well. A device that is away is no place to fall back to.
     pub fn readable_copy(&self, ext: &Ext) -> Option<usize> {
-        let is_readable = |copy: &usize| self.is_well(ext.copies()[*copy].dev) && !self.is_bad_copy(ext, *copy);
+        let is_readable = |copy: &usize| {
+            ext.device_of_copy(*copy).is_some_and(|dev| self.is_well(dev)) && !self.is_bad_copy(ext, *copy)
+        };
         (0..ext.copy_count()).find(is_readable)
     }
     /// Returns true if there is a copy on a device that is well.

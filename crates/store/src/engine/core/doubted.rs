@@ -21,7 +21,7 @@ impl Core {
         for placing in placings {
             let ext = self.state.target_mut(placing.target).cloned().filter(|ext| identity(ext) == placing.was);
             let to = match placing.action {
-                Action::Evict { copy } => ext.and_then(|ext| ext.copy(usize::from(copy)).map(|copy| copy.dev)),
+                Action::Evict { copy } => ext.and_then(|ext| ext.device_of_copy(usize::from(copy))),
                 _ => None,
             };
             let is_doubted = to.is_some_and(|to| self.state.space.get(to).trust.damaged_until_ns.is_some());

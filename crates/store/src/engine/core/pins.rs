@@ -28,7 +28,7 @@ impl Core {
         let Target::Live { key, offset } = placing.target else { return false };
         let Some(ext) = self.state.target_mut(placing.target).cloned() else { return false };
         let to = match placing.action {
-            Action::Evict { copy } => match ext.copies().get(usize::from(copy)) {
+            Action::Evict { copy } => match ext.copy_place(usize::from(copy)) {
                 Some(copy) => copy.dev,
                 None => return false,
             },
@@ -72,10 +72,5 @@ impl Core {
             Some(slot) => format!("; pinned to `{}`, where it comes as soon as there is room", slot.spec.name),
             None => "; pinned to a tier that is gone".to_owned(),
         }
-    }
-
-    /// Drops pins of containers and objects that are gone for good.
-    pub fn prune_pins(&mut self) {
-        self.state.prune_pins();
     }
 }

@@ -16,8 +16,8 @@ impl Core {
             return ext.clone();
         }
         let is_open = |copy: &usize| {
-            let dev = ext.copies()[*copy].dev;
-            space.get(dev).device.is_some() && !space.is_bad_copy(ext, *copy) && (is_away || space.is_well(dev))
+            let place = ext.copy_place(*copy).filter(|_| is_away && !space.is_bad_copy(ext, *copy));
+            place.is_some_and(|place| space.get(place.dev).device.is_some())
         };
         let best = space.readable_copy(ext).or_else(|| (0..ext.copy_count()).find(is_open));
         best.map_or_else(|| ext.clone(), |copy| ext.at_copy(copy))

@@ -32,7 +32,7 @@ const MEASURE_MS_MAX: u32 = 10_000;
 /// A measurement takes at most one part in this many of a device's free space: the store may need the rest.
 const FREE_SHARE: u64 = 4;
 
-/// EngineState of measurements.
+/// State of measurements.
 #[derive(Default)]
 pub struct Profiles {
     /// The requests that wait, their devices, and how long each is to be measured.

@@ -178,7 +178,7 @@ impl Journaling {
     /// Returns the head of a checkpoint of the present state, after which the journal continues in file `journal_from`.
     fn begin_checkpoint(&mut self, core: &mut Core, journal_from: u64) -> Head {
         core.look_at_times();
-        core.prune_pins();
+        core.state.prune_pins();
         self.begun += 1;
         self.last.sequence += 1;
         self.last.position = core.journal.position();

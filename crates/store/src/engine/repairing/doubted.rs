@@ -34,7 +34,7 @@ impl Repairing {
             return;
         };
         let copy = if let Action::Evict { copy } = placing.action { usize::from(copy) } else { 0 };
-        let Some(dev) = ext.copy(copy).map(|copy| copy.dev) else { return };
+        let Some(dev) = ext.device_of_copy(copy) else { return };
         let is_damage = is_mismatch(why);
         core.note_unread(dev, is_damage, &Error::new(ErrorKind::Io, "").because(why.to_owned()));
         if !is_damage {

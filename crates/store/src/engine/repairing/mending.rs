@@ -44,11 +44,13 @@ impl Repairing {
         while let Some(mend) = self.mending.queue.pop_front() {
             let ext = core.state.target_mut(mend.target).cloned().filter(|ext| identity(ext) == mend.was);
             let Some((ext, copy)) = with_bad_copy(core, ext) else { continue };
-            let slot = core.state.space.get(ext.copies()[copy].dev);
+            let Some(place) = ext.copy_place(copy) else { continue };
+            let slot = core.state.space.get(place.dev);
             let (device, syncs) = (slot.device.clone(), Arc::clone(&slot.trust.syncs));
-            let place = ext.copy_place(copy).map(|place| place.unit_at(ext.hull().begin));
-            let (Some(target), Some(part), Some(at)) = (device, core.part_of(&ext), place) else { continue };
-            let pieces = vec![Piece { part, at, like: ext.trimmed().copies()[copy].packed.clone() }];
+            let at = place.unit_at(ext.hull().begin);
+            let (Some(target), Some(part)) = (device, core.part_of(&ext)) else { continue };
+            let like = ext.trimmed().copy(copy).and_then(|copy| copy.packed);
+            let pieces = vec![Piece { part, at, like }];
             let copy = Copy { pieces, target, syncs: Some(syncs), packing: None, read_back: true };
             return Some(core.start(Effect::Other, copy, |_: &mut Self, core, (results, sync_failed)| {
                 finish_mend(core, mend, &results, sync_failed);
@@ -69,8 +71,8 @@ pub fn finish_mend(core: &mut Core, mend: Mend, results: &[Copied], sync_failed:
     let Mend { target, was, mut finding } = mend;
     let ext = core.state.target_mut(target).cloned().filter(|ext| identity(ext) == was);
     let Some((ext, copy)) = with_bad_copy(core, ext) else { return };
-    if sync_failed {
-        core.look_at_syncs(ext.copies()[copy].dev);
+    if let Some(dev) = ext.device_of_copy(copy).filter(|_| sync_failed) {
+        core.look_at_syncs(dev);
     }
     if results.iter().all(Result::is_ok) {
         core.state.space.unmark_bad_copy(&ext, copy);

@@ -23,7 +23,7 @@ pub(crate) use counting::SessionCounts;
 pub use sweep::Sweep;
 
 /// Most containers in an answer.
-const CONTAINERS_MAX: usize = 256;
+pub const CONTAINERS_MAX: usize = 256;
 /// Most extents inspected for the tiers of one hot object…
 const HOT_EXTENTS_MAX: usize = 16_384;
 /// …and of all hot objects.
@@ -109,7 +109,7 @@ impl Core {
             Action::Promote { dev, .. } => (dev, FlowWhy::Promotion),
             Action::Evict { copy } => {
                 let ext = self.state.target_mut(placing.target);
-                let copy = ext.and_then(|ext| ext.copy(usize::from(copy)).map(|copy| copy.dev));
+                let copy = ext.and_then(|ext| ext.device_of_copy(usize::from(copy)));
                 (copy.unwrap_or(NO_DEVICE), FlowWhy::Eviction)
             }
             Action::Split { .. } | Action::DropCopy { .. } => return,

@@ -23,15 +23,16 @@ use std::sync::Arc;
 use cenote_model::{ContainerId, DeviceId, Durability};
 use cenote_policy::{Decision, Incoming, Policy, Reason, Refusal, is_tracking};
 
+pub use disposition::LISTED_MAX;
 pub use lease::Wanted;
-pub use policies::POLICY_FILE;
+pub use policies::{FOLLOWERS_MAX, POLICY_FILE};
 
 use super::activity::{Activity, Urgency};
 use super::core::Core;
 use crate::map::DeviceIndex;
 use crate::work::Job;
 
-/// EngineState of placing and moving.
+/// State of placing and moving.
 #[derive(Default)]
 pub struct Tiering {
     policies: policies::Policies,

@@ -16,7 +16,8 @@ pub const POLICY_FILE: &str = "policy.toml";
 pub(crate) const USER: &str = "user";
 /// Longest schema, in bytes.
 const TEXT_BYTES_MAX: usize = 1 << 20;
-const FOLLOWERS_MAX: usize = 1000;
+/// Most labels in an answer.
+pub const FOLLOWERS_MAX: usize = 1000;
 
 /// Policies by name, each made once.
 #[derive(Default)]

@@ -83,7 +83,7 @@ pub fn sampled(core: &Core, slot: u32, offset: u64, ext: &Ext, coming: Option<Co
         key,
         offset,
         was: identity(ext),
-        copy: ext.copies().first().map(|copy| core.state.space.get(copy.dev).id),
+        copy: ext.device_of_copy(0).map(|dev| core.state.space.get(dev).id),
         heat: core.observed.heats.of(slot, object.generation, offset),
         object_bytes: object.size,
         coming: coming.or_else(brought),

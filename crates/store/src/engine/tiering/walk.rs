@@ -99,7 +99,7 @@ pub fn next_meant(core: &mut Core, walk: &mut Walk) -> Option<MatchedObject> {
             age_ms,
             idle_ms,
             tier: name(ext.dev),
-            copy: ext.copies().first().map(|copy| name(copy.dev)),
+            copy: ext.device_of_copy(0).map(name),
             is_pinned: core.pin_of(key, *offset, ext).is_some(),
         })
     };

@@ -42,7 +42,7 @@ pub struct Values {
     recent: Recent,
 }
 
-/// EngineState of the spilling of values.
+/// State of the spilling of values.
 #[derive(Default)]
 struct Spill {
     /// Values are leaving until less than the budget is in memory.
