@@ -18,6 +18,8 @@ pub struct Advance {
     /// Sequence number of the checkpoint from which it is made.
     from: u64,
     devices: Vec<Device>,
+    /// The next ids of containers, sessions and cuts: the journal does not say which were drawn for what was refused.
+    next_ids: [u64; 3],
     times: Times,
     /// The pins that the engine has. It drops those of deleted objects with each attempt at a checkpoint, also one that
     /// fails, and the journal does not say so.
@@ -66,7 +68,10 @@ impl Advance {
     pub fn new(core: &Core, from: u64, bytes_hint: usize) -> Self {
         let sharing = core.state.containers.ids_of(|container| container.shares);
         let devices = core.state.space.slots.iter().map(Device::of).collect();
-        Self { from, devices, times: core.state.times.clone(), pins: core.state.pins.clone(), sharing, bytes_hint }
+        let state = &core.state;
+        let next_ids = [state.containers.next_id, state.sessions.next_id, state.cuts.next_id];
+        let (times, pins) = (state.times.clone(), state.pins.clone());
+        Self { from, devices, next_ids, times, pins, sharing, bytes_hint }
     }
 
     /// Returns the bytes of the checkpoint. Fails if the checkpoint or the journal that it is made from cannot be read,
@@ -91,6 +96,7 @@ impl Advance {
         for (slot, device) in state.space.slots.iter_mut().zip(self.devices) {
             (slot.incarnation, slot.space.retired) = (device.incarnation, device.retired);
         }
+        [state.containers.next_id, state.sessions.next_id, state.cuts.next_id] = self.next_ids;
         state.times = self.times;
         for container in state.containers.iter_mut() {
             container.shares = self.sharing.binary_search(&container.id).is_ok();

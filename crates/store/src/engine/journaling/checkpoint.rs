@@ -59,7 +59,7 @@ enum Content {
     /// Encoded while the engine was held.
     Encoded(Vec<u8>),
     /// To be made by the job. `expected`: what an encoding of the engine's state was, to be compared in tests.
-    Behind { advance: Advance, expected: Option<Vec<u8>> },
+    Behind { advance: Box<Advance>, expected: Option<Vec<u8>> },
 }
 
 /// Why there is no checkpoint.
@@ -198,7 +198,7 @@ impl Journaling {
             return Content::Encoded(encode(&core.state, head, hint));
         }
         let expected = core.settings.check_checkpoints.then(|| encode(&core.state, head, hint));
-        Content::Behind { advance: Advance::new(core, self.last.on_media, hint), expected }
+        Content::Behind { advance: Box::new(Advance::new(core, self.last.on_media, hint)), expected }
     }
 
     /// Takes the result of a checkpoint job: answers those who wait for it, or schedules a retry.
