@@ -4,6 +4,8 @@
 //! Prints a table and writes one JSON object a line to `target/bench.jsonl`. It uses the store only as programs and
 //! views do, through the crates `cenote` and `cenote-posix`; it must not know how the store works.
 
+#![allow(unsafe_code, reason = "a function of the allocator that its crate offers only with more dependencies")]
+
 mod blocks;
 mod create;
 mod curves;
@@ -61,11 +63,17 @@ const BENCHES: &[Bench] = &[
     ("names", names::names),
 ];
 
+unsafe extern "C" {
+    /// Gives freed memory back to the system, as the daemon does after a checkpoint.
+    safe fn mi_collect(force: bool);
+}
+
 /// The daemon's allocator, for both sides of each comparison.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    cenote_host::memory::on_release(|| mi_collect(true));
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == "--child") {
         let done = match &words[1..] {

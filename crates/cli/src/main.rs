@@ -6,6 +6,7 @@
 //!
 //! Exit codes: 0 success, 1 failure, 2 invalid command line, 3 damage found.
 
+mod allocator;
 mod args;
 mod cmd;
 mod config;
@@ -21,11 +22,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Metadata are many small long-lived allocations, spread over much memory: huge pages, which this allocator requests,
-/// and fast small allocations are worth more here than the cost of building it.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// `mount -t cenote` calls a program `mount.cenote` with its arguments.
 const AS_HELPER: &str = "mount.cenote";
 
@@ -39,6 +35,7 @@ fn words() -> Vec<OsString> {
 }
 
 fn main() -> ExitCode {
+    allocator::set_up();
     let cli = args::Cli::parse_from(words());
     let mut out = out::Out::new(cli.json);
     match cmd::run(&cli, &mut out).and_then(|()| out.finish()) {

@@ -120,6 +120,12 @@ impl AlignedBuf {
     }
 }
 
+/// Gives the freed buffers that are kept for reuse back to the system, at a time when none will be wanted soon.
+pub fn release_kept() {
+    let kept = POOL.try_lock().map(|mut pool| std::mem::replace(&mut *pool, Pool { buffers: Vec::new(), bytes: 0 }));
+    drop(kept); // without the lock: unmapping takes long
+}
+
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         if let Some(mut pool) = POOL.try_lock()

@@ -8,6 +8,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use cenote_device::aligned::release_kept;
+use cenote_host::memory;
 use cenote_store::Measurement;
 
 use crate::service::{Shared, lock};
@@ -56,6 +58,9 @@ impl Shared {
             }
         }
         let _ = self.with_engine(|engine| engine.measured(measurement, result));
+        // The store is at rest, and measuring takes more buffers than most programs do.
+        release_kept();
+        memory::release();
         self.kick(); // delivers the answer to whoever waits
     }
     /// Wakes the measuring thread.

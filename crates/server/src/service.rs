@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cenote_device::Device;
 use cenote_device::control::is_counting;
-use cenote_host::fork;
+use cenote_host::{fork, memory};
 use cenote_model::{DeviceId, DeviceInfo, Error, ErrorKind, Request, Response, Result, Telemetry, Timed};
 use cenote_store::{Engine, Job, JobDone, SessionId, SessionInfo, Ticket};
 
@@ -342,7 +342,7 @@ impl Shared {
                 }
             };
             let (timed, begin) = (job.timed(), Instant::now());
-            let done = job.run();
+            let done = run(job);
             self.turn(Some((done, timed, nanos(begin))));
         }
     }
@@ -417,6 +417,22 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Nanoseconds since `begin`.
 pub(crate) fn nanos(begin: Instant) -> u64 {
     begin.elapsed().as_nanos() as u64
+}
+
+/// Runs a job. One that builds much in memory gets a thread that ends with it, so that the allocator gets whole pages
+/// back.
+fn run(job: Job) -> JobDone {
+    if !job.is_large() {
+        return job.run();
+    }
+    let job = Mutex::new(Some(job));
+    let take = || lock(&job).take().map(Job::run);
+    let done = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("cenote-large".into()).spawn_scoped(scope, take);
+        thread.ok().and_then(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    memory::release();
+    done.or_else(take).expect("a job runs once")
 }
 
 fn spawn(name: &str, shared: &Arc<Shared>, body: fn(&Shared)) -> JoinHandle<()> {

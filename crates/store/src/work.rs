@@ -16,6 +16,9 @@ pub(crate) trait Work: Send + 'static {
     const TIMED: Timed;
     /// True if it is short and others wait for it: it should not queue behind copies, which take long.
     const IS_BRIEF: bool = false;
+    /// True if it builds much in memory: it should run on a thread that ends with it, so that the allocator gets whole
+    /// pages back.
+    const IS_LARGE: bool = false;
     /// The devices whose space it reads or writes. Work that names none may take as long as a disk likes: space retired
     /// meanwhile becomes free all the same.
     fn devices(&self) -> Vec<&Arc<dyn Device>>;
@@ -38,6 +41,7 @@ pub struct Job {
     pub(crate) id: JobId,
     pub(crate) timed: Timed,
     pub(crate) is_brief: bool,
+    pub(crate) is_large: bool,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) run: Box<dyn FnOnce(&mut Io<'_>) -> Finish + Send>,
 }
@@ -65,6 +69,11 @@ impl Job {
     /// Returns true if it is short and others wait for its result: it should not queue behind copies, which take long.
     pub fn is_brief(&self) -> bool {
         self.is_brief
+    }
+    /// Returns true if it builds much in memory: it should run on a thread that ends with it, so that the allocator gets
+    /// whole pages back.
+    pub fn is_large(&self) -> bool {
+        self.is_large
     }
     /// Does the I/O.
     pub fn run(self) -> JobDone {

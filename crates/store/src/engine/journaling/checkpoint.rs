@@ -88,6 +88,7 @@ impl Work for WriteCheckpoint {
     /// The checkpoint's length in bytes.
     type Output = std::result::Result<usize, Failure>;
     const TIMED: Timed = Timed::Checkpoint;
+    const IS_LARGE: bool = true;
     fn devices(&self) -> Vec<&Arc<dyn Device>> {
         Vec::new()
     }
