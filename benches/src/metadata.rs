@@ -86,7 +86,9 @@ fn fill(dir: &Path, count: u64) -> Outcome<Filled> {
     process.kill()?;
     process.wait()?;
     let figures: Vec<f64> = line.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-    let [metadata, peak, estimated, extents, resident] = figures[..] else { return Err("the child said nothing".into()) };
+    let [metadata, peak, estimated, extents, resident] = figures[..] else {
+        return Err("the child said nothing".into());
+    };
     if (extents as u64) < count {
         return Err(format!("{extents} extents for {count} objects").into());
     }

@@ -110,9 +110,9 @@ def heat(out, pairs, quick):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller, and once")
-    parser.add_argument("--repeats", type=int, help="preset 3, with --quick 1")
+    parser.add_argument("--repeats", type=int, help="default 3, with --quick 1")
     parser.add_argument("--only", help=f"some of {','.join(PARTS)}, with commas between")
-    parser.add_argument("--policies", help="preset: fast-first and foresight, and once the others")
+    parser.add_argument("--policies", help="default: fast-first and foresight, and once the others")
     options = parser.parse_args()
     # A termination must remove the layers as
     # well.

@@ -9,7 +9,7 @@
  *   next step, to be freed with cenote_error_free.
  * - A failed call changes neither the store nor its results.
  * - Handles are opaque; free each once. A null or freed handle gives CENOTE_INVALID_INPUT. A handle may be used by
- *   several threads at once, except transactions and staged writes; none may use it while another frees it.
+ *   several threads at once, except transactions and writes in place; none may use it while another frees it.
  * - Texts are UTF-8 and end in a NUL byte; paths are bytes. The library keeps no pointer of the caller's after a call.
  * - Callbacks must not throw, and must not free the handle that they are called for.
  *
@@ -243,11 +243,6 @@ typedef struct cenote_op_t cenote_op_t;
 typedef struct cenote_records_t cenote_records_t;
 
 /**
- * Mapped memory to be filled and committed: a write without a copy.
- */
-typedef struct cenote_staged_t cenote_staged_t;
-
-/**
  * A store.
  */
 typedef struct cenote_store_t cenote_store_t;
@@ -261,6 +256,11 @@ typedef struct cenote_transaction_t cenote_transaction_t;
  * A view: bytes of an object by reference. They do not change until it is freed.
  */
 typedef struct cenote_view_t cenote_view_t;
+
+/**
+ * Mapped memory to be filled and committed: a write without a copy.
+ */
+typedef struct cenote_write_t cenote_write_t;
 
 /**
  * An error. All texts are UTF-8 and live until `cenote_error_free`.
@@ -943,26 +943,27 @@ const uint8_t *cenote_view_data(const cenote_view_t *view, size_t *len);
 void cenote_view_free(cenote_view_t *view);
 
 /**
- * Reserves `len` bytes of mapped memory at `*data`: fill them, then call `cenote_staged_commit` or `cenote_staged_free`.
+ * Begins a write in place: reserves `len` bytes of mapped memory at `*data`. Fill them, then call `cenote_write_commit`
+ * or `cenote_write_free`.
  */
-int32_t cenote_stage(const cenote_object_t *object,
-                     size_t len,
-                     cenote_staged_t **staged,
-                     uint8_t **data,
-                     cenote_error_t **error);
+int32_t cenote_write_in_place(const cenote_object_t *object,
+                              size_t len,
+                              cenote_write_t **write,
+                              uint8_t **data,
+                              cenote_error_t **error);
 
 /**
- * Makes the staged bytes the object's at `offset`. Invalidates the handle, and its memory must not be used any more, whatever
+ * Makes the bytes the object's at `offset`. Invalidates the handle, and its memory must not be used any more, whatever
  * the result.
  */
-int32_t cenote_staged_commit(cenote_staged_t *staged,
-                             uint64_t offset,
-                             cenote_error_t **error);
+int32_t cenote_write_commit(cenote_write_t *write,
+                            uint64_t offset,
+                            cenote_error_t **error);
 
 /**
- * Releases staged memory without writing. Null is allowed.
+ * Releases the memory without writing. Null is allowed.
  */
-void cenote_staged_free(cenote_staged_t *staged);
+void cenote_write_free(cenote_write_t *write);
 
 /**
  * Starts a write. `data` may be reused when this returns; the write is acknowledged when the operation is done.

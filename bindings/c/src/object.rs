@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use cenote::{BorrowedBytes, Object, ObjectId, Staged};
+use cenote::{BorrowedBytes, InPlaceWrite, Object, ObjectId};
 
 use crate::abi::{free, give, give_handle, give_if_wanted, guard, put, quietly, required, slice, slice_mut};
 use crate::container::cenote_container_t;
@@ -23,10 +23,10 @@ pub struct cenote_view_t {
 handle!(cenote_view_t, BorrowedBytes, "view", b"cnView \x01");
 
 /// Mapped memory to be filled and committed: a write without a copy.
-pub struct cenote_staged_t {
+pub struct cenote_write_t {
     _opaque: (),
 }
-handle!(cenote_staged_t, Staged, "staged write", b"cnStage\x01");
+handle!(cenote_write_t, InPlaceWrite, "write in place", b"cnWrite\x01");
 
 /// Creates an object. `id`: null for a random one. `block_size`: 0 for the container's.
 /// Free the handle with `cenote_object_free`.
@@ -271,19 +271,20 @@ pub unsafe extern "C" fn cenote_view_free(view: *mut cenote_view_t) {
     free(view);
 }
 
-/// Reserves `len` bytes of mapped memory at `*data`: fill them, then call `cenote_staged_commit` or `cenote_staged_free`.
+/// Begins a write in place: reserves `len` bytes of mapped memory at `*data`. Fill them, then call `cenote_write_commit`
+/// or `cenote_write_free`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cenote_stage(
+pub unsafe extern "C" fn cenote_write_in_place(
     object: *const cenote_object_t,
     len: usize,
-    staged: *mut *mut cenote_staged_t,
+    write: *mut *mut cenote_write_t,
     data: *mut *mut u8,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
     guard(error, || {
-        let (to, data_to) = (required(staged, "staged")?, required(data, "data")?);
+        let (to, data_to) = (required(write, "write")?, required(data, "data")?);
         // SAFETY: the caller keeps the rules in the header's introduction.
-        let made = handle::make::<cenote_staged_t>(unsafe { handle::get(object) }?.stage(len)?);
+        let made = handle::make::<cenote_write_t>(unsafe { handle::get(object) }?.write_in_place(len)?);
         // SAFETY: as above; the handle is new, so nobody else uses it.
         unsafe {
             put(data_to, handle::get_mut(made)?.bytes().as_mut_ptr());
@@ -293,19 +294,19 @@ pub unsafe extern "C" fn cenote_stage(
     })
 }
 
-/// Makes the staged bytes the object's at `offset`. Invalidates the handle, and its memory must not be used any more, whatever
+/// Makes the bytes the object's at `offset`. Invalidates the handle, and its memory must not be used any more, whatever
 /// the result.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cenote_staged_commit(
-    staged: *mut cenote_staged_t,
+pub unsafe extern "C" fn cenote_write_commit(
+    write: *mut cenote_write_t,
     offset: u64,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || handle::take(staged)?.commit(offset))
+    guard(error, || handle::take(write)?.commit(offset))
 }
 
-/// Releases staged memory without writing. Null is allowed.
+/// Releases the memory without writing. Null is allowed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cenote_staged_free(staged: *mut cenote_staged_t) {
-    free(staged);
+pub unsafe extern "C" fn cenote_write_free(write: *mut cenote_write_t) {
+    free(write);
 }

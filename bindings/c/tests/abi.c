@@ -110,7 +110,7 @@ static void bad_handles(cenote_store_t *store, cenote_container_t *runs, cenote_
     cenote_object_free(NULL);
     cenote_index_free(NULL);
     cenote_view_free(NULL);
-    cenote_staged_free(NULL);
+    cenote_write_free(NULL);
     cenote_records_free(NULL);
     cenote_bytes_free(NULL);
     cenote_abort(NULL);
@@ -128,7 +128,7 @@ static void objects(cenote_store_t *store, cenote_container_t *runs, cenote_obje
     cenote_iov_t parts[2];
     cenote_object_stat_t stat;
     cenote_view_t *view;
-    cenote_staged_t *staged;
+    cenote_write_t *writing;
     cenote_op_t *op;
     cenote_object_t *other, *through;
     cenote_id_t id = {0, 77}, found[4], same;
@@ -175,12 +175,12 @@ static void objects(cenote_store_t *store, cenote_container_t *runs, cenote_obje
     cenote_view_free(view);
     EXPECT(cenote_view_data(view, &len) == NULL);
 
-    WORKS(cenote_stage(other, 1000, &staged, &room, &error));
+    WORKS(cenote_write_in_place(other, 1000, &writing, &room, &error));
     memset(room, 9, 1000);
-    WORKS(cenote_staged_commit(staged, 0, &error));
-    GIVES(CENOTE_INVALID_INPUT, cenote_staged_commit(staged, 0, &error));
-    WORKS(cenote_stage(other, 1000, &staged, &room, &error));
-    cenote_staged_free(staged);
+    WORKS(cenote_write_commit(writing, 0, &error));
+    GIVES(CENOTE_INVALID_INPUT, cenote_write_commit(writing, 0, &error));
+    WORKS(cenote_write_in_place(other, 1000, &writing, &room, &error));
+    cenote_write_free(writing);
     WORKS(cenote_read(other, 999, back, 2, &got, &error));
     EXPECT(back[0] == 9 && back[1] == data[1000]);
 

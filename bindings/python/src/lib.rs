@@ -12,11 +12,11 @@ mod errors;
 mod file;
 mod file_info;
 mod files;
+mod in_place;
 mod index;
 mod info;
 mod object;
 mod op;
-mod staged;
 mod store;
 mod transaction;
 mod view;
@@ -36,6 +36,8 @@ mod _native {
     #[pymodule_export]
     use crate::files::Files;
     #[pymodule_export]
+    use crate::in_place::InPlaceWrite;
+    #[pymodule_export]
     use crate::index::{Index, Records};
     #[pymodule_export]
     use crate::info::{
@@ -46,8 +48,6 @@ mod _native {
     use crate::object::{Object, Objects};
     #[pymodule_export]
     use crate::op::{Op, ReadOp};
-    #[pymodule_export]
-    use crate::staged::Staged;
     #[pymodule_export]
     use crate::store::{Store, destroy, format_size, open, parse_size, stop};
     #[pymodule_export]

@@ -10,9 +10,9 @@ use pyo3::types::PyBytes;
 use crate::buffer::Bytes;
 use crate::convert::durability;
 use crate::errors::raise;
+use crate::in_place::InPlaceWrite;
 use crate::info::ObjectStat;
 use crate::op::{Op, ReadOp};
-use crate::staged::Staged;
 use crate::view::{Held, View};
 
 /// Up to this size a read allocates the requested bytes; longer reads ask for the object's size first.
@@ -121,8 +121,8 @@ impl Object {
         .map_err(raise)
     }
     /// Reserve `size` bytes in the store's memory, to be filled in place and then committed: a write without a copy.
-    fn stage(&self, py: Python<'_>, size: usize) -> PyResult<Staged> {
-        py.detach(|| self.0.stage(size)).map(|staged| Staged::new(staged, size)).map_err(raise)
+    fn write_in_place(&self, py: Python<'_>, size: usize) -> PyResult<InPlaceWrite> {
+        py.detach(|| self.0.write_in_place(size)).map(|write| InPlaceWrite::new(write, size)).map_err(raise)
     }
     /// A range by reference: `memoryview(obj.view(...))`, `numpy.frombuffer(obj.view(...), dtype)`.
     ///

@@ -155,25 +155,25 @@ def test_objects_are_listed_found_and_deleted(runs: cenote.Container) -> None:
     assert runs.info().objects == 5
 
 
-def test_staged_memory_is_filled_in_place(runs: cenote.Container) -> None:
+def test_a_write_in_place(runs: cenote.Container) -> None:
     obj = runs.create_object()
-    staged = obj.stage(8 * 1000)
-    assert len(staged) == 8000
-    filled = np.frombuffer(staged, dtype="f8")
+    write = obj.write_in_place(8 * 1000)
+    assert len(write) == 8000
+    filled = np.frombuffer(write, dtype="f8")
     filled[:] = np.arange(1000.0)
     with pytest.raises(BufferError, match="release"):
-        staged.commit(0)
+        write.commit(0)
     del filled
-    staged.commit(100)
+    write.commit(100)
     assert (np.frombuffer(obj.read(100, 8000), dtype="f8") == np.arange(1000.0)).all()
     with pytest.raises(cenote.InvalidInput):
-        staged.commit(0)
+        write.commit(0)
     with pytest.raises(BufferError):
-        memoryview(staged)
-    with obj.stage(10) as unused:
+        memoryview(write)
+    with obj.write_in_place(10) as unused:
         memoryview(unused).release()
     assert obj.size == 8100
-    with obj.stage(4) as used, memoryview(used) as view:
+    with obj.write_in_place(4) as used, memoryview(used) as view:
         view[:] = b"text"
         view.release()
         used.commit(0)

@@ -26,6 +26,7 @@ mod data;
 mod destroy;
 mod helper;
 mod ids;
+mod in_place;
 mod index;
 mod link;
 mod map;
@@ -33,6 +34,7 @@ mod meeting;
 mod object;
 mod op;
 mod options;
+mod page_cache_file;
 mod precondition;
 mod records;
 mod reserve;
@@ -40,12 +42,10 @@ mod secret;
 mod session;
 mod share;
 mod snapshot;
-mod staged;
 mod stitched;
 mod store;
 mod sync;
 mod transaction;
-mod window;
 
 pub use borrowed::BorrowedBytes;
 pub use cenote_device::home::Orphan;
@@ -62,17 +62,17 @@ pub use changes::Changes;
 pub use container::Container;
 pub use content::{Content, FirstIndex, FirstRecords};
 pub use helper::Helper;
+pub use in_place::InPlaceWrite;
 pub use index::{Index, IndexVersion, Record};
 pub use link::queue::Settling;
 pub use object::Object;
 pub use op::Op;
 pub use options::{Mode, OpenOptions};
+pub use page_cache_file::{PageCacheFile, Working};
 pub use precondition::Precondition;
 pub use reserve::Reserve;
-pub use staged::Staged;
 pub use store::Store;
 pub use transaction::Transaction;
-pub use window::{WindowFile, Working};
 
 /// The former name of [`BorrowedBytes`].
 #[deprecated(note = "use `BorrowedBytes`")]

@@ -12,6 +12,7 @@ use crate::answer::surprise;
 use crate::borrowed::BorrowedBytes;
 use crate::container::Container;
 use crate::data::{append, read, write};
+use crate::in_place::InPlaceWrite;
 use crate::link::Link;
 use crate::link::arena::{Arena, Class};
 use crate::link::queue::{Ticket, Together};
@@ -21,7 +22,6 @@ use crate::op::Op;
 use crate::precondition::Precondition;
 use crate::reserve::Reserve;
 use crate::session::Session;
-use crate::staged::Staged;
 
 /// An object: an array of blocks with a recorded size in bytes. Cheap to clone. Calls may come from any thread.
 ///
@@ -294,10 +294,15 @@ impl Object {
         let cache = self.cache(&session);
         BorrowedBytes::make(&session, &cache, offset, len, true)
     }
-    /// Returns `len` bytes of mapped memory to be filled in place and then [`Staged::commit`]ted: a write without a
+    /// Returns `len` bytes of mapped memory to be filled in place and then [`InPlaceWrite::commit`]ted: a write without a
     /// copy.
-    pub fn stage(&self, len: usize) -> Result<Staged> {
-        Staged::make(self, len)
+    pub fn write_in_place(&self, len: usize) -> Result<InPlaceWrite> {
+        InPlaceWrite::make(self, len)
+    }
+    /// The former name of [`Object::write_in_place`].
+    #[deprecated(note = "use `write_in_place`")]
+    pub fn stage(&self, len: usize) -> Result<InPlaceWrite> {
+        self.write_in_place(len)
     }
     /// Starts a write. `bytes` may be reused after the return; waiting for the operation waits for the acknowledgement.
     pub fn launch_write(&self, offset: u64, bytes: &[u8]) -> Result<Op> {

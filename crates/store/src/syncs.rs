@@ -34,7 +34,7 @@ impl Log {
         if *failed {
             return Err(Error::new(ErrorKind::Io, "the journal")
                 .because("a sync of it failed, and no checkpoint could be written since")
-                .try_next("look after the file system of the store directory"));
+                .try_next("check the file system of the store directory"));
         }
         let done = self.file.sync();
         *failed = done.is_err();

@@ -88,7 +88,7 @@ fn rules_of_users_are_checked_followed_and_kept() {
     let state = policy(&mut world);
     assert!(state.faults[0].contains("line 3"), "{:?}", state.faults);
     put(&mut world, object(container, 3), &pattern(1, 64 * KIB));
-    assert_eq!(places(&mut world, object(container, 3)), ["memory"], "the preset decides");
+    assert_eq!(places(&mut world, object(container, 3)), ["memory"], "the default decides");
     assert!(explain(&mut world, object(container, 3)).0.contains("`fast-first` decides"));
     set_policy(&mut world, RULES).unwrap();
     assert_eq!(world.ask(Request::PolicySet { text: None, dry_run: false }), Response::Done);
@@ -274,7 +274,7 @@ fn a_policy_from_outside_is_followed_while_it_behaves() {
         does.store(true, Ordering::Relaxed);
         for n in 2..14 {
             put(&mut world, object(container, n), &pattern(1, 64 * KIB));
-            assert_eq!(places(&mut world, object(container, n)), ["memory"], "the preset decides");
+            assert_eq!(places(&mut world, object(container, n)), ["memory"], "the default decides");
         }
         let failure = policy(&mut world).plugins[0].failure.clone();
         assert!(failure.contains(word), "{failure}");

@@ -237,7 +237,7 @@ class Object:
         Without a copy if it is in one piece of mapped memory; else a copy, or Unsupported if `copy` is false.
         The bytes do not change while the view, or anything made from it, lives.
         """
-    def stage(self, size: int) -> Staged:
+    def write_in_place(self, size: int) -> InPlaceWrite:
         """Reserve `size` bytes in the store's memory, to be filled in place and then committed: a write without a
         copy.
         """
@@ -271,8 +271,8 @@ class View:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
-class Staged:
-    """Reserved room in the store's memory: fill it (`memoryview(staged)`, `numpy.frombuffer(staged, dtype)`), then
+class InPlaceWrite:
+    """Reserved room in the store's memory: fill it (`memoryview(write)`, `numpy.frombuffer(write, dtype)`), then
     `commit`.
 
     Release everything made from it first (`del array`, `view.release()`). As a context manager it releases the room if

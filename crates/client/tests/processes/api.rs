@@ -276,11 +276,11 @@ fn conflicts(store: &Store) {
 fn references(store: &Store) {
     let container = store.create_container("references", &ContainerSpec::default()).unwrap();
     let object = container.create_object(None, None).unwrap();
-    let mut staged = object.stage(1 << 20).unwrap();
+    let mut staged = object.write_in_place(1 << 20).unwrap();
     let bytes = Random::new(3).bytes(1 << 20);
     staged.bytes().copy_from_slice(&bytes);
     staged.commit(0).unwrap();
-    drop(object.stage(4096).unwrap());
+    drop(object.write_in_place(4096).unwrap());
     let view = object.view(1000, 500_000).unwrap().expect("one extent in memory");
     assert!(view[..] == bytes[1000..501_000]);
     // A view stays unchanged, however often its range is overwritten.

@@ -27,7 +27,7 @@ pub fn leased_space() {
         }
         eventually("what a transaction wrote goes back", || sum(&store, |device| device.leased_bytes) <= most);
         for _ in 0..24 {
-            object.stage(MIB).unwrap().bytes().fill(8);
+            object.write_in_place(MIB).unwrap().bytes().fill(8);
         }
         eventually("what was staged goes back", || sum(&store, |device| device.leased_bytes) <= most);
         let mut found = vec![0; MIB];

@@ -38,7 +38,7 @@ pub fn handover() {
     let object = container.create_object(None, None).unwrap();
     object.write_at(0, b"before").unwrap();
     let view = object.view(0, 6).unwrap().expect("memory");
-    let mut staged = object.stage(5).unwrap();
+    let mut staged = object.write_in_place(5).unwrap();
     staged.bytes().copy_from_slice(b"stage");
     let mut transaction = store.begin();
     transaction.write(&object, 10, b"later").unwrap();

@@ -400,7 +400,7 @@ pub fn of_objects() {
         assert_eq!((bounded.size().unwrap(), bounded.append(&[2; 1000]).unwrap()), (9000, 9000));
 
         // Staged bytes fit below the end of all objects.
-        let mut staged = object.stage(4096).unwrap();
+        let mut staged = object.write_in_place(4096).unwrap();
         staged.bytes().fill(2);
         assert_eq!(staged.commit(u64::MAX).unwrap_err().kind(), ErrorKind::InvalidInput);
         assert_eq!(object.size().unwrap(), 1000);
@@ -433,7 +433,7 @@ pub fn to_readers() {
                 object.launch_write_on(&precondition, 0, b"x").map(drop),
                 object.truncate(0),
                 object.punch(0, 1),
-                object.stage(10).map(drop),
+                object.write_in_place(10).map(drop),
                 object.reserve(10).map(drop),
                 object.share_from(10, &object, 0, 5).map(drop),
                 object.copy_from(10, &object, 0, 5).map(drop),
@@ -487,7 +487,7 @@ pub fn after_the_end() {
         remembering.put(&[(b"k", b"v")]).unwrap();
         let mut begun = store.begin();
         begun.write(&object, 0, b"never").unwrap();
-        let staged = object.stage(100).unwrap();
+        let staged = object.write_in_place(100).unwrap();
         let kept = {
             container.snapshot("s").unwrap();
             container.open_snapshot("s").unwrap()

@@ -129,7 +129,7 @@ fn writes(store: &Store) {
     assert!(found[..n] == expected[..n] && expected[n..].iter().all(|byte| *byte == 0));
     let end = object.append(b"the end").unwrap();
     assert_eq!(end, n as u64);
-    let mut staged = object.stage(5).unwrap();
+    let mut staged = object.write_in_place(5).unwrap();
     staged.bytes().copy_from_slice(b"stage");
     staged.commit(2).unwrap();
     let mut txn = store.begin();

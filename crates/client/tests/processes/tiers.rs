@@ -42,7 +42,7 @@ pub fn persistent_memory() {
                 if id % 2 == 0 {
                     object.write_at(at, &bytes).unwrap();
                 } else {
-                    let mut staged = object.stage(len).unwrap();
+                    let mut staged = object.write_in_place(len).unwrap();
                     staged.bytes().copy_from_slice(&bytes);
                     staged.commit(at).unwrap();
                 }

@@ -111,7 +111,7 @@ impl BucketPath {
             }
             ErrorKind::Full => format!("free space in `{}`, or have its quota raised", self.bucket),
             ErrorKind::Exists => "somebody else writes there: give each store a prefix of its own".to_owned(),
-            _ => "look after the service and the network; what was synced is safe there".to_owned(),
+            _ => "check the service and the network; what was synced is safe there".to_owned(),
         };
         Error::new(refusal.kind, self.object(key)).because(refusal.cause.clone()).try_next(next)
     }

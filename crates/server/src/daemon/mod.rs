@@ -81,7 +81,7 @@ impl Onlooker {
     }
     /// The store's telemetry; an error once the store is closed.
     pub fn telemetry(&self, hot: u32) -> Result<Telemetry> {
-        let gone = || Error::new(ErrorKind::Disconnected, format!("store {}", self.1)).because("its daemon leaves");
+        let gone = || Error::new(ErrorKind::Disconnected, format!("store {}", self.1)).because("its daemon is ending");
         let daemon = self.0.upgrade().filter(|daemon| !daemon.is_stopping()).ok_or_else(gone)?;
         daemon.host.service.telemetry(hot)
     }

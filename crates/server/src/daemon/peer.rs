@@ -115,7 +115,7 @@ impl Peer {
     }
     fn try_turn(&mut self, daemon: &Arc<Daemon>) -> Result<bool> {
         if self.file.mapping().is_torn() {
-            return Err(Error::new(ErrorKind::Corrupt, "the rings of a client").because("it cut off their file"));
+            return Err(Error::new(ErrorKind::Corrupt, "the rings of a client").because("it truncated their file"));
         }
         let mut busy = self.send_late()?;
         if self.flush()? && self.requests.is_ready() {

@@ -40,7 +40,7 @@ fn check_spec(state: &EngineState, spec: &ContainerSpec, before: Option<&Contain
             if spec.policy == "user" {
                 "the policy `user` follows a file of rules, and there is none: set one with `cenote policy set FILE`"
             } else {
-                "no such placement policy: `cenote policies` lists them, `fast-first` is the preset"
+                "no such placement policy: `cenote policies` lists them, `fast-first` is the default"
             },
         ));
     }

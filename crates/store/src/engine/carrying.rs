@@ -269,6 +269,6 @@ fn finish_deposit(core: &mut Core, deposit: &Deposit, written: Result<()>) {
 
 fn take_back(core: &mut Core, deposit: &Deposit) {
     for (offset, len) in &deposit.runs {
-        core.state.space.get_mut(deposit.dev).give_back(*offset, *len);
+        core.state.space.get_mut(deposit.dev).unreserve(*offset, *len);
     }
 }

@@ -6,7 +6,7 @@ use cenote_model::{DeviceId, DeviceState, Durability, Error, ErrorKind};
 use cenote_policy::{Candidate, excess_bytes, plan_drain};
 
 use super::activity::{Activity, Ask, Urgency};
-use super::core::{CopyPart, Core, Purpose, Wait};
+use super::core::{CopyPart, Core, Purpose, Reserved, Wait};
 use crate::copying::{Copy, Piece};
 use crate::map::{DeviceIndex, Ext};
 use crate::objects::Presence;
@@ -272,7 +272,7 @@ impl Draining {
             let hull = ext.hull();
             let padded = core.state.space.get(dev).padded(u64::from(hull.len()));
             let Some(part) = core.part_of(ext) else {
-                core.state.space.get_mut(dev).give_back(at, padded);
+                core.state.space.get_mut(dev).unreserve(at, padded);
                 continue;
             };
             let base = at.wrapping_sub(u64::from(hull.begin));
@@ -284,7 +284,7 @@ impl Draining {
                 Action::Copy { dev, base, packed, replaces: ext.copy_on(leaving).map(|copy| copy as u8) }
             };
             let placing = Placing { target: *target, was: identity(ext), action };
-            parts.push(CopyPart { placing, reserved: (dev, at, padded), again: None });
+            parts.push(CopyPart { placing, reserved: Reserved { dev, offset: at, bytes: padded }, again: None });
             work.push(Piece { part, at, like: None });
         }
         if parts.is_empty() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cenote_model::DeviceState;
 
 use super::activity::{Activity, Urgency};
-use super::core::{CopyPart, Core, Purpose};
+use super::core::{CopyPart, Core, Purpose, Reserved};
 use crate::copying::{Copied, Copy, Piece};
 use crate::map::{DeviceIndex, Ext};
 use crate::objects::Presence;
@@ -55,12 +55,12 @@ impl Repacking {
             let hull = ext.hull();
             let padded = core.state.space.get(dev).padded(u64::from(hull.len()));
             let Some(part) = core.part_of(&ext) else {
-                core.state.space.get_mut(dev).give_back(at, padded);
+                core.state.space.get_mut(dev).unreserve(at, padded);
                 continue;
             };
             let action = Action::Move { dev, base: at.wrapping_sub(u64::from(hull.begin)), packed: None };
             let placing = Placing { target, was: identity(&ext), action };
-            parts.push(CopyPart { placing, reserved: (dev, at, padded), again: None });
+            parts.push(CopyPart { placing, reserved: Reserved { dev, offset: at, bytes: padded }, again: None });
             pieces.push(Piece { part, at, like: None });
         }
         if parts.is_empty() {

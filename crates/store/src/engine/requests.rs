@@ -164,7 +164,7 @@ impl Engine {
             Request::Explain { key } => self.explain(key).map(Response::Explanation),
             Request::Stats => Ok(Response::Stats(self.stats())),
             Request::Moved => Ok(Response::Moved(self.core.observed.counting.moved_bytes)),
-            _ => Err(Error::new(ErrorKind::Internal, "a request").because("it is no reading one")),
+            _ => Err(Error::new(ErrorKind::Internal, "a request").because("it does not read")),
         }
     }
 

@@ -218,7 +218,7 @@ impl DeviceSlot {
         self.space.map.free_run(begin / unit, end.div_ceil(unit)).is_none()
     }
     /// Frees reserved space that nobody can be reading.
-    pub fn give_back(&mut self, offset: u64, bytes: u64) {
+    pub fn unreserve(&mut self, offset: u64, bytes: u64) {
         let unit = u64::from(self.space.unit_bytes);
         let wrong = self.space.map.clear(offset / unit, bytes.div_ceil(unit));
         debug_assert_eq!(wrong, 0, "space at {offset} was free already");

@@ -161,9 +161,9 @@ fn cycle(dir: &Path, file: &Path, seed: u64) -> Check<()> {
         };
         let before = write_back::written_back();
         if n % 3 == 1 {
-            let mut staged = object.stage(len).map_err(text)?;
-            staged.bytes().copy_from_slice(&bytes);
-            staged.commit(0).map_err(text)?;
+            let mut write = object.write_in_place(len).map_err(text)?;
+            write.bytes().copy_from_slice(&bytes);
+            write.commit(0).map_err(text)?;
         } else {
             object.write_at(0, &bytes).map_err(text)?;
         }

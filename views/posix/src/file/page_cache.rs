@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cenote::{ErrorKind, IndexVersion, WindowFile};
+use cenote::{ErrorKind, IndexVersion, PageCacheFile};
 use cenote_host::fork::generation as fork_generation;
 
 use super::live::{FILE_BYTES_MAX, Live};
@@ -47,7 +47,7 @@ pub struct PageCacheAttr {
 /// A page cache that this process has open.
 #[derive(Debug)]
 pub struct PageCache {
-    file: WindowFile,
+    file: PageCacheFile,
     /// This process wrote bytes that the object does not have yet.
     is_dirty: AtomicBool,
     /// Mapped for writing: stores leave no trace.
@@ -296,7 +296,7 @@ impl Live {
             _ => of_io(error),
         })?;
         let page_cache = PageCache {
-            file: WindowFile::new(here),
+            file: PageCacheFile::new(here),
             is_dirty: AtomicBool::new(false),
             is_mapped: AtomicBool::new(false),
             is_given: AtomicBool::new(false),
@@ -395,7 +395,7 @@ impl Live {
         let store = self.tree.container.store();
         let Ok(Some(here)) = store.find_meeting_file(SORT, &name_of(&self.tree, self.ino)) else { return };
         let page_cache = PageCache {
-            file: WindowFile::new(here),
+            file: PageCacheFile::new(here),
             is_dirty: AtomicBool::new(false),
             is_mapped: AtomicBool::new(false),
             is_given: AtomicBool::new(is_given),

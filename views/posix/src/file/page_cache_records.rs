@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cenote::{ErrorKind, WindowFile};
+use cenote::{ErrorKind, PageCacheFile};
 
 use super::live::Live;
 use super::page_cache::{PageCacheAttr, SORT, name_of, of_io};
@@ -63,7 +63,7 @@ impl Tree {
         // A process that may not look there uses the object.
         let found = self.container.store().find_meeting_file(SORT, &name_of(self, ino));
         let Ok(Some(here)) = found else { return Ok(None) };
-        let file = WindowFile::new(here);
+        let file = PageCacheFile::new(here);
         if !file.is_filled().map_err(of_io)? {
             return Ok(None);
         }

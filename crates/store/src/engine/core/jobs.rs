@@ -73,15 +73,24 @@ pub enum Purpose {
 /// The copies that a job makes.
 struct Copies {
     purpose: Purpose,
-    /// Identity of each extent, and the room reserved for its copy: device slot, offset, bytes.
-    parts: Vec<(Identity, (DeviceIndex, u64, u64))>,
+    /// Identity of each extent, and the space reserved for its copy.
+    parts: Vec<(Identity, Reserved)>,
 }
 
-/// One copy: its placing, the room reserved (device slot, offset, bytes), and the item that a cut queues again if the
-/// copy fails.
+/// Space on a device that is taken for bytes to come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reserved {
+    /// Slot of the device.
+    pub dev: DeviceIndex,
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// One copy: its placing, the space reserved for it, and the item that a cut queues again if the copy fails.
 pub struct CopyPart {
     pub placing: Placing,
-    pub reserved: (DeviceIndex, u64, u64),
+    pub reserved: Reserved,
     pub again: Option<DrainItem>,
 }
 
@@ -129,9 +138,9 @@ impl Jobs {
     pub fn queued_bytes(&self, slots: usize) -> (Vec<u64>, Vec<u64>) {
         let (mut reads, mut writes) = (vec![0; slots], vec![0; slots]);
         for copies in self.copies().filter(|copies| copies.purpose != Purpose::Compress) {
-            for (was, (dev, _, bytes)) in &copies.parts {
+            for (was, to) in &copies.parts {
                 reads[was.dev as usize] += u64::from(was.len);
-                writes[*dev as usize] += bytes;
+                writes[to.dev as usize] += to.bytes;
             }
         }
         (reads, writes)
@@ -267,7 +276,7 @@ mod tests {
             let key = ObjectKey { container: ContainerId(1), object: ObjectId(1) };
             let action = Action::DropCopy { copy: 0 };
             let placing = Placing { target: Target::Live { key, offset: at }, was: of(at), action };
-            CopyPart { placing, reserved: (1, 0, 4096), again: None }
+            CopyPart { placing, reserved: Reserved { dev: 1, offset: 0, bytes: 4096 }, again: None }
         };
         let mut jobs = Jobs::default();
         assert!(jobs.copied().is_empty());

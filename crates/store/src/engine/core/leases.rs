@@ -48,7 +48,7 @@ impl Core {
         encode_runs(&mut draft.bytes, &runs);
         if let Err(error) = self.journal.append(draft, self.state.epoch) {
             for (offset, len) in taken {
-                self.state.space.get_mut(dev).give_back(*offset, *len);
+                self.state.space.get_mut(dev).unreserve(*offset, *len);
             }
             return Err(error);
         }
@@ -105,7 +105,7 @@ impl Core {
         }
         self.note_journal_dirty();
         for (dev, run) in taken {
-            self.state.space.get_mut(dev).give_back(run.offset, run.len);
+            self.state.space.get_mut(dev).unreserve(run.offset, run.len);
         }
         Ok(Response::Done)
     }

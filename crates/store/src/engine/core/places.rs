@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use cenote_model::{Error, ErrorKind, Result};
 
-use super::{CopyPart, Core, Purpose};
+use super::{CopyPart, Core, Purpose, Reserved};
 use crate::copying::{Copied, CopyFailure};
 use crate::engine::activity::Ask;
 use crate::journal::Kind;
@@ -16,7 +16,7 @@ impl Core {
     /// If the sync of the target failed, suspects all its unsynced writes.
     pub fn look_at_target(&mut self, sync_failed: bool, parts: &[CopyPart]) {
         if let (true, Some(part)) = (sync_failed, parts.first()) {
-            self.look_at_syncs(part.reserved.0);
+            self.look_at_syncs(part.reserved.dev);
         }
     }
 
@@ -27,10 +27,10 @@ impl Core {
         let cut = if let Purpose::Cut(cut) = purpose { Some(cut) } else { None };
         // Now, not when the job began: a sync that began in between does not cover these writes.
         for part in &parts {
-            let slot = self.state.space.get_mut(part.reserved.0);
+            let slot = self.state.space.get_mut(part.reserved.dev);
             slot.trust.unsynced |= !slot.is_volatile();
             if let Some(cut) = cut.and_then(|cut| self.state.cuts.get_mut(cut)) {
-                cut.sync.wrote.add(part.reserved.0);
+                cut.sync.wrote.add(part.reserved.dev);
             }
         }
         let mut good: Vec<CopyPart> = Vec::new();
@@ -42,9 +42,9 @@ impl Core {
         for (mut part, result) in parts.into_iter().zip(results) {
             self.state.choose_replaced(&mut part.placing);
             match result {
-                Ok(_) if targets.contains(&part.placing.target) => self.give_back(&part),
+                Ok(_) if targets.contains(&part.placing.target) => self.unreserve(&part),
                 Ok(_) if !bytes.insert(part.placing.was) => {
-                    self.give_back(&part);
+                    self.unreserve(&part);
                     self.queue_again(cut, &part);
                 }
                 Ok(_)
@@ -56,19 +56,19 @@ impl Core {
                     good.push(part);
                 }
                 Ok(_) => {
-                    self.give_back(&part);
+                    self.unreserve(&part);
                     self.queue_again(cut, &part); // changed meanwhile: inspect it again
                 }
-                Err(CopyFailure::NoSmaller) => self.give_back(&part),
+                Err(CopyFailure::NoSmaller) => self.unreserve(&part),
                 Err(CopyFailure::Source(_)) if !matches!(part.placing.target, Target::Live { .. }) => {
                     // Overwritten since, and unreadable: a later cut does not need it.
-                    self.give_back(&part);
+                    self.unreserve(&part);
                     if let Some(cut) = cut.and_then(|cut| self.state.cuts.get_mut(cut)) {
                         cut.renew = true;
                     }
                 }
                 Err(what) => {
-                    self.give_back(&part);
+                    self.unreserve(&part);
                     self.queue_again(cut, &part);
                     failure = Some(self.copy_failed(&part, what));
                 }
@@ -79,14 +79,14 @@ impl Core {
             match self.place_all(&placings) {
                 Ok(()) => {
                     for part in &good {
-                        let slot = self.state.space.get_mut(part.reserved.0);
-                        slot.space.reserved_bytes = slot.space.reserved_bytes.saturating_sub(part.reserved.2);
+                        let slot = self.state.space.get_mut(part.reserved.dev);
+                        slot.space.reserved_bytes = slot.space.reserved_bytes.saturating_sub(part.reserved.bytes);
                         self.observed.counting.moved_bytes += u64::from(part.placing.was.len);
                     }
                 }
                 Err(error) => {
                     for part in &good {
-                        self.give_back(part);
+                        self.unreserve(part);
                         self.queue_again(cut, part);
                     }
                     failure = Some(error);
@@ -117,10 +117,10 @@ impl Core {
     }
 
     /// Returns the room reserved for a copy.
-    pub fn give_back(&mut self, part: &CopyPart) {
-        let (dev, offset, bytes) = part.reserved;
+    pub fn unreserve(&mut self, part: &CopyPart) {
+        let Reserved { dev, offset, bytes } = part.reserved;
         if bytes > 0 {
-            self.state.space.get_mut(dev).give_back(offset, bytes);
+            self.state.space.get_mut(dev).unreserve(offset, bytes);
         }
     }
 
@@ -128,25 +128,25 @@ impl Core {
     /// the rest becomes free.
     pub fn settle_room(&mut self, parts: &mut [CopyPart], results: &[Copied]) {
         let lands = |(part, result): (&CopyPart, &Copied)| match result {
-            Ok(landed) => landed.packed.is_none() && landed.at == part.reserved.1,
+            Ok(landed) => landed.packed.is_none() && landed.at == part.reserved.offset,
             Err(_) => true,
         };
         if parts.iter().zip(results).all(lands) {
             return;
         }
-        let Some(dev) = parts.first().map(|part| part.reserved.0) else { return };
+        let Some(dev) = parts.first().map(|part| part.reserved.dev) else { return };
         let mut rooms: Vec<(u64, u64)> = Vec::new();
         let mut taken: Vec<(u64, u64)> = Vec::new();
         for (part, result) in parts.iter_mut().zip(results) {
-            let (_, from, bytes) = part.reserved;
+            let Reserved { offset: from, bytes, .. } = part.reserved;
             match rooms.last_mut().filter(|(_, end)| *end == from) {
                 Some((_, end)) => *end += bytes,
                 None => rooms.push((from, from + bytes)),
             }
-            part.reserved = (dev, 0, 0);
+            part.reserved = Reserved { dev, offset: 0, bytes: 0 };
             if let Ok(landed) = result {
                 let took = landed.packed.as_ref().map_or(bytes, |packed| u64::from(packed.stored_bytes()));
-                part.reserved = (dev, landed.at, took);
+                part.reserved = Reserved { dev, offset: landed.at, bytes: took };
                 part.placing.action.land(from, landed.at, landed.packed.clone());
                 taken.push((landed.at, landed.at + took));
             }
@@ -156,12 +156,12 @@ impl Core {
             let mut at = begin;
             for (from, to) in taken.iter().filter(|(from, _)| (begin..end).contains(from)) {
                 if *from > at {
-                    self.state.space.get_mut(dev).give_back(at, from - at);
+                    self.state.space.get_mut(dev).unreserve(at, from - at);
                 }
                 at = *to;
             }
             if end > at {
-                self.state.space.get_mut(dev).give_back(at, end - at);
+                self.state.space.get_mut(dev).unreserve(at, end - at);
             }
         }
     }
@@ -194,12 +194,12 @@ impl Core {
                 Error::new(error.kind(), subject).because(format!("on `{device}`: {}", error.cause())).try_next(next)
             }
             CopyFailure::Target(error) => {
-                self.note_trouble(part.reserved.0, &error);
-                let device = self.state.space.get(part.reserved.0).spec.name.clone();
+                self.note_trouble(part.reserved.dev, &error);
+                let device = self.state.space.get(part.reserved.dev).spec.name.clone();
                 Error::new(error.kind(), format!("copying {subject} to `{device}`"))
                     .because(if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() })
                     .try_next(match error.next_step() {
-                        "" => "look after the device; the bytes stay where they were".to_owned(),
+                        "" => "check the device; the bytes stay where they were".to_owned(),
                         next => format!("{next}; the bytes stay where they were"),
                     })
             }

@@ -78,7 +78,7 @@ impl Core {
             self.state.let_go(id);
         }
         for ((dev, offset), len) in closed.leases {
-            self.state.space.get_mut(dev).give_back(offset, len);
+            self.state.space.get_mut(dev).unreserve(offset, len);
         }
     }
 

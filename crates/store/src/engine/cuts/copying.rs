@@ -8,7 +8,7 @@ use super::Cutting;
 use crate::codec::Encode;
 use crate::container::Container;
 use crate::copying::{Copy, Piece};
-use crate::engine::core::{CopyPart, Core, Purpose};
+use crate::engine::core::{CopyPart, Core, Purpose, Reserved};
 use crate::journal::Kind;
 use crate::journal::record::encode_cut;
 use crate::map::{DeviceIndex, Ext};
@@ -80,7 +80,7 @@ fn copy_job(core: &mut Core, cut: u64, sources: Vec<Source>, dev: DeviceIndex, p
         let hull = source.ext.hull();
         let padded = core.state.space.get(dev).padded(u64::from(hull.len()));
         let Some(part) = core.part_of(&source.ext) else {
-            core.state.space.get_mut(dev).give_back(at, padded);
+            core.state.space.get_mut(dev).unreserve(at, padded);
             put_back(core, cut, std::iter::once(source.again));
             let error = core.not_open(source.ext.dev);
             core.cut_failed(cut, &error);
@@ -89,7 +89,11 @@ fn copy_job(core: &mut Core, cut: u64, sources: Vec<Source>, dev: DeviceIndex, p
         let action = Action::Copy { dev, base: at.wrapping_sub(u64::from(hull.begin)), packed: None, replaces: None };
         let placing = Placing { target: source.target, was: identity(&source.ext), action };
         core.charge(source.ext.dev, dev, u64::from(hull.len()));
-        parts.push(CopyPart { placing, reserved: (dev, at, padded), again: Some(source.again) });
+        parts.push(CopyPart {
+            placing,
+            reserved: Reserved { dev, offset: at, bytes: padded },
+            again: Some(source.again),
+        });
         work.push(Piece { part, at, like: None });
     }
     if parts.is_empty() {

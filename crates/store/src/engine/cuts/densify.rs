@@ -75,7 +75,7 @@ fn write_dense(core: &mut Core, container: ContainerId, groups: &[Group]) -> Res
             let runs = slot.take(padded, padded);
             let [(at, len)] = runs[..] else {
                 for (at, len) in runs {
-                    core.state.space.get_mut(group.dev).give_back(at, len);
+                    core.state.space.get_mut(group.dev).unreserve(at, len);
                 }
                 continue;
             };

@@ -296,7 +296,7 @@ impl Cutting {
             failure = Some(
                 Error::new(error.kind(), subject)
                     .because(format!("writing it again to `{device}`, a sync of which failed: {}", error.cause()))
-                    .try_next("look after the device, or write or delete that range anew"),
+                    .try_next("check the device, or write or delete that range anew"),
             );
         }
         if let Some(error) = failure {

@@ -82,7 +82,7 @@ fn finish_sync_devices(core: &mut Core, slots: &[(DeviceIndex, u64)], cuts: &[u6
             failure = Some(
                 Error::new(error.kind(), format!("syncing device `{name}`"))
                     .because(if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() })
-                    .try_next("look after the device; what was written is written again and tried again"),
+                    .try_next("check the device; what was written is written again and tried again"),
             );
         }
     }

@@ -141,7 +141,7 @@ impl Devices {
         let Some((dev, offset, bytes)) = self.profiles.running.take() else { return };
         let slot = core.state.space.get_mut(dev);
         if !slot.removed {
-            slot.give_back(offset, bytes);
+            slot.unreserve(offset, bytes);
         }
         match result {
             Ok(Some(profile)) => self.set_profile(core, measurement.id, profile),
@@ -280,7 +280,7 @@ fn take_range(core: &mut Core, id: DeviceId) -> Option<Range> {
         if slot.longest_free(bytes).is_some() && bytes <= free / FREE_SHARE {
             let mut runs = slot.take(bytes, bytes).into_iter();
             let range = runs.next();
-            runs.for_each(|(offset, len)| slot.give_back(offset, len));
+            runs.for_each(|(offset, len)| slot.unreserve(offset, len));
             return range.map(|range| (dev, device, range));
         }
         bytes /= 2;

@@ -66,7 +66,7 @@ impl Journaling {
         self.mend_ns = core.state.now.ns + core.settings.retry_ns;
         let error = Error::new(ErrorKind::Io, "the journal")
             .because(format!("{error}; nor could a checkpoint be written: {second}"))
-            .try_next("look after the file system of the store directory");
+            .try_next("check the file system of the store directory");
         core.fail_waiters(&error, |what| matches!(what, Wait::Durable { .. }));
     }
 
@@ -80,7 +80,7 @@ impl Journaling {
         let Err(failed) = synced else { return Ok(()) };
         self.mend_journal(core, &failed);
         if core.journal.is_tainted() {
-            Err(failed.try_next("look after the file system of the store directory"))
+            Err(failed.try_next("check the file system of the store directory"))
         } else {
             Ok(())
         }

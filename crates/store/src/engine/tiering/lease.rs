@@ -221,7 +221,7 @@ fn take_runs(
             return Some(runs);
         }
         for (offset, len) in runs {
-            slot.give_back(offset, len);
+            slot.unreserve(offset, len);
         }
     }
     None

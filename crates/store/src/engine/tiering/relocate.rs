@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use super::Tiering;
 use crate::copying::{Copy, Piece};
 use crate::engine::core::Core;
-use crate::engine::core::{CopyPart, Purpose};
+use crate::engine::core::{CopyPart, Purpose, Reserved};
 use crate::map::{DeviceIndex, Ext};
 use crate::placing::{Action, Identity, Placing, Target, identity};
 use crate::work::Job;
@@ -265,7 +265,7 @@ impl Tiering {
             let hull = ext.hull();
             let padded = core.state.space.get(dev).padded(u64::from(hull.len()));
             let (Some(part), Some(_)) = (core.part_of(&ext), &device) else {
-                core.state.space.get_mut(dev).give_back(at, padded);
+                core.state.space.get_mut(dev).unreserve(at, padded);
                 let error = core.not_open(if device.is_some() { ext.dev } else { dev });
                 self.relocation_over(core, &relocation, Some(&error));
                 continue;
@@ -273,7 +273,7 @@ impl Tiering {
             let base = at.wrapping_sub(u64::from(hull.begin));
             let placing =
                 Placing { target: relocation.target, was: identity(&ext), action: action(&relocation, &ext, base) };
-            parts.push(CopyPart { placing, reserved: (dev, at, padded), again: None });
+            parts.push(CopyPart { placing, reserved: Reserved { dev, offset: at, bytes: padded }, again: None });
             work.push(Piece { part, at, like: None });
             relocations.push(relocation);
         }

@@ -6,11 +6,10 @@ use cenote_device::aligned::AlignedBuf;
 use cenote_model::{ContainerId, Extent, IndexId, IndexKey, Result, Sums};
 
 use super::{Hand, Values};
-use crate::engine::core::{Core, Effect};
+use crate::engine::core::{Core, Effect, Reserved};
 use crate::index::{Away, Index, Key, ValueRef};
 use crate::journal::Kind;
 use crate::journal::record::{encode_give_up, encode_spill};
-use crate::map::DeviceIndex;
 use crate::value_io::{Batched, WriteValues};
 use crate::value_log::{Spill, Spilled};
 use crate::work::Job;
@@ -39,8 +38,7 @@ pub struct Spilling {
     index: IndexId,
     /// Key, epoch, place in the batch and length of each.
     records: Vec<(Key, u64, u32, u32)>,
-    /// Device slot, offset there, and bytes reserved.
-    reserved: (DeviceIndex, u64, u64),
+    reserved: Reserved,
     len: u32,
     /// Bytes that leave memory by it.
     bytes: u64,
@@ -187,7 +185,7 @@ impl Values {
         let slot = core.state.space.get(dev);
         let (padded, syncs) = (slot.padded(len as u64), std::sync::Arc::clone(&slot.trust.syncs));
         let Some(target) = slot.device.clone() else {
-            core.state.space.get_mut(dev).give_back(at, padded);
+            core.state.space.get_mut(dev).unreserve(at, padded);
             return None;
         };
         let mut buffer = AlignedBuf::reused(padded as usize);
@@ -200,7 +198,7 @@ impl Values {
             let wanted: Vec<&Away> = gathered.reads.iter().map(|(away, _)| away).collect();
             let key = IndexKey { container: owner, index };
             let Ok(reads) = crate::engine::values::reading::reads_of(core, key, &wanted, false) else {
-                core.state.space.get_mut(dev).give_back(at, padded);
+                core.state.space.get_mut(dev).unreserve(at, padded);
                 return None;
             };
             Some((reads, gathered.reads.iter().map(|(_, at)| *at).collect()))
@@ -211,7 +209,7 @@ impl Values {
             owner,
             index,
             records: gathered.records,
-            reserved: (dev, at, padded),
+            reserved: Reserved { dev, offset: at, bytes: padded },
             len: len as u32,
             bytes: gathered.here,
         };
@@ -227,7 +225,7 @@ impl Values {
     /// Takes the result of a batch: records it in the journal, or returns its space and retries later.
     pub fn finish_spill(&mut self, core: &mut Core, spilling: Spilling, result: Result<Batched>) {
         self.spill.in_flight_bytes = self.spill.in_flight_bytes.saturating_sub(spilling.bytes);
-        let (dev, at, padded) = spilling.reserved;
+        let Reserved { dev, offset: at, bytes: padded } = spilling.reserved;
         let bytes = u64::from(spilling.len);
         let done = match result {
             Ok(batched) => note_spill(core, spilling, batched),
@@ -243,9 +241,9 @@ impl Values {
                 slot.space.reserved_bytes = slot.space.reserved_bytes.saturating_sub(padded);
                 core.observed.counting.moved_bytes += bytes;
             }
-            Ok(false) => slot.give_back(at, padded),
+            Ok(false) => slot.unreserve(at, padded),
             Err(_) => {
-                slot.give_back(at, padded);
+                slot.unreserve(at, padded);
                 core.observed.counting.failed(true);
                 self.spill.retry_ns = core.state.now.ns + core.settings.retry_ns;
             }
@@ -310,8 +308,8 @@ fn note_spill(core: &mut Core, spilling: Spilling, batched: Batched) -> Result<b
     if records.is_empty() {
         return Ok(false);
     }
-    let device = core.state.space.get(reserved.0).id;
-    let extent = Extent::whole(device, reserved.1, len, Sums::from_slice(&batched.sums));
+    let device = core.state.space.get(reserved.dev).id;
+    let extent = Extent::whole(device, reserved.offset, len, Sums::from_slice(&batched.sums));
     let spill = Spill { container: owner, index, offset, extent, records };
     let mut draft = core.journal.draft(Kind::Spill);
     encode_spill(&mut draft.bytes, &spill);

@@ -1,4 +1,4 @@
-//! Mapped memory for a write in place.
+//! A write in place: the caller fills mapped memory, and commits it without a copy.
 #![allow(unsafe_code, reason = "a slice over leased space in a mapped segment")]
 
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::map::pieces::Source;
 use crate::object::{Object, flush};
 use crate::session::Session;
 
-/// Mapped memory to be filled and committed. A drop without [`Staged::commit`] leaves nothing.
-pub struct Staged {
+/// Mapped memory to be filled and committed. A drop without [`InPlaceWrite::commit`] leaves nothing.
+pub struct InPlaceWrite {
     session: Arc<Session>,
     object: Object,
     space: Space,
@@ -27,13 +27,13 @@ enum Space {
     Heap(Vec<u8>),
 }
 
-impl std::fmt::Debug for Staged {
+impl std::fmt::Debug for InPlaceWrite {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Staged").field("object", &self.object).finish_non_exhaustive()
+        f.debug_struct("InPlaceWrite").field("object", &self.object).finish_non_exhaustive()
     }
 }
 
-impl Staged {
+impl InPlaceWrite {
     pub(crate) fn make(object: &Object, len: usize) -> Result<Self> {
         let session = object.container().store().session()?.clone();
         object.home(&session).channel.check_writable()?;
@@ -59,7 +59,7 @@ impl Staged {
         match &mut self.space {
             Space::Heap(bytes) => bytes,
             Space::Memory(chunk) => {
-                let address = chunk.address().expect("staged in memory");
+                let address = chunk.address().expect("the space is in memory");
                 // SAFETY: the chunk is leased to this value alone and mapped writable while the session lives;
                 // `&mut self` makes this the only slice over it; every bit pattern is a byte.
                 unsafe { std::slice::from_raw_parts_mut(address, chunk.len as usize) }
@@ -78,7 +78,7 @@ impl Staged {
             Space::Heap(bytes) => self.object.write_at(offset, &bytes),
             Space::Memory(chunk) => {
                 let extent = Extent::whole(chunk.device, chunk.offset, chunk.len, sums);
-                let address = chunk.address().expect("staged in memory") as usize;
+                let address = chunk.address().expect("the space is in memory") as usize;
                 let (len, source, run) = (u64::from(chunk.len), Source::Mapped(address, chunk.device), chunk.run());
                 chunk.io.persist(chunk.inside, chunk.len as usize);
                 let update = Update::Write { key: cache.key, offset, extent };
@@ -91,7 +91,7 @@ impl Staged {
     }
 }
 
-impl Drop for Staged {
+impl Drop for InPlaceWrite {
     fn drop(&mut self) {
         if let Space::Memory(chunk) = &self.space
             && self.session.generation == cenote_host::fork::generation()

@@ -1,5 +1,5 @@
-//! A window: bytes in shared memory that all processes of a machine see at once, in addition to the store. It is a
-//! meeting file with content.
+//! The file of a shared page cache: bytes in shared memory that all processes of a machine see at once, in addition to
+//! the store. It is a meeting file with content.
 //!
 //! The meaning of the bytes, and the time of their storage, is up to the caller.
 
@@ -11,17 +11,17 @@ use cenote_host::meeting::{Holder, LockKind, MeetingFile};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 
-/// The byte that a process locks to fill the window or write it back.
+/// The byte that a process locks to fill the page cache or write it back.
 const WORK: u64 = i64::MAX as u64 - 1;
 
-/// A window; see the module. A drop leaves the file in place, whether other processes use it or not.
+/// The file of a shared page cache; see the module. A drop leaves the file in place, whether other processes use it or not.
 #[derive(Debug)]
-pub struct WindowFile(ManuallyDrop<MeetingFile>);
+pub struct PageCacheFile(ManuallyDrop<MeetingFile>);
 
-/// The lock of the one process that works on a window. The drop releases it.
-pub struct Working<'a>(&'a WindowFile);
+/// The lock of the one process that works on a page cache. The drop releases it.
+pub struct Working<'a>(&'a PageCacheFile);
 
-impl Drop for WindowFile {
+impl Drop for PageCacheFile {
     #[allow(unsafe_code, reason = "a value is taken out of what is being dropped")]
     fn drop(&mut self) {
         // SAFETY: it is not used again.
@@ -35,8 +35,8 @@ impl Drop for Working<'_> {
     }
 }
 
-impl WindowFile {
-    /// Creates a window in this meeting file.
+impl PageCacheFile {
+    /// Creates a page cache in this meeting file.
     pub fn new(here: MeetingFile) -> Self {
         Self(ManuallyDrop::new(here))
     }
@@ -44,7 +44,7 @@ impl WindowFile {
     pub fn meeting(&self) -> &MeetingFile {
         &self.0
     }
-    /// Waits until no other process works on the window. Threads of one process need another lock among themselves.
+    /// Waits until no other process works on the page cache. Threads of one process need another lock among themselves.
     pub fn work(&self) -> io::Result<Working<'_>> {
         loop {
             match self.0.lock(Holder::Description, Some(LockKind::Exclusive), WORK, 1, true) {
@@ -54,7 +54,7 @@ impl WindowFile {
             }
         }
     }
-    /// Returns true once the window was filled. The mark is in the file's mode, so that it disappears with the file.
+    /// Returns true once the page cache was filled. The mark is in the file's mode, so that it disappears with the file.
     pub fn is_filled(&self) -> io::Result<bool> {
         Ok(rustix::fs::fstat(&*self.0)?.st_mode & Mode::XUSR.bits() != 0)
     }
@@ -128,7 +128,7 @@ impl WindowFile {
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(&*self.0, how, offset, len)?)
     }
-    /// Returns another descriptor of the same bytes, for a mapping or the kernel; it does not keep the window.
+    /// Returns another descriptor of the same bytes, for a mapping or the kernel; it does not keep the page cache.
     pub fn descriptor(&self, writes: bool) -> io::Result<OwnedFd> {
         let flags = if writes { OFlags::RDWR } else { OFlags::RDONLY };
         let fd = rustix::fs::open(self.0.path(), flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
@@ -155,22 +155,22 @@ mod tests {
 
     #[test]
     fn reads_give_what_was_written_and_end_where_that_does() {
-        let fd = memfd_create("window", MemfdFlags::CLOEXEC).unwrap();
-        let window = WindowFile::new(MeetingFile::adopt(fd, Path::new("window")));
-        window.write_at(b"some bytes", 5).unwrap();
+        let fd = memfd_create("cache", MemfdFlags::CLOEXEC).unwrap();
+        let cache = PageCacheFile::new(MeetingFile::adopt(fd, Path::new("cache")));
+        cache.write_at(b"some bytes", 5).unwrap();
         let mut buf = [7; 20];
-        assert_eq!(window.read_at(&mut buf, 5).unwrap(), 10);
+        assert_eq!(cache.read_at(&mut buf, 5).unwrap(), 10);
         assert_eq!(&buf[..12], b"some bytes\x07\x07");
-        assert_eq!(window.read_at(&mut buf[..4], 8).unwrap(), 4);
+        assert_eq!(cache.read_at(&mut buf[..4], 8).unwrap(), 4);
         assert_eq!(&buf[..4], b"e by");
-        assert_eq!(window.read_at(&mut buf, 15).unwrap(), 0);
+        assert_eq!(cache.read_at(&mut buf, 15).unwrap(), 0);
     }
 
-    /// A window that cannot be locked is an error rather than an endless wait.
+    /// A page cache that cannot be locked is an error rather than an endless wait.
     #[test]
-    fn a_window_that_cannot_be_locked_is_an_error() {
+    fn one_that_cannot_be_locked_is_an_error() {
         let fd = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let window = WindowFile::new(MeetingFile::adopt(fd, Path::new("window")));
-        assert!(window.work().is_err());
+        let cache = PageCacheFile::new(MeetingFile::adopt(fd, Path::new("cache")));
+        assert!(cache.work().is_err());
     }
 }

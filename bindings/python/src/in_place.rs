@@ -13,52 +13,52 @@ use crate::errors::{invalid, raise};
 
 struct Inner {
     /// `None` once committed or released.
-    staged: Option<cenote::Staged>,
+    write: Option<cenote::InPlaceWrite>,
     /// Number of exported buffers: while it is not 0, the memory must stay in place.
     exports: usize,
 }
 
-/// Reserved room in the store's memory: fill it (`memoryview(staged)`, `numpy.frombuffer(staged, dtype)`), then
+/// Reserved room in the store's memory: fill it (`memoryview(write)`, `numpy.frombuffer(write, dtype)`), then
 /// `commit`.
 ///
 /// Release everything made from it first (`del array`, `view.release()`). As a context manager it releases the room
 /// if it was not committed.
 #[pyclass(frozen, module = "cenote")]
-pub struct Staged {
+pub struct InPlaceWrite {
     inner: Mutex<Inner>,
     size: usize,
 }
 
-impl Staged {
+impl InPlaceWrite {
     /// Wraps the client's reservation.
-    pub fn new(staged: cenote::Staged, size: usize) -> Self {
-        Self { inner: Mutex::new(Inner { staged: Some(staged), exports: 0 }), size }
+    pub fn new(write: cenote::InPlaceWrite, size: usize) -> Self {
+        Self { inner: Mutex::new(Inner { write: Some(write), exports: 0 }), size }
     }
-    fn take(&self) -> PyResult<Option<cenote::Staged>> {
+    fn take(&self) -> PyResult<Option<cenote::InPlaceWrite>> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.exports > 0 {
             return Err(PyBufferError::new_err(
-                "views of the staged memory are still there; release them first (del array, view.release())",
+                "views of the memory are still there; release them first (del array, view.release())",
             ));
         }
-        Ok(inner.staged.take())
+        Ok(inner.write.take())
     }
 }
 
 #[pymethods]
-impl Staged {
+impl InPlaceWrite {
     fn __len__(&self) -> usize {
         self.size
     }
     /// Commit the bytes to the object at `offset`; acknowledged when this returns.
     fn commit(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
-        let staged = self.take()?.ok_or_else(|| invalid("staged memory", "it was committed or given back already"))?;
-        py.detach(|| staged.commit(offset)).map_err(raise)
+        let write = self.take()?.ok_or_else(|| invalid("write in place", "it was committed or given back already"))?;
+        py.detach(|| write.commit(offset)).map_err(raise)
     }
     /// Release the room. Does nothing after a commit.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
-        let staged = self.take()?;
-        py.detach(|| drop(staged));
+        let write = self.take()?;
+        py.detach(|| drop(write));
         Ok(())
     }
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -70,10 +70,10 @@ impl Staged {
     }
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let mut inner = slf.get().inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(staged) = inner.staged.as_mut().filter(|_| !view.is_null()) else {
-            return Err(PyBufferError::new_err("the staged memory was committed or given back"));
+        let Some(write) = inner.write.as_mut().filter(|_| !view.is_null()) else {
+            return Err(PyBufferError::new_err("the memory was committed or given back"));
         };
-        let bytes = staged.bytes();
+        let bytes = write.bytes();
         // SAFETY: Python provides a Py_buffer; the call fills it in with our bytes and a reference to us. They stay
         // in place until it is released: `take` releases nothing while buffers are counted.
         let failed = unsafe {
