@@ -1,11 +1,12 @@
-//! Transports between the processes of one node: byte rings in shared memory for the many small messages; a unix socket
-//! for attaching, for descriptors and for messages that do not fit a ring.
+//! Transports. Between the processes of one node: byte rings in shared memory for the many small messages; a unix socket
+//! for attaching, for descriptors and for messages that do not fit a ring. Between nodes: [`net`].
 //!
 //! This room must not know what a message means, nor where the memory of a ring comes from. It trusts no peer: it
 //! copies bytes out of shared memory once, then checks them; a damaged ring or frame is an error, never a wild read.
 
 mod doorbell;
 mod log;
+pub mod net;
 mod ring;
 mod socket;
 mod spin;

@@ -1,0 +1,272 @@
+//! TCP under an [`Endpoint`].
+
+use std::io::{IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use cenote_model::{Error, ErrorKind, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType};
+
+use super::endpoint::{Endpoint, Event, Role};
+use super::hello::Introduction;
+use super::key::ClusterKey;
+use super::outbound::SLICES_MAX;
+
+/// Most reads and writes of a turn, so that one connection does not keep others from theirs.
+const TURN: usize = 8;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+/// How long bytes may stay without an acknowledgement before the system gives the connection up. The cluster notices
+/// silence long before.
+const UNACKNOWLEDGED_MS: u32 = 30_000;
+
+fn subject(peer: SocketAddr) -> String {
+    format!("node at {peer}")
+}
+
+#[cold]
+fn fail(peer: SocketAddr, errno: Errno) -> Error {
+    let error = match errno {
+        Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => {
+            Error::new(ErrorKind::Disconnected, subject(peer)).because("it closed the connection")
+        }
+        Errno::CONNREFUSED => Error::new(ErrorKind::Disconnected, subject(peer))
+            .because("the host is there, and nothing listens on that port"),
+        Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH => {
+            Error::new(ErrorKind::Disconnected, subject(peer)).because(format!("it cannot be reached: {errno}"))
+        }
+        _ => Error::io(subject(peer), &errno.into()),
+    };
+    error.try_next("`cenote cluster status` shows which nodes are alive")
+}
+
+#[cold]
+fn late(peer: SocketAddr, what: &str) -> Error {
+    Error::new(ErrorKind::Disconnected, subject(peer))
+        .because(format!("{what} in time"))
+        .try_next("`cenote cluster status` shows which nodes are alive")
+}
+
+fn new_socket(address: &SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+}
+
+/// Returns what of `flags` a descriptor is ready for; nothing if the deadline passes first.
+fn wait_for(fd: impl AsFd, flags: PollFlags, deadline: Instant) -> Result<PollFlags, Errno> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let mut fds = [PollFd::new(&fd, flags)];
+        match poll(&mut fds, Some(&timeout)) {
+            Err(Errno::INTR) => {}
+            done => return done.map(|_| fds[0].revents()),
+        }
+    }
+}
+
+/// Accepts connections from other nodes.
+#[derive(Debug)]
+pub struct TcpListener {
+    socket: OwnedFd,
+    address: SocketAddr,
+}
+
+impl TcpListener {
+    /// Listens on an address; port 0 lets the system choose one.
+    pub fn bind(address: SocketAddr) -> Result<Self> {
+        let fail = |errno: Errno| {
+            Error::io(format!("address {address}"), &errno.into())
+                .try_next("choose another port, or port 0 for any, or see who listens there: `ss -ltnp`")
+        };
+        let socket = new_socket(&address).map_err(fail)?;
+        // A daemon that is started again must not wait for old connections to be forgotten.
+        sockopt::set_socket_reuseaddr(&socket, true).map_err(fail)?;
+        rustix::net::bind(&socket, &address).map_err(fail)?;
+        rustix::net::listen(&socket, BACKLOG).map_err(fail)?;
+        let bound = rustix::net::getsockname(&socket).map_err(fail)?;
+        let address = SocketAddr::try_from(bound).map_err(fail)?;
+        Ok(Self { socket, address })
+    }
+    /// The address that it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+    /// The next connection, or `None` after `timeout`. The other end has proved nothing yet.
+    pub fn accept(&self, who: Introduction, key: &ClusterKey, timeout: Duration) -> Result<Option<TcpConnection>> {
+        let fail = |errno: Errno| Error::io(format!("address {}", self.address), &errno.into());
+        let deadline = Instant::now() + timeout;
+        loop {
+            match rustix::net::acceptfrom_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok((socket, peer)) => {
+                    let peer = peer.map(SocketAddrAny::try_into).and_then(Result::ok).unwrap_or(self.address);
+                    return TcpConnection::of(socket, peer, Endpoint::new(Role::Server, who, key)?).map(Some);
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => {
+                    if wait_for(&self.socket, PollFlags::IN, deadline).map_err(fail)?.is_empty() {
+                        return Ok(None);
+                    }
+                }
+                Err(errno) => return Err(fail(errno)),
+            }
+        }
+    }
+}
+
+impl AsFd for TcpListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A connection to another node. Nothing of it blocks but [`TcpConnection::open`] and [`TcpConnection::wait`].
+pub struct TcpConnection {
+    socket: OwnedFd,
+    peer: SocketAddr,
+    endpoint: Endpoint,
+    /// There may be something to read: the last read filled its space, or `poll` said so since.
+    may_read: bool,
+}
+
+impl TcpConnection {
+    fn of(socket: OwnedFd, peer: SocketAddr, endpoint: Endpoint) -> Result<Self> {
+        let set = || {
+            // Frames are gathered here already.
+            sockopt::set_tcp_nodelay(&socket, true)?;
+            sockopt::set_tcp_user_timeout(&socket, UNACKNOWLEDGED_MS)
+        };
+        set().map_err(|errno| fail(peer, errno))?;
+        Ok(Self { socket, peer, endpoint, may_read: true })
+    }
+    /// Connects to a node, and proves that both have the key. `Disconnected` if it cannot be reached within `timeout`.
+    pub fn connect(peer: SocketAddr, who: Introduction, key: &ClusterKey, timeout: Duration) -> Result<Self> {
+        let deadline = Instant::now() + timeout;
+        let socket = new_socket(&peer).map_err(|errno| fail(peer, errno))?;
+        match rustix::net::connect(&socket, &peer) {
+            Ok(()) => {}
+            Err(Errno::INPROGRESS | Errno::INTR) => {
+                let ready = wait_for(&socket, PollFlags::OUT, deadline).map_err(|errno| fail(peer, errno))?;
+                if ready.is_empty() {
+                    return Err(late(peer, "it did not answer"));
+                }
+                let outcome = sockopt::socket_error(&socket).map_err(|errno| fail(peer, errno))?;
+                outcome.map_err(|errno| fail(peer, errno))?;
+            }
+            Err(errno) => return Err(fail(peer, errno)),
+        }
+        let mut connection = Self::of(socket, peer, Endpoint::new(Role::Client, who, key)?)?;
+        connection.open(deadline.saturating_duration_since(Instant::now()))?;
+        Ok(connection)
+    }
+    /// Waits until both ends have proved that they have the key, and returns who the other is. A server calls this for
+    /// each accepted connection.
+    pub fn open(&mut self, timeout: Duration) -> Result<Introduction> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            self.turn()?;
+            if let Some(Event::Opened(peer)) = self.endpoint.next_event() {
+                return Ok(peer);
+            }
+            if Instant::now() >= deadline {
+                return Err(late(self.peer, "it did not prove that it has the cluster's key"));
+            }
+            self.wait(deadline.saturating_duration_since(Instant::now()))?;
+        }
+    }
+    /// The other end's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+    /// The protocol: what is to be sent, and what happened.
+    pub fn endpoint(&mut self) -> &mut Endpoint {
+        &mut self.endpoint
+    }
+    /// Tells that the socket is ready to be read, for callers that wait for many connections at once.
+    pub fn set_readable(&mut self) {
+        self.may_read = true;
+    }
+    /// Reads what [`TcpConnection::wait`] found, and writes what is possible without waiting. Returns true if there may be
+    /// more to do at once.
+    pub fn turn(&mut self) -> Result<bool> {
+        let is_reading = if self.may_read { self.read() } else { Ok(false) };
+        // What has arrived may have made frames ready; after an error, the one that says why.
+        let is_writing = self.write();
+        let is_reading = is_reading?;
+        Ok(is_writing? || is_reading)
+    }
+    /// Returns true if the system may have more.
+    fn read(&mut self) -> Result<bool> {
+        for _ in 0..TURN {
+            let (first, second) = self.endpoint.spaces();
+            let room = first.len() + second.len();
+            let mut spaces = [IoSliceMut::new(first), IoSliceMut::new(second)];
+            let spaces = if spaces[0].is_empty() { &mut spaces[1..] } else { &mut spaces[..] };
+            match rustix::io::readv(&self.socket, spaces) {
+                Ok(0) => return Err(fail(self.peer, Errno::CONNRESET)),
+                Ok(count) => {
+                    self.endpoint.received(count)?;
+                    if count < room {
+                        self.may_read = false;
+                        return Ok(false);
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    self.may_read = false;
+                    return Ok(false);
+                }
+                Err(errno) => return Err(fail(self.peer, errno)),
+            }
+        }
+        Ok(true)
+    }
+    /// Returns true if the system may take more.
+    fn write(&mut self) -> Result<bool> {
+        for _ in 0..TURN {
+            let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(SLICES_MAX);
+            self.endpoint.slices(&mut slices);
+            let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
+            if wanted == 0 {
+                return Ok(false);
+            }
+            match send(&self.socket, &slices) {
+                Ok(count) => {
+                    drop(slices);
+                    self.endpoint.written(count);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(errno) => return Err(fail(self.peer, errno)),
+            }
+        }
+        Ok(true)
+    }
+    /// Waits until there is something to read, or room for what is to be written.
+    pub fn wait(&mut self, timeout: Duration) -> Result<()> {
+        let mut slices = Vec::with_capacity(SLICES_MAX);
+        self.endpoint.slices(&mut slices);
+        let flags = if slices.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+        drop(slices);
+        let done = wait_for(&self.socket, flags, Instant::now() + timeout).map_err(|errno| fail(self.peer, errno))?;
+        // A hang-up or an error is found by reading.
+        self.may_read |= done.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR);
+        Ok(())
+    }
+}
+
+impl AsFd for TcpConnection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Sends without a signal if the other end is gone.
+fn send(socket: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    let mut none = rustix::net::SendAncillaryBuffer::default();
+    rustix::net::sendmsg(socket, slices, &mut none, rustix::net::SendFlags::NOSIGNAL)
+}
