@@ -171,13 +171,12 @@ impl Code {
     }
 }
 
-/// Gauss and Jordan: turns `left` into the unit matrix and `right` into the solution; none if `left` is singular.
+/// Gauss and Jordan: turns `left` into the unit matrix and `right` into the solution; none if `left` is singular. Rows need
+/// no exchange: each square part of a Cauchy matrix has an inverse, so no pivot is 0.
 fn solve(left: &mut [Vec<u8>], right: &mut [Vec<u8>]) -> Option<()> {
     for column in 0..left.len() {
-        let pivot = (column..left.len()).find(|row| left[*row][column] != 0)?;
-        left.swap(column, pivot);
-        right.swap(column, pivot);
-        let inverse = gf::div(1, left[column][column]);
+        let pivot = Some(left[column][column]).filter(|pivot| *pivot != 0)?;
+        let inverse = gf::div(1, pivot);
         for value in left[column].iter_mut().chain(&mut right[column]) {
             *value = gf::mul(*value, inverse);
         }

@@ -84,6 +84,18 @@ fn no_two_parts_of_a_stripe_share_a_domain() {
 }
 
 #[test]
+fn a_node_of_many_devices_hides_no_other() {
+    // The best candidates by far are all of one node: the others have to be found behind them.
+    let mut all = candidates(1, 200, |_| 1 << 40);
+    all.extend((1..4).map(|node| Candidate { place: place(node, 0), weight: 1 }));
+    for stripe in 0..200 {
+        let places = choose(key(stripe), &layout("2+2"), &all).unwrap();
+        let nodes: HashSet<u16> = places.iter().map(|place| place.node.0).collect();
+        assert_eq!(nodes, HashSet::from([0, 1, 2, 3]), "stripe {stripe}");
+    }
+}
+
+#[test]
 fn too_few_domains_are_an_error_that_says_how_many() {
     let error = choose(key(1), &layout("4+2"), &candidates(5, 3, |_| 1)).unwrap_err();
     assert_eq!(
