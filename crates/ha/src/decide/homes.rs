@@ -1,0 +1,142 @@
+//! Homes: who hosts them next, their mirrors, and what they owe.
+
+use cenote_model::NodeId;
+
+use super::{Facts, Plan};
+use crate::{Action, Debt, Home, HomeId, MemberState, MirrorState, Reason, Report, leases_over_us};
+
+/// Gives homes of excluded nodes to mirrors, and does what this node owes as host.
+pub(crate) fn care(facts: &Facts<'_>, plan: &mut Plan<'_>) {
+    for home in &facts.view.homes {
+        replace_excluded(facts, home, plan);
+    }
+    for home in facts.view.homes.iter().filter(|home| home.host == facts.me) {
+        wait_for_leases(facts, home, plan);
+        mirrors(facts, home, plan);
+        for (node, since_view) in facts.view.owed() {
+            let what = Debt::Extents { home: home.id, node, since_view };
+            if !facts.reports(facts.me).contains(&Report::Paid { home: home.id, node, since_view }) {
+                plan.add(Action::Rebuild { what }, Reason::Owed { node });
+            }
+        }
+    }
+    settle(facts, plan);
+    for (node, device) in &facts.history.failed_devices {
+        let what = Debt::Device { node: *node, device: *device };
+        plan.add(Action::Rebuild { what }, Reason::DeviceFailed { node: *node });
+    }
+}
+
+/// What the exclusions of this plan mean for a home: the mirror with the fewest homes becomes host, and excluded mirrors
+/// are none.
+fn replace_excluded(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
+    let left = |node: &NodeId, plan: &Plan<'_>| plan.view().is_live(*node);
+    for node in home.mirrors.iter().filter(|node| !left(node, plan)).copied().collect::<Vec<_>>() {
+        let change = |view: &mut crate::View| {
+            if let Some(home) = view.home_mut(home.id) {
+                home.mirrors.retain(|mirror| *mirror != node);
+            }
+        };
+        let why = Reason::MirrorGone { home: home.id, node };
+        plan.propose(Action::DropMirror { home: home.id, node }, why, change);
+    }
+    if left(&home.host, plan) {
+        return;
+    }
+    let hosted = |node: NodeId| plan.view().homes.iter().filter(|home| home.host == node).count();
+    let heirs = home.mirrors.iter().copied().filter(|node| left(node, plan) && facts.is_sound(*node));
+    let Some(by) = heirs.min_by_key(|node| (hosted(*node), *node)) else {
+        plan.add(
+            Action::Freeze { suspects: vec![home.host], homes: vec![home.id] },
+            Reason::LastCopy { home: home.id },
+        );
+        return;
+    };
+    let why = Reason::HostGone { home: home.id, host: home.host, term: home.term + 1 };
+    let id = home.id;
+    plan.propose(Action::TakeOver { home: id, by, wait_leases_until_us: None }, why, |view| {
+        if let Some(home) = view.home_mut(id) {
+            home.mirrors.retain(|mirror| *mirror != by);
+            (home.host, home.term) = (by, home.term + 1);
+        }
+    });
+}
+
+fn wait_for_leases(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
+    let told = facts.history.told_us(home.id, home.term);
+    let until = told.map(|told| leases_over_us(told, facts.settings)).filter(|until| facts.now_us < *until);
+    if until.is_some() {
+        let action = Action::TakeOver { home: home.id, by: facts.me, wait_leases_until_us: until };
+        plan.add(action, Reason::LeasesRun { home: home.id, term: home.term });
+    }
+}
+
+/// Mirrors that failed this host go, new ones come.
+fn mirrors(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
+    let others = facts.view.live().count() - 1;
+    let unheard = facts.reports(facts.me).iter().filter(|report| matches!(report, Report::Unheard(_))).count();
+    let is_cut_off = unheard * 2 > others;
+    for node in home.mirrors.iter().copied().filter(|node| facts.is_sound(*node)) {
+        let why = match facts.history.mirrors.get(&(home.id, node)) {
+            Some((_, MirrorState::Diverged(position))) => {
+                Reason::MirrorDiverged { home: home.id, node, position: *position }
+            }
+            Some((at, MirrorState::Unanswered)) if facts.is_fresh(*at) => Reason::MirrorSilent { home: home.id, node },
+            _ => continue,
+        };
+        if is_cut_off && matches!(why, Reason::MirrorSilent { .. }) {
+            plan.wait(None, Reason::CutOff { unheard, of: others });
+            continue;
+        }
+        let id = home.id;
+        plan.propose(Action::DropMirror { home: id, node }, why, |view| {
+            if let Some(home) = view.home_mut(id) {
+                home.mirrors.retain(|mirror| *mirror != node);
+            }
+        });
+    }
+    more_mirrors(facts, home, plan);
+}
+
+fn more_mirrors(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
+    let (has, wanted) = (home.mirrors.len(), home.mirrors_wanted);
+    if has >= wanted {
+        return;
+    }
+    let may = |node: &NodeId| facts.is_sound(*node) && home.copies().all(|copy| copy != *node);
+    let caught_up = |node: &NodeId| {
+        let state = facts.history.mirrors.get(&(home.id, *node));
+        state.is_some_and(|(at, state)| *state == MirrorState::CaughtUp && facts.is_fresh(*at))
+    };
+    let id = home.id;
+    if let Some(node) = facts.view.live().filter(may).find(caught_up) {
+        plan.propose(Action::AddMirror { home: id, node }, Reason::CaughtUp { home: id, node }, |view| {
+            if let Some(home) = view.home_mut(id) {
+                home.mirrors.push(node);
+            }
+        });
+        return;
+    }
+    let copies = |node: NodeId| facts.view.homes.iter().filter(|home| home.copies().any(|copy| copy == node)).count();
+    let unheard = |node: &NodeId| facts.reports(facts.me).contains(&Report::Unheard(*node));
+    let next = facts.view.live().filter(may).filter(|node| !unheard(node)).min_by_key(|node| (copies(*node), *node));
+    if let Some(node) = next {
+        let what = Debt::Journal { home: id, node };
+        plan.add(Action::Rebuild { what }, Reason::FewMirrors { home: id, has, wanted });
+    }
+}
+
+/// Marks nodes of which nothing is owed any more, once the hosts of all homes say so.
+fn settle(facts: &Facts<'_>, plan: &mut Plan<'_>) {
+    if facts.turn_us(|node| facts.is_sound(node)) > 0 {
+        return; // nothing is urgent: whoever is first does it
+    }
+    for (node, since_view) in facts.view.owed() {
+        let paid = |home: HomeId| Report::Paid { home, node, since_view };
+        if facts.view.homes.iter().all(|home| facts.reports(home.host).contains(&paid(home.id))) {
+            let state = MemberState::Excluded { is_owed: false, since_view };
+            let change = |view: &mut crate::View| view.set_state(node, state);
+            plan.propose(Action::Settle { node }, Reason::Paid { node }, change);
+        }
+    }
+}

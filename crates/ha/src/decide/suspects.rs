@@ -1,0 +1,163 @@
+//! Who is in doubt, and whether going on without them is safe.
+
+use cenote_model::NodeId;
+
+use super::{Facts, Plan};
+use crate::history::Peer;
+use crate::{Action, HomeId, MemberState, Reason, Report};
+
+/// A live member that should be excluded.
+pub(crate) struct Suspect {
+    pub node: NodeId,
+    why: Reason,
+    /// Microseconds for which others could have proposed it.
+    known_us: u64,
+    /// Nothing lies there.
+    is_empty: bool,
+    /// A person has decided: no freeze holds this up.
+    is_given_up: bool,
+}
+
+/// The members in doubt. Those that are waited for are not among them.
+pub(crate) fn suspects(facts: &Facts<'_>, plan: &mut Plan<'_>) -> Vec<Suspect> {
+    let others = facts.view.live().filter(|node| *node != facts.me);
+    others.filter_map(|node| facts.doubt(node, plan)).collect()
+}
+
+impl Facts<'_> {
+    fn doubt(&self, node: NodeId, plan: &mut Plan<'_>) -> Option<Suspect> {
+        let peer = self.history.peers.get(&node)?;
+        let suspect = |why, known_us| Suspect { node, why, known_us, is_empty: false, is_given_up: false };
+        if peer.given_up {
+            return Some(Suspect { is_given_up: true, ..suspect(Reason::GivenUp { node }, u64::MAX) });
+        }
+        if let Some(is_empty) = goodbye(&peer.reports) {
+            return Some(Suspect { is_empty, ..suspect(Reason::Goodbye { node, is_empty }, u64::MAX) });
+        }
+        if let Some((at, hello)) = self.hello(peer).filter(|(_, hello)| self.has_lost_devices(node, hello)) {
+            let why = Reason::LostDevices { node, devices: hello.lost_devices.len() };
+            return Some(suspect(why, self.now_us.saturating_sub(at)));
+        }
+        self.silent(node, peer, plan).or_else(|| {
+            let (by, of) = self.reporters(node, self.live_since(node)?);
+            (by >= 2 && by * 2 > of).then(|| suspect(Reason::Reported { node, by, of }, u64::MAX))
+        })
+    }
+
+    fn has_lost_devices(&self, node: NodeId, hello: &crate::Hello) -> bool {
+        let is_it = self.view.member(node).is_some_and(|member| member.identity == hello.identity);
+        let is_present = self.live_since(node).is_some_and(|since_view| hello.holds_view >= since_view);
+        is_it && is_present && !hello.lost_devices.is_empty() && hello.cluster == self.view.cluster
+    }
+
+    /// The view that admitted a live node.
+    fn live_since(&self, node: NodeId) -> Option<u64> {
+        match self.view.member(node)?.state {
+            MemberState::Live { since_view } => Some(since_view),
+            MemberState::Excluded { .. } => None,
+        }
+    }
+
+    fn silent(&self, node: NodeId, peer: &Peer, plan: &mut Plan<'_>) -> Option<Suspect> {
+        let silence_us = self.history.silence_us(node)?;
+        let nodes = self.view.members.len();
+        if !peer.detector.is_suspicious(silence_us, nodes, self.settings) {
+            return None;
+        }
+        let suspect = |why, known_us| Some(Suspect { node, why, known_us, is_empty: false, is_given_up: false });
+        if let Some(since) = self.refusing_since(node, peer) {
+            let since_us = self.now_us.saturating_sub(since);
+            let until = since + self.settings.restart_us_max;
+            if self.now_us < until {
+                plan.wait(Some(until), Reason::Refused { node, since_us });
+                return None;
+            }
+            return suspect(Reason::RefusedTooLong { node, since_us }, self.now_us - until);
+        }
+        let phi = peer.detector.phi(silence_us, self.settings);
+        // For how long it has been suspicious, as far as turns matter.
+        let turn = self.turn_us(|other| self.history.silence_us(other) < Some(self.settings.silence_us_min));
+        let was_before = peer.detector.is_suspicious(silence_us.saturating_sub(turn), nodes, self.settings);
+        suspect(Reason::Silent { node, silence_us, phi }, if was_before { turn } else { 0 })
+    }
+
+    /// Since when the machine of a silent node refuses connections, by what this node or others saw lately.
+    fn refusing_since(&self, node: NodeId, peer: &Peer) -> Option<u64> {
+        let heard = peer.detector.heard_us().unwrap_or(0);
+        let own = peer.refused_us.filter(|(_, last)| self.is_fresh(*last)).map(|(since, _)| since.max(heard));
+        let told = self.view.live().any(|by| by != node && self.reports(by).contains(&Report::Refused(node)));
+        own.or(told.then_some(heard))
+    }
+
+    /// How many of the others do not hear a node, by reports of this view or later ones, and how many others there are.
+    /// Who is silent is no witness.
+    pub fn reporters(&self, node: NodeId, since_view: u64) -> (usize, usize) {
+        let is_witness = |by: &NodeId| {
+            let heard = self.history.silence_us(*by) < Some(self.settings.silence_us_min);
+            *by != node && (*by == self.me || heard)
+        };
+        let says = |by: &NodeId| {
+            let peer = self.history.peers.get(by);
+            peer.is_some_and(|peer| peer.reports_view >= since_view && peer.reports.contains(&Report::Unheard(node)))
+        };
+        let others: Vec<NodeId> = self.view.live().filter(|by| *by != node).collect();
+        (others.iter().filter(|by| is_witness(by) && says(by)).count(), others.len())
+    }
+}
+
+fn goodbye(reports: &[Report]) -> Option<bool> {
+    reports.iter().find_map(|report| match report {
+        Report::Goodbye { is_empty } => Some(*is_empty),
+        _ => None,
+    })
+}
+
+/// Excludes all suspects in one proposal, or freezes. Nobody guesses which of too many are dead.
+pub(crate) fn exclude(facts: &Facts<'_>, plan: &mut Plan<'_>) {
+    let orphans = orphans(facts);
+    let is_in_doubt = |suspect: &&Suspect| !suspect.is_empty && !suspect.is_given_up;
+    let in_doubt: Vec<&Suspect> = facts.suspects.iter().filter(is_in_doubt).collect();
+    let given_up = facts.suspects.iter().filter(|suspect| suspect.is_given_up).count();
+    let (owed, survives) = (facts.view.owed().count() + given_up, facts.view.survives);
+    let is_too_many = !in_doubt.is_empty() && in_doubt.len() + owed > survives;
+    let nodes = || in_doubt.iter().map(|suspect| suspect.node).collect();
+    if is_too_many {
+        let why = Reason::TooMany { suspects: in_doubt.len(), owed, survives };
+        plan.add(Action::Freeze { suspects: nodes(), homes: orphans.clone() }, why);
+    } else if let Some(home) = orphans.first() {
+        plan.add(Action::Freeze { suspects: nodes(), homes: orphans.clone() }, Reason::LastCopy { home: *home });
+    }
+    for suspect in &facts.suspects {
+        let is_frozen = is_too_many && is_in_doubt(&suspect);
+        if is_frozen || (!suspect.is_given_up && holds_one_of(facts, suspect.node, &orphans)) {
+            plan.wait(None, suspect.why.clone());
+        } else {
+            propose(facts, suspect, plan);
+        }
+    }
+}
+
+fn holds_one_of(facts: &Facts<'_>, node: NodeId, homes: &[HomeId]) -> bool {
+    let has = |home: &crate::Home| home.copies().any(|copy| copy == node);
+    homes.iter().any(|home| facts.view.home(*home).is_some_and(has))
+}
+
+fn propose(facts: &Facts<'_>, suspect: &Suspect, plan: &mut Plan<'_>) {
+    let node = suspect.node;
+    if suspect.known_us < facts.turn_us(|node| facts.is_sound(node)) {
+        plan.wait(Some(facts.now_us + facts.settings.beat_us), Reason::OtherFirst { node });
+        return;
+    }
+    let state = MemberState::Excluded { is_owed: !suspect.is_empty, since_view: facts.view.number + 1 };
+    plan.propose(Action::Exclude { node }, suspect.why.clone(), |view| view.set_state(node, state));
+}
+
+/// Homes of which all copies are in doubt or gone.
+fn orphans(facts: &Facts<'_>) -> Vec<HomeId> {
+    let homes = facts.view.homes.iter();
+    let is_orphan = |home: &&crate::Home| {
+        let is_doubted = facts.suspects.iter().any(|suspect| home.copies().any(|node| node == suspect.node));
+        is_doubted && !home.copies().any(|node| facts.is_sound(node))
+    };
+    homes.filter(is_orphan).map(|home| home.id).collect()
+}

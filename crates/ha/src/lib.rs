@@ -1,0 +1,28 @@
+//! High availability as a function: what was seen of the nodes, and the view that the register holds, give actions,
+//! each with its reason.
+//!
+//! This room must not know sockets, clocks, threads, stores or registers: times come with the events, the caller keeps
+//! the [`History`], sends proposals to the register, and carries actions out. Nothing here changes a view: a proposal
+//! counts once the register has taken it by compare-and-swap, and whoever loses decides anew.
+
+mod action;
+mod decide;
+mod detector;
+mod event;
+mod explain;
+mod history;
+mod lease;
+mod reason;
+mod settings;
+mod view;
+
+pub use action::{Action, Contents, Debt, Decided, Proposal};
+pub use decide::decide;
+pub use detector::Detector;
+pub use event::{Event, Hello, MirrorState, Report, Seen};
+pub use explain::explain;
+pub use history::{History, LOG_EVENTS_MAX};
+pub use lease::{lease_until_us, leases_over_us, may_act};
+pub use reason::Reason;
+pub use settings::Settings;
+pub use view::{ClusterId, Home, HomeId, Identity, Member, MemberState, View};

@@ -1,0 +1,132 @@
+//! The view: who belongs to the cluster, who is live, and who hosts and mirrors each home.
+
+use std::fmt;
+
+use cenote_model::NodeId;
+
+/// Identifies a cluster for its whole life, whatever its name is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClusterId(pub u128);
+
+/// What a node's disks say who it is: drawn at random when it joins. Two nodes with one number in the host list differ
+/// in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity(pub u128);
+
+/// Numbers a home: a state machine with a journal, hosted by one node at a time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct HomeId(pub u16);
+
+impl fmt::Display for HomeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "home {}", self.0)
+    }
+}
+
+/// What the view says of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemberState {
+    /// It takes part.
+    Live {
+        /// The view that admitted it: what it said of itself before does not count any more.
+        since_view: u64,
+    },
+    /// It does not. While `is_owed`, some extents have fewer copies than they should because of it.
+    Excluded {
+        /// True until all homes have made good what lay there.
+        is_owed: bool,
+        /// The view that excluded it: what was paid for an earlier exclusion does not count for this one.
+        since_view: u64,
+    },
+}
+
+/// A node of the cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// Its number.
+    pub id: NodeId,
+    /// Where it listens, as `host:port`.
+    pub address: String,
+    /// Who it is.
+    pub identity: Identity,
+    /// Whether it takes part.
+    pub state: MemberState,
+}
+
+impl Member {
+    /// Returns true if it takes part.
+    pub fn is_live(&self) -> bool {
+        matches!(self.state, MemberState::Live { .. })
+    }
+}
+
+/// Where a home is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Home {
+    /// Its number.
+    pub id: HomeId,
+    /// The node that acts for it.
+    pub host: NodeId,
+    /// The nodes that have all of its journal that was acknowledged: any of them can take over.
+    pub mirrors: Vec<NodeId>,
+    /// Raised with each change of host; what a former host still sends is known by it.
+    pub term: u64,
+    /// How many mirrors it should have.
+    pub mirrors_wanted: usize,
+}
+
+impl Home {
+    /// The nodes with its journal, the host first.
+    pub fn copies(&self) -> impl Iterator<Item = NodeId> {
+        std::iter::once(self.host).chain(self.mirrors.iter().copied())
+    }
+}
+
+/// What the register holds. Replaced as a whole, by compare-and-swap of its number.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct View {
+    /// The cluster that it is of.
+    pub cluster: ClusterId,
+    /// Raised by one with each change. Every message between nodes carries it.
+    pub number: u64,
+    /// How many nodes can be lost while all bytes remain, by the weakest layout in use.
+    pub survives: usize,
+    /// All nodes that have joined and not left for good.
+    pub members: Vec<Member>,
+    /// All homes.
+    pub homes: Vec<Home>,
+}
+
+impl View {
+    /// The node with this number.
+    pub fn member(&self, id: NodeId) -> Option<&Member> {
+        self.members.iter().find(|member| member.id == id)
+    }
+    /// Returns true if the node takes part.
+    pub fn is_live(&self, id: NodeId) -> bool {
+        self.member(id).is_some_and(Member::is_live)
+    }
+    /// The nodes that take part.
+    pub fn live(&self) -> impl Iterator<Item = NodeId> {
+        self.members.iter().filter(|member| member.is_live()).map(|member| member.id)
+    }
+    /// The excluded nodes of which extents are still owed copies, each with the view that excluded it.
+    pub fn owed(&self) -> impl Iterator<Item = (NodeId, u64)> {
+        self.members.iter().filter_map(|member| match member.state {
+            MemberState::Excluded { is_owed: true, since_view } => Some((member.id, since_view)),
+            _ => None,
+        })
+    }
+    /// The home with this number.
+    pub fn home(&self, id: HomeId) -> Option<&Home> {
+        self.homes.iter().find(|home| home.id == id)
+    }
+    pub(crate) fn set_state(&mut self, id: NodeId, state: MemberState) {
+        if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
+            member.state = state;
+        }
+    }
+    pub(crate) fn home_mut(&mut self, id: HomeId) -> Option<&mut Home> {
+        self.homes.iter_mut().find(|home| home.id == id)
+    }
+}

@@ -1,0 +1,8 @@
+//! Each rule by itself: what was seen, what follows, and the sentence that says why.
+
+#[path = "rules/membership.rs"]
+mod membership;
+#[path = "rules/returns.rs"]
+mod returns;
+#[path = "rules/scene.rs"]
+mod scene;

@@ -1,0 +1,107 @@
+//! What goes wrong, and when it ends.
+
+use cenote_model::NodeId;
+use cenote_workload::Rng;
+
+use crate::cluster::REGISTER;
+
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// The daemon dies; its machine refuses connections.
+    KillProcess(NodeId),
+    /// The machine dies; nobody answers.
+    KillMachine(NodeId),
+    Start(NodeId),
+    /// The machine loses what it has while it is down.
+    Destroy(NodeId),
+    /// The process is stopped and goes on later, believing what it knew.
+    Stop(NodeId),
+    Continue(NodeId),
+    /// Nothing gets from one to the other.
+    Cut(NodeId, NodeId),
+    Join(NodeId, NodeId),
+    Slow(NodeId, u64),
+    /// Somebody says that it is this node.
+    Impostor(NodeId),
+    /// All faults end.
+    Heal,
+}
+
+/// A plan of faults from 1 s to `end_us`.
+pub fn plan(rng: &mut Rng, nodes: u16, end_us: u64) -> Vec<(u64, Fault)> {
+    if rng.chance(100) {
+        return loss(rng, nodes, end_us);
+    }
+    let mut faults = Vec::new();
+    for _ in 0..rng.between(1, 5) {
+        let begin = rng.between(1_000_000, end_us);
+        let length = if rng.chance(300) { rng.between(50_000, 900_000) } else { rng.between(500_000, 8_000_000) };
+        let node = NodeId(rng.below(u64::from(nodes)) as u16);
+        let other = NodeId(rng.below(u64::from(nodes)) as u16);
+        match rng.below(13) {
+            0 | 1 => faults.extend([(begin, Fault::KillProcess(node)), (begin + length, Fault::Start(node))]),
+            2 | 3 => faults.extend([(begin, Fault::KillMachine(node)), (begin + length, Fault::Start(node))]),
+            4 | 5 => faults.extend([(begin, Fault::Stop(node)), (begin + length, Fault::Continue(node))]),
+            6 => faults.extend(cut(begin, length, &[(node, REGISTER), (REGISTER, node)])),
+            7 => {
+                let one_way = if rng.chance(500) { (node, REGISTER) } else { (REGISTER, node) };
+                faults.extend(cut(begin, length, &[one_way]));
+            }
+            8 => faults.extend(cut(begin, length, &[(node, other)])),
+            9 => {
+                // A node that others do not hear, though the register does; or that hears nobody.
+                let others = (0..nodes).map(NodeId).filter(|other| *other != node);
+                let is_deaf = rng.chance(500);
+                let links: Vec<_> = others.map(|other| if is_deaf { (other, node) } else { (node, other) }).collect();
+                faults.extend(cut(begin, length, &links));
+            }
+            10 => {
+                // Its peers do not hear it, and when they exclude it, no answer of the register tells it.
+                let others = (0..nodes).map(NodeId).filter(|other| *other != node);
+                let links: Vec<_> = others.map(|other| (node, other)).collect();
+                faults.extend(cut(begin, 3_000_000, &links));
+                faults.extend(cut(begin + rng.between(600_000, 1_600_000), 2_000_000, &[(REGISTER, node)]));
+            }
+            11 => faults.extend([
+                (begin, Fault::Slow(node, rng.between(100_000, 1_500_000))),
+                (begin + length, Fault::Slow(node, 0)),
+            ]),
+            _ => flap(rng, node, begin, &mut faults),
+        }
+    }
+    if rng.chance(200) {
+        faults.push((rng.between(1_000_000, end_us), Fault::Impostor(NodeId(rng.below(u64::from(nodes)) as u16))));
+    }
+    faults.push((end_us, Fault::Heal));
+    faults
+}
+
+/// Machines that come back without their disks, each after what the one before lost was made good: two losses at once are
+/// more than one survives, and no rule brings bytes back.
+fn loss(rng: &mut Rng, nodes: u16, end_us: u64) -> Vec<(u64, Fault)> {
+    let mut faults = vec![(end_us, Fault::Heal)];
+    for begin in [1_000_000, 6_000_000] {
+        let (node, begin) = (NodeId(rng.below(u64::from(nodes)) as u16), begin + rng.below(1_000_000));
+        let length = rng.between(50_000, 2_000_000);
+        faults.push((begin, Fault::KillMachine(node)));
+        faults.push((begin + length / 2, Fault::Destroy(node)));
+        faults.push((begin + length, Fault::Start(node)));
+    }
+    faults
+}
+
+fn cut(begin: u64, length: u64, links: &[(NodeId, NodeId)]) -> Vec<(u64, Fault)> {
+    let both =
+        |(from, to): &(NodeId, NodeId)| [(begin, Fault::Cut(*from, *to)), (begin + length, Fault::Join(*from, *to))];
+    links.iter().flat_map(both).collect()
+}
+
+fn flap(rng: &mut Rng, node: NodeId, begin: u64, faults: &mut Vec<(u64, Fault)>) {
+    let mut at = begin;
+    for _ in 0..rng.between(2, 5) {
+        faults.push((at, Fault::KillMachine(node)));
+        at += rng.between(200_000, 2_500_000);
+        faults.push((at, Fault::Start(node)));
+        at += rng.between(200_000, 2_500_000);
+    }
+}

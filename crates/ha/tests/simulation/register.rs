@@ -1,0 +1,103 @@
+//! The register: a view, replaced by compare-and-swap, and who was heard when.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cenote_ha::{Hello, Report, View};
+use cenote_model::NodeId;
+
+/// What a node sends: a sign of life, and perhaps a proposal.
+#[derive(Clone)]
+pub struct Beat {
+    pub from: NodeId,
+    pub incarnation: u64,
+    /// By the sender's clock.
+    pub asked_us: u64,
+    pub hello: Option<Hello>,
+    pub reports: Vec<Report>,
+    pub in_view: u64,
+    pub proposal: Option<View>,
+}
+
+/// What the register answers.
+#[derive(Clone)]
+pub struct Roster {
+    pub view: Arc<View>,
+    pub asked_us: u64,
+    /// Microseconds since each node was heard.
+    pub ages: Vec<(NodeId, u64)>,
+    /// With the view in which each node reports.
+    pub reports: Vec<(NodeId, u64, Vec<Report>)>,
+    pub hellos: Vec<(NodeId, Hello)>,
+}
+
+/// What the register knows of a node.
+#[derive(Clone, Default)]
+pub struct Known {
+    pub heard_us: u64,
+    /// The longest silence lately, and when it ended.
+    pub gap: (u64, u64),
+    pub reports: Vec<Report>,
+    pub in_view: u64,
+    /// When more than half of the others last said that they do not hear it.
+    pub reported_us: Option<u64>,
+    pub hello: Option<Hello>,
+    /// The views that it said hello with, and whether it had all its devices: it can die before the register decides.
+    pub held: BTreeMap<u64, bool>,
+    /// The last sign of life, by incarnation and the sender's clock: one that was overtaken tells nothing new.
+    last: (u64, u64),
+}
+
+pub struct Register {
+    pub view: Arc<View>,
+    pub nodes: BTreeMap<NodeId, Known>,
+}
+
+impl Register {
+    pub fn new(view: View) -> Self {
+        let nodes = view.members.iter().map(|member| (member.id, Known::default())).collect();
+        Self { view: Arc::new(view), nodes }
+    }
+
+    pub fn hear(&mut self, beat: &Beat, now_us: u64) {
+        let known = self.nodes.entry(beat.from).or_default();
+        if (beat.incarnation, beat.asked_us) < known.last {
+            return;
+        }
+        known.last = (beat.incarnation, beat.asked_us);
+        let gap = now_us - known.heard_us;
+        if gap >= known.gap.0 || known.gap.1 + 6_000_000 < now_us {
+            known.gap = (gap, now_us);
+        }
+        known.heard_us = now_us;
+        known.reports.clone_from(&beat.reports);
+        known.in_view = beat.in_view;
+        known.hello.clone_from(&beat.hello);
+        if let Some(hello) = &beat.hello {
+            known.held.insert(hello.holds_view, hello.lost_devices.is_empty());
+        }
+        self.note_reports(now_us);
+    }
+
+    pub fn roster(&self, asked_us: u64, now_us: u64) -> Roster {
+        Roster {
+            view: Arc::clone(&self.view),
+            asked_us,
+            ages: self.nodes.iter().map(|(node, known)| (*node, now_us - known.heard_us)).collect(),
+            reports: self.nodes.iter().map(|(node, known)| (*node, known.in_view, known.reports.clone())).collect(),
+            hellos: self.nodes.iter().filter_map(|(node, known)| Some((*node, known.hello.clone()?))).collect(),
+        }
+    }
+
+    fn note_reports(&mut self, now_us: u64) {
+        let others = self.view.live().count() - 1;
+        for node in self.nodes.keys().copied().collect::<Vec<_>>() {
+            let says = |known: &&Known| known.reports.contains(&Report::Unheard(node));
+            if self.nodes.values().filter(says).count() * 2 > others
+                && let Some(known) = self.nodes.get_mut(&node)
+            {
+                known.reported_us = Some(now_us);
+            }
+        }
+    }
+}
