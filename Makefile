@@ -78,7 +78,7 @@ bench-files: build ## files as IOR and mdtest use them: tmpfs, ext4, mount, prel
 policies: setup ## placement policies side by side on recorded traces, in simulated time (ARGS="PICTURE.svg")
 	@cargo run --quiet --release --locked -p cenote-policy --example policies -- $(ARGS)
 
-objects: setup ## tiers in S3 and Swift against real servers, which it installs where it can
+objects: setup ## tiers in S3, Swift and Ceph RADOS against real servers, which it installs where it can
 	@scripts/objects.sh $(ARGS)
 
 properties: setup ## index, maps, allocator and clients' caches beside plain models, in all orders of keys (PROPTEST_CASES, PROPTEST_RNG_SEED)

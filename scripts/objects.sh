@@ -1,24 +1,35 @@
 #!/usr/bin/env bash
-# Tests tiers in object services against real servers: OpenStack Swift (its own interface and that of S3) and moto's S3.
-# Installs them if possible: Swift from the distribution (needs root), moto into target/moto. Without them the same
+# Tests tiers in object services against real servers: OpenStack Swift (its own interface and that of S3), moto's S3, and
+# Ceph RADOS. Installs them if possible: Swift and Ceph from the distribution (needs root), moto into target/moto. Without them the same
 # tests run in `make test` and are skipped, with the reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh
 
 swift_packages=(swift-proxy swift-account swift-container swift-object python3-swift memcached)
+ceph_packages=(ceph-mon ceph-mgr ceph-osd ceph-common librados2)
 say() { printf 'objects: %s\n' "$*"; }
 
-if ! /usr/bin/python3 -c 'import swift.common.middleware.s3api, swift.obj.server' 2>/dev/null || ! command -v memcached >/dev/null; then
+# install NAME PACKAGE...
+install() {
+  local name=$1
+  shift
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    say "installing system packages (as root): ${swift_packages[*]}"
+    say "installing system packages (as root): $*"
     apt-get update -q || say "package lists could not be refreshed; going on with those that are there"
     # Only the programs are needed: no service may start by itself.
-    RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${swift_packages[@]}" ||
-      say "Swift could not be installed; its tests are skipped"
+    RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" ||
+      say "$name could not be installed; its tests are skipped"
   else
-    say "Swift is not installed; as root: apt-get install --no-install-recommends ${swift_packages[*]}"
+    say "$name is not installed; as root: apt-get install --no-install-recommends $*"
   fi
+}
+
+if ! /usr/bin/python3 -c 'import swift.common.middleware.s3api, swift.obj.server' 2>/dev/null || ! command -v memcached >/dev/null; then
+  install Swift "${swift_packages[@]}"
+fi
+if ! command -v ceph-mon >/dev/null || ! command -v ceph-mgr >/dev/null || ! command -v ceph-osd >/dev/null || ! command -v rados >/dev/null; then
+  install Ceph "${ceph_packages[@]}"
 fi
 
 if ! target/moto/bin/python -c 'import moto.server' 2>/dev/null; then
@@ -29,4 +40,8 @@ if ! target/moto/bin/python -c 'import moto.server' 2>/dev/null; then
 fi
 [ -x target/moto/bin/python ] && export MOTO_PYTHON=$PWD/target/moto/bin/python
 
-cargo test -p cenote-device --locked --test objects --test services -- --nocapture "$@"
+if command -v ceph-mon >/dev/null; then
+  "$PYTHON" scripts/ceph_cluster.py run -- cargo test -p cenote-rados --locked --test conformance -- --nocapture "$@"
+fi
+cargo test -p cenote-device --locked --test objects --test services --test pools --test ceph -- --nocapture "$@"
+cargo test -p cenote-cli --locked --test objects --test ceph -- --nocapture "$@"

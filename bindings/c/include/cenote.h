@@ -203,6 +203,11 @@
 #define CENOTE_TIER_SWIFT 5
 
 /**
+ * A tier in a pool of Ceph RADOS.
+ */
+#define CENOTE_TIER_RADOS 6
+
+/**
  * It takes new data.
  */
 #define CENOTE_TIER_ONLINE 0

@@ -24,6 +24,8 @@ pub const CENOTE_TIER_PMEM: i32 = 3;
 pub const CENOTE_TIER_S3: i32 = 4;
 /// A tier in a container of an OpenStack Swift service.
 pub const CENOTE_TIER_SWIFT: i32 = 5;
+/// A tier in a pool of Ceph RADOS.
+pub const CENOTE_TIER_RADOS: i32 = 6;
 
 /// It takes new data.
 pub const CENOTE_TIER_ONLINE: i32 = 0;
@@ -128,6 +130,7 @@ pub unsafe extern "C" fn cenote_tiers(
                     DeviceKind::PersistentMemory => CENOTE_TIER_PMEM,
                     DeviceKind::S3 => CENOTE_TIER_S3,
                     DeviceKind::Swift => CENOTE_TIER_SWIFT,
+                    DeviceKind::Rados => CENOTE_TIER_RADOS,
                 },
                 state: match device.state {
                     DeviceState::Online => CENOTE_TIER_ONLINE,

@@ -122,7 +122,7 @@ impl From<cenote::ObjectStat> for ObjectStat {
 pub struct TierInfo {
     /// Its name.
     pub name: String,
-    /// "memory", "pmem", "file", "directory", "s3" or "swift".
+    /// "memory", "pmem", "file", "directory", "s3", "swift" or "rados".
     pub kind: &'static str,
     /// Its path; None for memory.
     pub path: Option<String>,

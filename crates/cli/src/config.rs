@@ -73,6 +73,9 @@ struct TierToml {
     endpoint: Option<String>,
     region: Option<String>,
     credentials: Option<String>,
+    conf: Option<String>,
+    user: Option<String>,
+    keyring: Option<String>,
     pack: Option<SizeText>,
     compress: Option<String>,
     #[serde(rename = "use")]
@@ -141,6 +144,9 @@ impl TierToml {
             ("endpoint", self.endpoint),
             ("region", self.region),
             ("credentials", self.credentials),
+            ("conf", self.conf),
+            ("user", self.user),
+            ("keyring", self.keyring),
             ("pack", self.pack.map(|size| size.0)),
             ("compress", self.compress),
             ("use", self.used_as),
@@ -183,12 +189,15 @@ fn is_relative_file(credentials: &str) -> bool {
     !credentials.starts_with("env:") && !credentials.starts_with('~') && Path::new(credentials).is_relative()
 }
 
-/// Makes a tier's paths relative to `base`. The path of an object service is not a file's; its credentials may be.
+/// Makes a tier's paths relative to `base`. The path of an object service is not a file's; those of its
+/// credentials may be.
 fn join_paths(spec: &mut DeviceSpec, base: &Path) {
     if spec.kind.is_object() {
-        if let Some(file) = spec.options.get("credentials").filter(|text| is_relative_file(text)) {
-            let file = base.join(file).display().to_string();
-            spec.options.set("credentials", &file);
+        for option in ["credentials", "conf", "keyring"] {
+            if let Some(file) = spec.options.get(option).filter(|text| is_relative_file(text)) {
+                let file = base.join(file).display().to_string();
+                spec.options.set(option, &file);
+            }
         }
     } else if spec.path.as_os_str() != OsStr::new("") {
         spec.path = base.join(&spec.path);

@@ -48,7 +48,7 @@ impl SystemDevices {
             DeviceKind::PersistentMemory => persistent_memory::change_store(spec, from, to),
             DeviceKind::File => file::change_store(spec, from, to),
             DeviceKind::Directory => directory::change_store(spec, from, to),
-            DeviceKind::SharedMemory | DeviceKind::S3 | DeviceKind::Swift => {
+            DeviceKind::SharedMemory | DeviceKind::S3 | DeviceKind::Swift | DeviceKind::Rados => {
                 Err(Error::new(ErrorKind::Unsupported, format!("tier `{}`", spec.name))
                     .because("a directory's copy has no copy of it"))
             }
@@ -67,13 +67,13 @@ impl Devices for SystemDevices {
             DeviceKind::PersistentMemory => persistent_memory::open(store, id, spec, create),
             DeviceKind::File => file::open(store, id, spec, create),
             DeviceKind::Directory => directory::open(store, id, spec, create),
-            DeviceKind::S3 | DeviceKind::Swift => {
+            DeviceKind::S3 | DeviceKind::Swift | DeviceKind::Rados => {
                 if create {
                     object::remote::approved::approve(spec, self.owner);
                 } else {
                     object::remote::approved::check(spec, self.owner)?;
                 }
-                object::real(self.owner, self.notes.clone()).open(store, id, spec, create)
+                object::real(spec.kind, self.owner, self.notes.clone()).open(store, id, spec, create)
             }
         }
     }
@@ -83,9 +83,9 @@ impl Devices for SystemDevices {
             DeviceKind::PersistentMemory => persistent_memory::remove(store, id, spec),
             DeviceKind::File => file::remove(store, id, spec),
             DeviceKind::Directory => directory::remove(store, id, spec),
-            DeviceKind::S3 | DeviceKind::Swift => {
+            DeviceKind::S3 | DeviceKind::Swift | DeviceKind::Rados => {
                 object::remote::approved::check(spec, self.owner)?;
-                object::real(self.owner, self.notes.clone()).remove(store, id, spec)
+                object::real(spec.kind, self.owner, self.notes.clone()).remove(store, id, spec)
             }
         }
     }

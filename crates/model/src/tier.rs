@@ -22,12 +22,14 @@ pub enum DeviceKind {
     S3 = 4,
     /// A container of an OpenStack Swift service: packed, immutable segments.
     Swift = 5,
+    /// A namespace of a pool of Ceph RADOS: packed, immutable segments.
+    Rados = 6,
 }
 
 impl DeviceKind {
     /// All kinds, fastest first.
-    pub const ALL: [Self; 6] =
-        [Self::SharedMemory, Self::PersistentMemory, Self::File, Self::Directory, Self::S3, Self::Swift];
+    pub const ALL: [Self; 7] =
+        [Self::SharedMemory, Self::PersistentMemory, Self::File, Self::Directory, Self::Rados, Self::S3, Self::Swift];
 
     /// The kind with this code on media and on the wire.
     pub fn from_code(code: u8) -> Option<Self> {
@@ -42,9 +44,9 @@ impl DeviceKind {
     pub fn is_shareable(self) -> bool {
         !self.is_object()
     }
-    /// Returns true for a bucket of an object service, whose path is not in the file system.
+    /// Returns true for a bucket or pool of an object service, whose path is not in the file system.
     pub fn is_object(self) -> bool {
-        matches!(self, Self::S3 | Self::Swift)
+        matches!(self, Self::Rados | Self::S3 | Self::Swift)
     }
     /// Its name in configuration and on screen.
     pub fn word(self) -> &'static str {
@@ -55,6 +57,7 @@ impl DeviceKind {
             Self::Directory => "directory",
             Self::S3 => "s3",
             Self::Swift => "swift",
+            Self::Rados => "rados",
         }
     }
     fn rank(self) -> usize {
@@ -81,8 +84,8 @@ pub struct DeviceSpec {
     pub name: String,
     /// Its kind.
     pub kind: DeviceKind,
-    /// Its place: the file, block device or directory; `BUCKET/PREFIX` for an object service. Empty for shared memory:
-    /// the store chooses a name in `/dev/shm`.
+    /// Its place: the file, block device or directory; `BUCKET/PREFIX` or `POOL/NAMESPACE` for an object service. Empty for
+    /// shared memory: the store chooses a name in `/dev/shm`.
     pub path: PathBuf,
     /// Its capacity in bytes.
     pub capacity_bytes: u64,

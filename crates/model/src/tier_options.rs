@@ -27,11 +27,14 @@ const KNOWN: &[(&str, &[DeviceKind], Value)] = &[
     ("endpoint", &[DeviceKind::S3, DeviceKind::Swift], Value::Text),
     ("region", &[DeviceKind::S3, DeviceKind::Swift], Value::Text),
     ("credentials", &[DeviceKind::S3, DeviceKind::Swift], Value::Text),
-    ("pack", &[DeviceKind::S3, DeviceKind::Swift], Value::Size),
+    ("conf", &[DeviceKind::Rados], Value::Text),
+    ("user", &[DeviceKind::Rados], Value::Text),
+    ("keyring", &[DeviceKind::Rados], Value::Text),
+    ("pack", &[DeviceKind::S3, DeviceKind::Swift, DeviceKind::Rados], Value::Size),
     // Not for memory, which is read by reference.
     (
         "compress",
-        &[DeviceKind::File, DeviceKind::Directory, DeviceKind::S3, DeviceKind::Swift],
+        &[DeviceKind::File, DeviceKind::Directory, DeviceKind::S3, DeviceKind::Swift, DeviceKind::Rados],
         Value::OneOf(&["none", "lz4", "zstd", "auto"]),
     ),
     ("use", &DeviceKind::ALL, Value::OneOf(&["tier", "cache"])),

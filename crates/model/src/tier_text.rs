@@ -111,7 +111,7 @@ impl FromStr for DeviceSpec {
     fn from_str(text: &str) -> Result<Self> {
         TierText::parse(text).and_then(TierText::into_spec).map_err(|cause| {
             Error::new(ErrorKind::InvalidInput, format!("tier `{text}`")).because(cause).try_next(
-                "write name=NAME,kind=memory|pmem|file|directory|s3|swift,path=PATH,size=SIZE[,high=90%][,low=70%]",
+                "write name=NAME,kind=memory|pmem|file|directory|s3|swift|rados,path=PATH,size=SIZE[,high=90%][,low=70%]",
             )
         })
     }
@@ -145,6 +145,8 @@ mod tests {
             ("name=x,kind=memory,size=1,compress=lz4", "a memory tier takes no `compress`"),
             ("name=x,kind=s3,path=b,size=1,budget=fast", "budget"),
             ("name=x,kind=s3,path=b,size=1,region=", "`region` is empty"),
+            ("name=x,kind=rados,path=b,size=1,region=r", "a rados tier takes no `region`"),
+            ("name=x,kind=s3,path=b,size=1,keyring=/k", "a s3 tier takes no `keyring`"),
             ("name=x,kind=file,path=/p,size=1,use=seldom", "tier, cache"),
             ("name=x,kind=memory,size=1,use=tier,use=cache", "twice"),
             ("name=x,kind=memory,size=1,high=20%,low=30%", "above"),

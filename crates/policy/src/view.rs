@@ -140,6 +140,7 @@ pub fn speed_preset(kind: DeviceKind) -> Speed {
         DeviceKind::PersistentMemory => line(400.0, 6_000.0, 3_000.0),
         DeviceKind::File => line(20e3, 2_800.0, 1_900.0),
         DeviceKind::Directory => line(60e3, 550.0, 500.0),
+        DeviceKind::Rados => line(1e6, 300.0, 200.0),
         DeviceKind::S3 => line(10e6, 110.0, 100.0),
         DeviceKind::Swift => line(15e6, 100.0, 90.0),
     }
@@ -153,7 +154,7 @@ pub fn tier_order(one: &DeviceView, other: &DeviceView) -> Ordering {
         DeviceKind::SharedMemory => 0,
         DeviceKind::PersistentMemory => 1,
         DeviceKind::File | DeviceKind::Directory => 2,
-        DeviceKind::S3 | DeviceKind::Swift => 3,
+        DeviceKind::Rados | DeviceKind::S3 | DeviceKind::Swift => 3,
     };
     let speed = |device: &DeviceView| (device.speed.write_ns(1 << 20).log2() / 2.0).floor();
     let by_speed = speed(one).total_cmp(&speed(other));
@@ -212,16 +213,16 @@ mod tests {
             .collect();
         let order_of = |devices: &[DeviceView]| order(devices).iter().map(|d| d.kind).collect::<Vec<_>>();
         assert_eq!(order_of(&devices), kinds, "unmeasured: the order of kinds");
-        devices[2].speed = speed_preset(DeviceKind::PersistentMemory);
-        devices[3].speed = speed_preset(DeviceKind::Swift);
-        devices[5].speed = speed_preset(DeviceKind::Directory);
+        devices[3].speed = speed_preset(DeviceKind::PersistentMemory);
+        devices[4].speed = speed_preset(DeviceKind::Swift);
+        devices[6].speed = speed_preset(DeviceKind::Directory);
         let measured = order_of(&devices);
         assert_eq!(measured[0], DeviceKind::SharedMemory, "memory stays on top, however busy it was when measured");
         assert_eq!(measured[2..4], [DeviceKind::Directory, DeviceKind::File]);
-        devices[2].speed.write_bandwidth = 0.9 * speed_preset(DeviceKind::File).write_bandwidth;
-        devices[3].speed = speed_preset(DeviceKind::File);
-        devices[5].speed.write_bandwidth = f64::NAN;
-        assert_eq!(order_of(&devices).len(), 6, "nonsense is ordered too");
+        devices[3].speed.write_bandwidth = 0.9 * speed_preset(DeviceKind::File).write_bandwidth;
+        devices[4].speed = speed_preset(DeviceKind::File);
+        devices[6].speed.write_bandwidth = f64::NAN;
+        assert_eq!(order_of(&devices).len(), kinds.len(), "nonsense is ordered too");
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 mod ceph;
 #[doc(hidden)]
+pub mod cluster;
+#[doc(hidden)]
 pub mod conformance;
 mod librados;
 mod memory;

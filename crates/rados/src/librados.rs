@@ -1,6 +1,6 @@
 //! The functions of librados that this room uses, found at run time, and safe calls of them.
 //!
-//! All `unsafe` of the room is here. Names and signatures are those of `rados/librados.h` (stable since Ceph 13).
+//! All `unsafe` of the room is here. Names and signatures are those of `rados/librados.h`.
 #![allow(unsafe_code, reason = "functions of a shared library, found at run time")]
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};

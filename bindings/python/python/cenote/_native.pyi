@@ -457,7 +457,7 @@ class TierInfo:
     """A tier's present state."""
 
     name: str
-    kind: Literal["memory", "pmem", "file", "directory", "s3", "swift"]
+    kind: Literal["memory", "pmem", "file", "directory", "s3", "swift", "rados"]
     path: str | None
     state: Literal["online", "draining", "failed"]
     persistent: bool

@@ -28,6 +28,7 @@ pub(super) fn write(inner: &Inner, mut state: MutexGuard<'_, BucketState>) -> Re
     let (sequence, before) = (state.sequence(), state.catalogue);
     let counted = std::mem::take(&mut state.uncatalogued);
     drop(state);
+    let tables = within(tables, inner.service.object_bytes_max());
     let (head, body) = encode(&inner.owner, inner.life, sequence, &tables);
     let key = inner.place.catalogue_key(sequence);
     let put = || inner.service.put(&key, &[head, body], true).map_err(|refusal| inner.place.error(&key, &refusal));
@@ -41,6 +42,16 @@ pub(super) fn write(inner: &Inner, mut state: MutexGuard<'_, BucketState>) -> Re
         inner.service.delete(&key).map_err(|refusal| inner.place.error(&key, &refusal))?;
     }
     Ok(())
+}
+
+/// The tables that an object of this size has room for, the oldest first. Opening the device reads the others one by one.
+fn within(mut tables: Vec<(u64, Arc<Table>)>, object_bytes_max: u64) -> Vec<(u64, Arc<Table>)> {
+    let mut bytes = HEADER_BYTES as u64;
+    tables.retain(|(_, table)| {
+        bytes += ENTRY_BYTES as u64 + table.data_offset - HEADER_BYTES as u64;
+        bytes <= object_bytes_max
+    });
+    tables
 }
 
 fn encode(owner: &Owner, life: u128, sequence: u64, tables: &[(u64, Arc<Table>)]) -> (Bytes, Bytes) {

@@ -320,7 +320,7 @@ pub(super) fn enter(
     };
     // As a rule nobody else claimed the tier meanwhile, and one request proves it. Where listings lag behind, list
     // first.
-    if let ([last], false, DeviceKind::S3) = (&before.openings[..], before.takes_over, place.kind)
+    if let ([last], false, DeviceKind::S3 | DeviceKind::Rados) = (&before.openings[..], before.takes_over, place.kind)
         && let Some(held) = claim(&mut note, last.number + 1, Some(last.number))?
     {
         return Ok(held);
@@ -382,7 +382,12 @@ impl Held {
             return Err(somebody_elses(place, &found, &self.notes));
         }
         for number in others {
-            let _ = service.delete(&place.claim_key(number)); // the next opening tries again
+            let key = place.claim_key(number);
+            match service.delete(&key) {
+                // A holder that does not list looks for its own claim: it must not outlive those between.
+                Err(refusal) if place.kind == DeviceKind::Rados => return Err(place.error(&key, &refusal)),
+                _ => {} // the next opening tries again
+            }
         }
         Ok(())
     }
@@ -419,8 +424,21 @@ impl Held {
         looked.lost = Some(lost.clone());
         Err(lost)
     }
+    /// Returns true if this claim is there and the next number is not: then there is no later one, since whoever claims
+    /// a tier takes the number after the last, and deletes all earlier claims, this one first. Two reads, where a list
+    /// takes time in proportion to a whole pool.
+    fn is_last(&self, service: &dyn ObjectService, place: &BucketPath) -> Result<bool> {
+        if is_there(service, place, self.this.number + 1)? {
+            return Ok(false);
+        }
+        let own = read(service, place, self.this.number)?;
+        Ok(matches!(own, ClaimRead::Clear(claim) if claim.token == self.this.token))
+    }
     /// The claim of another directory that has the tier now.
     fn other(&self, service: &dyn ObjectService, place: &BucketPath) -> Result<Option<ClaimRead>> {
+        if place.kind == DeviceKind::Rados && self.is_last(service, place)? {
+            return Ok(None);
+        }
         let numbers = listed(service, place, self.this.number)?;
         let last = numbers.last().copied();
         if let Some(last) = last.filter(|last| *last > self.this.number) {

@@ -1,4 +1,4 @@
-//! A tier in a bucket of an object service (S3, OpenStack Swift): a log of immutable packs behind the
+//! A tier in a bucket of an object service (S3, OpenStack Swift, Ceph RADOS): a log of immutable packs behind the
 //! [`crate::Device`] interface.
 //!
 //! Writes gather in memory until they fill a *pack* (a log segment) or somebody syncs; a pack goes to the service as
@@ -6,7 +6,7 @@
 //! rebuilds it from the packs' tables. Bytes that were overwritten or discarded are garbage in old packs, which
 //! [`tidy`] collects.
 //!
-//! What this room must not know: HTTP and credentials ([`remote`] does), and what the bytes mean.
+//! What this room must not know: HTTP, librados and credentials ([`remote`] and [`rados`] do), and what the bytes mean.
 
 mod catalogue;
 mod claim;
@@ -16,6 +16,7 @@ mod map;
 mod opening;
 mod pack;
 mod place;
+pub mod rados;
 mod read;
 pub mod remote;
 pub mod service;
@@ -23,7 +24,7 @@ mod tidy;
 
 use std::sync::Arc;
 
-use cenote_model::{DeviceId, DeviceSpec, Error, ErrorKind, Result, StoreId, size};
+use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId, size};
 
 pub use claim::ClaimNotes;
 pub use device::{ObjectDevice, Packing, Usage};
@@ -35,7 +36,9 @@ use opening::{create, open, remove};
 use place::BucketPath;
 
 /// Permitted pack sizes.
-const PACK_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
+fn pack_bytes(kind: DeviceKind) -> std::ops::RangeInclusive<u64> {
+    64 << 10..=if kind == DeviceKind::Rados { rados::PACK_BYTES_MAX } else { 1 << 30 }
+}
 
 /// Opens devices on services that a function creates. For real services use [`crate::SystemDevices`].
 pub struct ObjectDevices<F> {
@@ -94,27 +97,36 @@ where
 }
 
 /// Devices on the real services, for a store that belongs to `owner`.
-pub(crate) fn real(owner: Option<u32>, notes: Option<ClaimNotes>) -> impl Devices {
+pub(crate) fn real(kind: DeviceKind, owner: Option<u32>, notes: Option<ClaimNotes>) -> Box<dyn Devices> {
+    if kind == DeviceKind::Rados {
+        let service = move |spec: &DeviceSpec| rados::RadosService::of_owner(spec, owner);
+        return Box::new(ObjectDevices::new(service, true, Patience::default()).noting(notes));
+    }
     let service = move |spec: &DeviceSpec| Remote::of_owner(spec, remote::Timeouts::default(), owner);
-    ObjectDevices::new(service, true, Patience::default()).noting(notes)
+    Box::new(ObjectDevices::new(service, true, Patience::default()).noting(notes))
 }
 
 fn place_of(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<BucketPath> {
-    let credentials = spec.options.get("credentials").map_or_else(|| "the environment".to_owned(), str::to_owned);
+    let credentials = match spec.options.get("credentials") {
+        _ if spec.kind == DeviceKind::Rados => rados::access::key_words(spec),
+        credentials => credentials.unwrap_or("the environment").to_owned(),
+    };
     BucketPath::of(store, id, spec, credentials)
 }
 
 fn packing_of(spec: &DeviceSpec, background: bool) -> Result<Packing> {
     let preset = Packing { background, ..Packing::default() };
     let Some(text) = spec.options.get("pack") else { return Ok(preset) };
+    let range = pack_bytes(spec.kind);
+    let (least, most) = (size::human(*range.start()), size::human(*range.end()));
     let refuse = |why: String| {
         Err(Error::new(ErrorKind::InvalidInput, format!("tier `{}`", spec.name))
             .because(format!("pack={text}: {why}"))
-            .try_next("choose a size from 64KiB to 1GiB, such as 16MiB"))
+            .try_next(format!("choose a size from {least} to {most}, such as 16MiB")))
     };
     match size::parse(text) {
-        Ok(bytes) if PACK_BYTES.contains(&bytes) => Ok(Packing { pack_bytes: bytes as u32, ..preset }),
-        Ok(_) => refuse("packs have 64 KiB to 1 GiB".to_owned()),
+        Ok(bytes) if range.contains(&bytes) => Ok(Packing { pack_bytes: bytes as u32, ..preset }),
+        Ok(_) => refuse(format!("packs have {least} to {most}")),
         Err(why) => refuse(why),
     }
 }

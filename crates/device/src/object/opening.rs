@@ -216,7 +216,7 @@ pub(super) fn open(
     let state = rebuild(service, place, &owner, &objects, late)?;
     // Swift's listings lag behind: an object that appears later may have existed all the time.
     let begun = state.filling.sequence;
-    let unlisted = (owner.kind == DeviceKind::S3).then(|| begun.saturating_sub(SEQUENCES_LEFT_OUT) + 1..begun);
+    let unlisted = (owner.kind != DeviceKind::Swift).then(|| begun.saturating_sub(SEQUENCES_LEFT_OUT) + 1..begun);
     begins(held.as_ref(), unlisted)?;
     Ok((owner, state, held))
 }

@@ -2,12 +2,13 @@
 
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
 
+use super::rados;
 use super::service::Refusal;
 
 /// Upper bound of sequence numbers that this device assigns: objects with greater numbers are foreign.
 const SEQUENCE_END: u64 = 1 << 62;
 
-/// Bucket and prefix of a tier.
+/// Bucket and prefix of a tier, or pool and namespace.
 #[derive(Clone, Debug)]
 pub(super) struct BucketPath {
     pub tier: String,
@@ -37,17 +38,20 @@ impl Named {
 }
 
 impl BucketPath {
-    /// Parses `BUCKET/PREFIX`.
+    /// Parses `BUCKET/PREFIX` or `POOL/NAMESPACE`.
     pub fn of(store: StoreId, id: DeviceId, spec: &DeviceSpec, credentials: String) -> Result<Self> {
         let refuse = |why: &str| {
             let tier = format!("{} tier `{}` at {}", spec.kind.word(), spec.name, spec.path.display());
-            Err(Error::new(ErrorKind::InvalidInput, tier).because(why).try_next("write path=BUCKET/PREFIX"))
+            let form = if spec.kind == DeviceKind::Rados { "POOL/NAMESPACE" } else { "BUCKET/PREFIX" };
+            Err(Error::new(ErrorKind::InvalidInput, tier).because(why).try_next(format!("write path={form}")))
         };
         let Some(path) = spec.path.to_str() else { return refuse("the path is not UTF-8") };
         if path.starts_with('/') {
             return refuse("it is a bucket and a prefix in it, not a path of the file system");
         }
-        let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
+        let is_rados = spec.kind == DeviceKind::Rados;
+        let (bucket, prefix) =
+            if is_rados { rados::access::parts(path) } else { path.split_once('/').unwrap_or((path, "")) };
         let prefix = prefix.trim_matches('/');
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
         if !path.chars().all(plain) {
@@ -55,6 +59,9 @@ impl BucketPath {
         }
         if bucket.is_empty() || prefix.split('/').any(|part| part == ".." || part == ".") || path.contains("//") {
             return refuse("no bucket, or empty parts or dots in the prefix");
+        }
+        if is_rados && prefix.contains('/') {
+            return refuse("a namespace has no `/`");
         }
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         let own = format!("{prefix}store-{store}/dev-{}/", id.0);

@@ -20,6 +20,10 @@ pub trait ObjectService: Send + Sync {
     fn list(&self, prefix: &str) -> Answer<Vec<(String, u64)>>;
     /// Deletes an object; no error if it does not exist.
     fn delete(&self, key: &str) -> Answer<()>;
+    /// Upper bound of the bytes of one object.
+    fn object_bytes_max(&self) -> u64 {
+        u64::MAX
+    }
     /// Sets whether others wait for the requests from now on: if so, unanswered ones are abandoned sooner, if the
     /// service can.
     fn hasten(&self, _is_in_haste: bool) {}
@@ -90,6 +94,9 @@ impl<S: ObjectService> ObjectService for Arc<S> {
     }
     fn delete(&self, key: &str) -> Answer<()> {
         self.as_ref().delete(key)
+    }
+    fn object_bytes_max(&self) -> u64 {
+        self.as_ref().object_bytes_max()
     }
     fn hasten(&self, is_in_haste: bool) {
         self.as_ref().hasten(is_in_haste);
@@ -198,6 +205,9 @@ impl<S: ObjectService> ObjectService for Patient<S> {
     }
     fn delete(&self, key: &str) -> Answer<()> {
         self.bear(|_| self.inner.delete(key))
+    }
+    fn object_bytes_max(&self) -> u64 {
+        self.inner.object_bytes_max()
     }
     fn hasten(&self, is_in_haste: bool) {
         self.inner.hasten(is_in_haste);

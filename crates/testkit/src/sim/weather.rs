@@ -47,7 +47,7 @@ pub(super) fn add_tiers(rng: &mut Rng, devices: &mut Vec<DeviceSpec>) {
 }
 
 pub(super) fn bucket(rng: &mut Rng, number: u64) -> DeviceSpec {
-    let kind = *rng.pick(&[DeviceKind::S3, DeviceKind::Swift]);
+    let kind = *rng.pick(&[DeviceKind::S3, DeviceKind::Swift, DeviceKind::Rados]);
     let mut spec = draw_device(rng, number, kind);
     spec.path = format!("bucket/tier{number}").into();
     spec.options.set("pack", "64KiB");

@@ -3,6 +3,9 @@
 //! enough. One of these must hold: the user has created a tier with that endpoint and those secrets before (noted
 //! among the user's own settings); the secrets themselves name the endpoint; or whoever opens the store names the
 //! secrets (`CENOTE_CREDENTIALS`).
+//!
+//! For a pool of Ceph the cluster's configuration is the endpoint, and a key goes nowhere, but authenticates its user:
+//! the same rules, without the second one, and with `CENOTE_CEPH_CONF`.
 
 use std::path::PathBuf;
 
@@ -11,6 +14,7 @@ use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, Result};
 use rustix::fs::Mode;
 
 use super::credentials::{Credentials, VARIABLE};
+use crate::object::rados;
 use crate::store_dir::{StoreDir, make_private_dir};
 
 /// Name of the file in the user's settings: a line for each pair of endpoint and option `credentials`.
@@ -50,6 +54,11 @@ impl Approved {
 /// Endpoint and secrets of a tier in one line; `None` if the store does not choose the endpoint, or if the endpoint
 /// belongs to the vendor of the secrets.
 fn line_of(spec: &DeviceSpec) -> Option<String> {
+    let is_line = |text: &str| !text.chars().any(char::is_control);
+    if spec.kind == DeviceKind::Rados {
+        let line = |conf| format!("ceph:{conf} {}", rados::access::key_words(spec));
+        return spec.options.get("conf").map(line).filter(|line| is_line(line));
+    }
     let endpoint = spec.options.get("endpoint")?.trim_end_matches('/');
     let host = endpoint
         .strip_prefix("https://")
@@ -57,37 +66,54 @@ fn line_of(spec: &DeviceSpec) -> Option<String> {
         .map(|rest| rest.split(['/', ':']).next().unwrap_or_default());
     let is_vendor = spec.kind == DeviceKind::S3 && host.is_some_and(|host| host.ends_with(".amazonaws.com"));
     let secrets = spec.options.get("credentials").unwrap_or("the usual ones");
-    let is_line = |text: &str| !text.chars().any(char::is_control);
     (!is_vendor).then(|| format!("{endpoint} {secrets}")).filter(|line| is_line(line))
+}
+
+/// The variable by which whoever opens a store names what the store may not.
+fn variable(kind: DeviceKind) -> &'static str {
+    if kind == DeviceKind::Rados { rados::access::CONF_VARIABLE } else { VARIABLE }
 }
 
 /// Returns true if other rules decide: whoever opens the store names the secrets, or the store belongs to another
 /// user.
-fn is_judged_elsewhere(owner: Option<u32>) -> bool {
+fn is_judged_elsewhere(kind: DeviceKind, owner: Option<u32>) -> bool {
     let me = rustix::process::geteuid().as_raw();
-    let is_chosen = std::env::var(VARIABLE).is_ok_and(|chosen| !chosen.is_empty());
+    let is_chosen = std::env::var(variable(kind)).is_ok_and(|chosen| !chosen.is_empty());
     is_chosen || owner.is_none_or(|owner| owner != me)
 }
 
 /// Approves a tier that this user creates: from now on its secrets may go to its endpoint.
 pub(crate) fn approve(spec: &DeviceSpec, owner: Option<u32>) {
-    let Some(line) = line_of(spec).filter(|_| !is_judged_elsewhere(owner)) else { return };
+    let Some(line) = line_of(spec).filter(|_| !is_judged_elsewhere(spec.kind, owner)) else { return };
     let noted = settings_dir().and_then(|dir| Approved(dir).note(&line));
     if let Err(error) = noted {
-        tracing::warn!(%error, tier = %spec.name, "its secrets have to be named by {VARIABLE} when the store is opened again");
+        let variable = variable(spec.kind);
+        tracing::warn!(%error, tier = %spec.name, "its secrets have to be named by {variable} when the store is opened again");
     }
 }
 
 /// Fails unless this user's secrets may go to the tier's endpoint.
 pub(crate) fn check(spec: &DeviceSpec, owner: Option<u32>) -> Result<()> {
-    let Some(line) = line_of(spec).filter(|_| !is_judged_elsewhere(owner)) else { return Ok(()) };
+    let Some(line) = line_of(spec).filter(|_| !is_judged_elsewhere(spec.kind, owner)) else { return Ok(()) };
     let known = settings_dir().and_then(|dir| Approved(dir).has(&line));
-    if known.as_ref().is_ok_and(|known| *known) || is_named_by_secrets(spec, owner) {
+    let is_rados = spec.kind == DeviceKind::Rados;
+    if known.as_ref().is_ok_and(|known| *known) || !is_rados && is_named_by_secrets(spec, owner) {
         return Ok(());
     }
     let (endpoint, secrets) = line.split_once(' ').unwrap_or((&line, ""));
     let more = known.err().map_or_else(String::new, |error| format!(" ({error})"));
-    Err(Error::new(ErrorKind::PermissionDenied, format!("tier `{}`", spec.name))
+    let denied = Error::new(ErrorKind::PermissionDenied, format!("tier `{}`", spec.name));
+    if is_rados {
+        return Err(denied
+            .because(format!(
+                "the store says that a key of this user, {secrets}, is used with {endpoint}, and this user has not said so{more}"
+            ))
+            .try_next(format!(
+                "if that is right, set {} to the cluster's configuration file",
+                rados::access::CONF_VARIABLE
+            )));
+    }
+    Err(denied
         .because(format!(
             "the store says that secrets of this user ({secrets}) go to {endpoint}, and this user has not said so{more}"
         ))

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -18,10 +19,48 @@ pub(super) struct Credentials {
     source: Source,
     /// Permitted prefixes of variables and entries, without `_`.
     vendors: &'static [&'static str],
+    trust: Trust,
+}
+
+/// Whose files may hold secrets for a store.
+#[derive(Clone, Debug)]
+pub(in crate::object) struct Trust {
     /// Whoever opens the store named the source, not the store.
-    is_chosen: bool,
+    pub is_chosen: bool,
     /// Owner of the store, if known.
-    owner: Option<u32>,
+    pub owner: Option<u32>,
+}
+
+impl Trust {
+    /// Another user who controls what the store says.
+    pub fn stranger(&self) -> Option<u32> {
+        let me = rustix::process::geteuid().as_raw();
+        self.owner.filter(|owner| !self.is_chosen && ![0, me].contains(owner))
+    }
+    /// Opens a trustworthy file; the error ends in `advice` if the file belongs to the wrong user.
+    pub fn open(&self, path: &Path, advice: &str) -> Result<File, String> {
+        let failed = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
+        let links = if self.stranger().is_some() { OFlags::NOFOLLOW } else { OFlags::empty() };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | links;
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match self.stranger() {
+            Some(_) => failed(&format!("{errno}: {advice}")),
+            None => failed(&errno),
+        })?;
+        let stat = rustix::fs::fstat(&file).map_err(|errno| failed(&errno))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(failed(&"it is no plain file"));
+        }
+        let me = rustix::process::geteuid().as_raw();
+        let is_fine = match self.stranger() {
+            Some(owner) => stat.st_uid == owner,
+            None => [0, me].contains(&stat.st_uid) || !self.is_chosen && self.owner == Some(stat.st_uid),
+        };
+        if !is_fine {
+            let of = self.owner.map_or_else(String::new, |owner| format!(", the store to user {owner}"));
+            return Err(failed(&format!("it belongs to user {}{of}: {advice}", stat.st_uid)));
+        }
+        Ok(file.into())
+    }
 }
 
 /// Variable by which the user who opens a store names the secrets for its tiers, whatever the store says; same form
@@ -61,7 +100,7 @@ impl Credentials {
         let chosen = std::env::var(VARIABLE).ok().filter(|chosen| !chosen.is_empty());
         let source = Self::source(chosen.as_deref().or(option))?;
         let vendors: &[&str] = if kind == DeviceKind::Swift { &["OS", "ST"] } else { &["AWS"] };
-        Ok(Self { source, vendors, is_chosen: chosen.is_some(), owner })
+        Ok(Self { source, vendors, trust: Trust { is_chosen: chosen.is_some(), owner } })
     }
     fn source(option: Option<&str>) -> Result<Source, &'static str> {
         let Some(option) = option else { return Ok(Source::Usual) };
@@ -82,41 +121,17 @@ impl Credentials {
         }
         Ok(Source::File(path, profile.to_owned()))
     }
-    /// Another user who controls what the store says.
-    fn stranger(&self) -> Option<u32> {
-        let me = rustix::process::geteuid().as_raw();
-        self.owner.filter(|owner| !self.is_chosen && ![0, me].contains(owner))
-    }
     /// The text of a trustworthy file.
     fn text_of(&self, path: &Path) -> Result<String, String> {
-        let failed = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
-        let links = if self.stranger().is_some() { OFlags::NOFOLLOW } else { OFlags::empty() };
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | links;
-        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match self.stranger() {
-            Some(_) => failed(&format!("{errno}: {}", choose())),
-            None => failed(&errno),
-        })?;
-        let stat = rustix::fs::fstat(&file).map_err(|errno| failed(&errno))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(failed(&"it is no plain file"));
-        }
-        let me = rustix::process::geteuid().as_raw();
-        let is_fine = match self.stranger() {
-            Some(owner) => stat.st_uid == owner,
-            None => [0, me].contains(&stat.st_uid) || !self.is_chosen && self.owner == Some(stat.st_uid),
-        };
-        if !is_fine {
-            let of = self.owner.map_or_else(String::new, |owner| format!(", the store to user {owner}"));
-            return Err(failed(&format!("it belongs to user {}{of}: {}", stat.st_uid, choose())));
-        }
         let mut text = String::new();
-        std::fs::File::from(file).read_to_string(&mut text).map_err(|error| failed(&error))?;
+        let mut file = self.trust.open(path, &choose())?;
+        file.read_to_string(&mut text).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(text)
     }
 
     /// The current secrets, or why they cannot be read.
     pub fn read(&self) -> Result<Secrets, String> {
-        if let (Some(owner), Source::Variables(_) | Source::Usual) = (self.stranger(), &self.source) {
+        if let (Some(owner), Source::Variables(_) | Source::Usual) = (self.trust.stranger(), &self.source) {
             return Err(format!(
                 "the store belongs to user {owner}, who is not to say where this user's secrets go: {}",
                 choose()

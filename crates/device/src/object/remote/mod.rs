@@ -1,7 +1,7 @@
 //! S3 and Swift through `opendal`, with credentials that may be renewed while the tier is in use.
 
 pub(crate) mod approved;
-mod credentials;
+pub(super) mod credentials;
 mod http;
 mod swift;
 
