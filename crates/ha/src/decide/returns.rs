@@ -2,6 +2,7 @@
 
 use cenote_model::NodeId;
 
+use super::suspects::goodbye;
 use super::{Facts, Plan};
 use crate::{Action, Contents, Hello, Member, MemberState, Reason};
 
@@ -47,8 +48,9 @@ fn readmit(facts: &Facts<'_>, node: NodeId, since_us: u64, hello: &Hello, plan: 
         plan.wait(None, Reason::OldView { node, holds: hello.holds_view, present });
         return;
     }
-    if facts.history.silence_us(node).is_none_or(|silence| silence >= facts.settings.silence_us_min) {
-        return; // it said hello and fell silent again
+    let is_silent = facts.history.silence_us(node).is_none_or(|silence| silence >= facts.settings.silence_us_min);
+    if is_silent || goodbye(facts.reports(node)).is_some() {
+        return; // it said hello and fell silent again, or is about to
     }
     let (by, of) = facts.reporters(node, 0);
     if by >= 2 && by * 2 > of {

@@ -31,7 +31,8 @@ impl Facts<'_> {
         if peer.given_up {
             return Some(Suspect { is_given_up: true, ..suspect(Reason::GivenUp { node }, u64::MAX) });
         }
-        if let Some(is_empty) = goodbye(&peer.reports) {
+        let is_of_now = self.live_since(node).is_some_and(|since_view| peer.reports_view >= since_view);
+        if let Some(is_empty) = goodbye(&peer.reports).filter(|_| is_of_now) {
             return Some(Suspect { is_empty, ..suspect(Reason::Goodbye { node, is_empty }, u64::MAX) });
         }
         if let Some((at, hello)) = self.hello(peer).filter(|(_, hello)| self.has_lost_devices(node, hello)) {
@@ -105,7 +106,8 @@ impl Facts<'_> {
     }
 }
 
-fn goodbye(reports: &[Report]) -> Option<bool> {
+/// Whether a node says that it stops, and then whether nothing lies on it.
+pub(crate) fn goodbye(reports: &[Report]) -> Option<bool> {
     reports.iter().find_map(|report| match report {
         Report::Goodbye { is_empty } => Some(*is_empty),
         _ => None,

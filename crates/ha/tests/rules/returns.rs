@@ -1,7 +1,7 @@
 //! Who may come back, and with what.
 
 use crate::scene::{Scene, excluded, has, view, why};
-use cenote_ha::{Action, ClusterId, Contents, Identity, MemberState, Proposal};
+use cenote_ha::{Action, ClusterId, Contents, Identity, MemberState, Proposal, Report};
 use cenote_model::{DeviceId, NodeId};
 
 #[test]
@@ -16,6 +16,9 @@ fn a_node_that_comes_back_brings_what_is_still_wanted() {
     assert!(has(&proposal, &Action::Readmit { node: NodeId(2), contents: Contents::Kept }), "{proposal:?}");
     let number = scene.view.number + 1;
     assert_eq!(proposal.view.unwrap().members[2].state, MemberState::Live { since_view: number });
+    scene.report(2, &[Report::Goodbye { is_empty: false }]);
+    assert!(scene.decide().view.is_none(), "who is about to stop is not readmitted");
+    scene.report(2, &[]);
     // Without its disks it has to wait until what it had is made good from others…
     scene.hello(2, |hello| hello.lost_devices = vec![DeviceId(0)]);
     assert!(

@@ -43,6 +43,7 @@ impl Cluster {
             let silence = known.gap.0.max(self.now_us - known.heard_us);
             let is_seen = silence * 5 / 4 >= self.settings.silence_us_min
                 || known.reported_us.is_some_and(|at| at + 3_000_000 > self.now_us)
+                || known.left_us.is_some_and(|at| at + 3_000_000 > self.now_us)
                 || known.hello.as_ref().is_some_and(|hello| !hello.lost_devices.is_empty());
             assert!(is_seen, "node {} is excluded without silence or report", member.id.0);
             self.tally.excluded += 1;

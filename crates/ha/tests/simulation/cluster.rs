@@ -252,6 +252,9 @@ impl Cluster {
 
     fn reports(&mut self, id: NodeId) -> Vec<Report> {
         let mut reports: Vec<Report> = self.nodes[usize::from(id.0)].paid_reports().collect();
+        if self.nodes[usize::from(id.0)].is_leaving {
+            reports.push(Report::Goodbye { is_empty: false });
+        }
         for other in (0..self.nodes.len() as u16).map(NodeId).filter(|other| *other != id) {
             if self.unheard_us(id, other) < self.settings.silence_us_min {
                 continue;
@@ -333,6 +336,7 @@ impl Cluster {
         match fault {
             Fault::KillProcess(node) => self.node(node).is_running = false,
             Fault::KillMachine(node) => (self.node(node).is_running, self.node(node).is_machine_up) = (false, false),
+            Fault::Leave(node) => self.node(node).is_leaving = true,
             Fault::Start(node) => self.start(node),
             Fault::Destroy(node) => self.destroy(node),
             Fault::Stop(node) => self.node(node).is_stopped = true,
@@ -402,7 +406,8 @@ impl Cluster {
     fn heal(&mut self) {
         self.cut.clear();
         for id in (0..self.nodes.len() as u16).map(NodeId) {
-            (self.node(id).is_stopped, self.node(id).slow_us) = (false, 0);
+            let node = self.node(id);
+            (node.is_stopped, node.is_leaving, node.slow_us) = (false, false, 0);
             self.start(id);
         }
     }

@@ -11,6 +11,8 @@ pub enum Fault {
     KillProcess(NodeId),
     /// The machine dies; nobody answers.
     KillMachine(NodeId),
+    /// The daemon says that it stops, a moment before it does.
+    Leave(NodeId),
     Start(NodeId),
     /// The machine loses what it has while it is down.
     Destroy(NodeId),
@@ -38,7 +40,7 @@ pub fn plan(rng: &mut Rng, nodes: u16, end_us: u64) -> Vec<(u64, Fault)> {
         let length = if rng.chance(300) { rng.between(50_000, 900_000) } else { rng.between(500_000, 8_000_000) };
         let node = NodeId(rng.below(u64::from(nodes)) as u16);
         let other = NodeId(rng.below(u64::from(nodes)) as u16);
-        match rng.below(13) {
+        match rng.below(14) {
             0 | 1 => faults.extend([(begin, Fault::KillProcess(node)), (begin + length, Fault::Start(node))]),
             2 | 3 => faults.extend([(begin, Fault::KillMachine(node)), (begin + length, Fault::Start(node))]),
             4 | 5 => faults.extend([(begin, Fault::Stop(node)), (begin + length, Fault::Continue(node))]),
@@ -63,6 +65,11 @@ pub fn plan(rng: &mut Rng, nodes: u16, end_us: u64) -> Vec<(u64, Fault)> {
                 faults.extend(cut(begin + rng.between(600_000, 1_600_000), 2_000_000, &[(REGISTER, node)]));
             }
             11 => faults.extend([
+                (begin, Fault::Leave(node)),
+                (begin + rng.between(50_000, 1_000_000), Fault::KillProcess(node)),
+                (begin + 1_000_000 + length, Fault::Start(node)),
+            ]),
+            12 => faults.extend([
                 (begin, Fault::Slow(node, rng.between(100_000, 1_500_000))),
                 (begin + length, Fault::Slow(node, 0)),
             ]),

@@ -19,6 +19,7 @@ pub struct Node {
     pub is_running: bool,
     pub is_machine_up: bool,
     pub is_stopped: bool,
+    pub is_leaving: bool,
     pub slow_us: u64,
     clock_offset_us: u64,
     clock_ppm: i64,
@@ -49,6 +50,7 @@ impl Node {
             is_running: true,
             is_machine_up: true,
             is_stopped: false,
+            is_leaving: false,
             slow_us: 0,
             clock_offset_us,
             clock_ppm,
@@ -94,7 +96,7 @@ impl Node {
     /// The process starts: all that it had in memory is gone.
     pub fn start(&mut self) {
         self.incarnation += 1;
-        (self.is_running, self.is_machine_up, self.is_stopped) = (true, true, false);
+        (self.is_running, self.is_machine_up, self.is_stopped, self.is_leaving) = (true, true, false, false);
         (self.history, self.beats, self.left_in_view, self.first_view) = (History::default(), 0, self.disk_view, 0);
         self.heard_us.clear();
         self.paying.clear();

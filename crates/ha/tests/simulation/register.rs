@@ -41,6 +41,8 @@ pub struct Known {
     pub in_view: u64,
     /// When more than half of the others last said that they do not hear it.
     pub reported_us: Option<u64>,
+    /// When it last said that it stops.
+    pub left_us: Option<u64>,
     pub hello: Option<Hello>,
     /// The views that it said hello with, and whether it had all its devices: it can die before the register decides.
     pub held: BTreeMap<u64, bool>,
@@ -72,6 +74,9 @@ impl Register {
         known.heard_us = now_us;
         known.reports.clone_from(&beat.reports);
         known.in_view = beat.in_view;
+        if beat.reports.contains(&Report::Goodbye { is_empty: false }) {
+            known.left_us = Some(now_us);
+        }
         known.hello.clone_from(&beat.hello);
         if let Some(hello) = &beat.hello {
             known.held.insert(hello.holds_view, hello.lost_devices.is_empty());
