@@ -161,7 +161,10 @@ fn keys_are_used_where_their_user_said() {
     fs::rename(place.path("config"), place.path("makers")).unwrap();
     assert_eq!(state(&place), "failed");
     let said = place.run(["tiers"]);
-    assert!(said.err.contains("this user has not said so") || said.out.contains("this user has not said so"), "{said:?}");
+    assert!(
+        said.err.contains("this user has not said so") || said.out.contains("this user has not said so"),
+        "{said:?}"
+    );
     let chosen = [("CENOTE_CEPH_CONF", cluster.conf.as_str())];
     let said = place.run_in(["tiers"], &chosen);
     assert!(said.code == 0 && !said.out.to_lowercase().contains("failed"), "{said:?}");

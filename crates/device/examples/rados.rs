@@ -2,13 +2,13 @@
 //! `python3 scripts/ceph_cluster.py run -- cargo run --release -p cenote-device --example rados -- [ROUNDS]`, or with
 //! CENOTE_TEST_CEPH=POOL@CONF (and CENOTE_TEST_CEPH_EC=POOL) on a cluster that is there.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use cenote_device::mem::SplitMix;
 use cenote_device::{Device, Devices, SystemDevices};
 use cenote_model::{DeviceId, DeviceSpec, Error, ErrorKind, Result, StoreId};
-use cenote_rados::{CephPool, Change, Connect, Pool};
+use cenote_rados::{CephPool, Change, Check, Connect, Pool};
 
 const MIB: usize = 1 << 20;
 /// Data of one pack, a little less than its size, so that table and data are one object of 16 MiB at most.
@@ -18,11 +18,16 @@ const ID: DeviceId = DeviceId(1);
 /// Packs that a tier sends at once.
 const AT_ONCE: usize = 3;
 const PACKS: usize = 12;
+/// Bytes of the tier that a round takes.
+const ROUND: usize = 256 * MIB;
+const SETTLING: Duration = Duration::from_secs(3);
 
+/// Both sides write new objects, in each round at another place, so that neither pays for garbage of the round before.
 struct Bench {
     pool: CephPool,
     device: std::sync::Arc<dyn Device>,
     bytes: Vec<u8>,
+    round: usize,
 }
 
 fn failed(refusal: cenote_rados::Refusal) -> Error {
@@ -37,36 +42,46 @@ fn rate(bytes: usize, act: impl FnOnce() -> Result<()>) -> Result<f64> {
 }
 
 impl Bench {
+    fn name(&self, len: usize, n: usize) -> String {
+        format!("raw-{}-{len}-{n}", self.round)
+    }
+    /// Where the tier has a piece: packs first, then pieces of 1 MiB.
+    fn offset(&self, len: usize, n: usize) -> u64 {
+        let begin = if len == MIB { PACKS * PACK } else { 0 };
+        (self.round * ROUND + begin + n * len) as u64
+    }
     fn raw_write(&self, len: usize, count: usize) -> Result<()> {
         (0..count).try_for_each(|n| {
-            self.pool.change(&format!("raw-{n}"), &[], &[Change::Replace(&self.bytes[..len])]).map_err(failed)
+            let changes = [Change::Replace(&self.bytes[..len])];
+            self.pool.change(&self.name(len, n), &[Check::Absent], &changes).map_err(failed)
         })
     }
     fn tier_write(&self, len: usize, count: usize) -> Result<()> {
         (0..count).try_for_each(|n| {
-            self.device.write_at((n * len) as u64, &self.bytes[..len]).and_then(|()| self.device.sync())
+            self.device.write_at(self.offset(len, n), &self.bytes[..len]).and_then(|()| self.device.sync())
         })
     }
     fn raw_read(&self, len: usize, count: usize) -> Result<()> {
         (0..count).try_for_each(|n| {
-            let read = self.pool.read(&format!("raw-{n}"), 0, len).map_err(failed)?;
+            let read = self.pool.read(&self.name(len, n), 0, len).map_err(failed)?;
             assert_eq!(read.len(), len);
             Ok(())
         })
     }
     fn tier_read(&self, len: usize, count: usize) -> Result<()> {
         let mut buf = vec![0; len];
-        (0..count).try_for_each(|n| self.device.read_at((n * len) as u64, &mut buf))
+        (0..count).try_for_each(|n| self.device.read_at(self.offset(len, n), &mut buf))
     }
     fn raw_stream(&self) -> Result<()> {
-        let next = AtomicU64::new(0);
+        let next = AtomicUsize::new(0);
         let write = || {
             loop {
                 let n = next.fetch_add(1, Ordering::Relaxed);
-                if n >= PACKS as u64 {
+                if n >= PACKS {
                     return Ok(());
                 }
-                self.pool.change(&format!("raw-{n}"), &[], &[Change::Replace(&self.bytes)]).map_err(failed)?;
+                let changes = [Change::Replace(&self.bytes[..])];
+                self.pool.change(&self.name(PACK + 1, n), &[Check::Absent], &changes).map_err(failed)?;
             }
         };
         std::thread::scope(|scope| {
@@ -75,7 +90,7 @@ impl Bench {
         })
     }
     fn tier_stream(&self) -> Result<()> {
-        (0..PACKS).try_for_each(|n| self.device.write_at((n * PACK) as u64, &self.bytes))?;
+        (0..PACKS).try_for_each(|n| self.device.write_at(self.offset(PACK, n), &self.bytes))?;
         self.device.sync()
     }
     /// Both sides of each figure, one after the other.
@@ -84,13 +99,21 @@ impl Bench {
             Ok((what, rate(bytes, raw)?, rate(bytes, tier)?))
         };
         let few = 16;
-        Ok(vec![
-            pair("write 1 MiB, synced", few * MIB, &|| self.raw_write(MIB, few), &|| self.tier_write(MIB, few))?,
-            pair("read 1 MiB", few * MIB, &|| self.raw_read(MIB, few), &|| self.tier_read(MIB, few))?,
+        let stream = PACKS * PACK;
+        let all = vec![
+            pair("write 180 MiB, 3 at once", stream, &|| self.raw_stream(), &|| self.tier_stream())?,
             pair("write 15 MiB, synced", 4 * PACK, &|| self.raw_write(PACK, 4), &|| self.tier_write(PACK, 4))?,
             pair("read 15 MiB", 4 * PACK, &|| self.raw_read(PACK, 4), &|| self.tier_read(PACK, 4))?,
-            pair("write 180 MiB, 3 at once", PACKS * PACK, &|| self.raw_stream(), &|| self.tier_stream())?,
-        ])
+            pair("write 1 MiB, synced", few * MIB, &|| self.raw_write(MIB, few), &|| self.tier_write(MIB, few))?,
+            pair("read 1 MiB", few * MIB, &|| self.raw_read(MIB, few), &|| self.tier_read(MIB, few))?,
+        ];
+        for name in self.pool.list().map_err(failed)? {
+            self.pool.change(&name, &[], &[Change::Remove]).map_err(failed)?;
+        }
+        self.device.discard((self.round * ROUND) as u64, ROUND as u64)?;
+        self.device.sync()?;
+        std::thread::sleep(SETTLING); // the tier collects its garbage
+        Ok(all)
     }
 }
 
@@ -108,24 +131,26 @@ fn measure(pool: &str, conf: &str, rounds: usize) -> Result<()> {
         keyring: None,
     };
     let spec: DeviceSpec =
-        format!("name=cold,kind=rados,path={pool}/bench-tier,size=1GiB,conf={conf},user=cenote").parse()?;
+        format!("name=cold,kind=rados,path={pool}/bench-tier,size=4GiB,conf={conf},user=cenote").parse()?;
     let devices = SystemDevices::default();
     let mut rng = SplitMix::new(1);
-    let bench = Bench {
+    let mut bench = Bench {
         pool: CephPool::connect(&connect).map_err(failed)?,
         device: devices.open(STORE, ID, &spec, true)?.device,
         bytes: (0..PACK).map(|_| rng.next_u64() as u8).collect(),
+        round: 0,
     };
     bench.round()?; // everything once, unmeasured
-    let all = (0..rounds).map(|_| bench.round()).collect::<Result<Vec<_>>>()?;
+    let mut all = Vec::new();
+    for round in 1..=rounds.min(15) {
+        bench.round = round;
+        all.push(bench.round()?);
+    }
     for (at, (what, ..)) in all[0].iter().enumerate() {
         let raw = median(all.iter().map(|round| round[at].1).collect());
         let tier = median(all.iter().map(|round| round[at].2).collect());
         let ratio = median(all.iter().map(|round| round[at].2 / round[at].1).collect());
         println!("{pool:6} {what:26} librados {raw:7.1} MB/s   tier {tier:7.1} MB/s   ratio {ratio:.2}");
-    }
-    for name in bench.pool.list().map_err(failed)? {
-        bench.pool.change(&name, &[], &[Change::Remove]).map_err(failed)?;
     }
     drop(bench);
     devices.remove(STORE, ID, &spec)
