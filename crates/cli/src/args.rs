@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::cmd::advise::AdviseArgs;
 use crate::cmd::arrange::{MoveArgs, MoveToArgs, PinArgs, QUERY_HELP};
 use crate::cmd::consistency::ConsistencyArgs;
+use crate::cmd::copied::AdoptArgs;
 use crate::cmd::files::{CP_HELP, CpArgs};
 use crate::cmd::images::ImagesArgs;
 use crate::cmd::init::InitArgs;
@@ -102,11 +103,8 @@ pub enum Command {
     Stop,
     /// Delete a store and everything in it: memory, tiers, metadata, directory
     Destroy(DestroyArgs),
-    /// Declare a copied or restored directory to be the store, whose original directory is gone
-    Adopt {
-        /// The directory
-        dir: PathBuf,
-    },
+    /// Declare a copied or restored directory to be the store, or take over a store whose home is in a pool
+    Adopt(AdoptArgs),
     /// Turn a copied store directory into a separate store with a new id
     Clone {
         /// The copy

@@ -3,12 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cenote_device::{FsMetaDir, SharedControl, StoreLock, SystemClock, SystemDevices, home};
+use cenote_device::rados_dir::Address;
+use cenote_device::store_dir::make_private_dir;
+use cenote_device::{SharedControl, StoreDir, StoreLock, SystemClock, SystemDevices, home};
 use cenote_host::home::shm_base;
 use cenote_model::{DeviceSpec, Error, ErrorKind, Result, StoreId};
 use cenote_store::{Engine, Seams, StoreSummary};
+use rustix::fs::Mode;
 
 use crate::identity::{self, Identity, Standing};
+use crate::metadata::{self, Metadata};
 
 /// The result of adopting or cloning a copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,7 +32,7 @@ fn refuse(dir: &Path, why: impl Into<String>, next: impl Into<String>) -> Error 
 }
 
 struct CopiedStore {
-    meta: Arc<FsMetaDir>,
+    meta: Metadata,
     summary: StoreSummary,
     standing: Standing,
     said: Identity,
@@ -36,16 +40,19 @@ struct CopiedStore {
 
 /// Inspects the directory; the caller has the lock.
 fn look(dir: &Path) -> Result<CopiedStore> {
-    let meta = Arc::new(FsMetaDir::open(dir)?);
-    let summary = Engine::peek(meta.as_ref())?;
-    let (standing, said) = identity::standing(dir, meta.as_ref(), &summary)?;
+    let meta = Metadata::open(dir, false)?;
+    let summary = Engine::peek(meta.files.as_ref())?;
+    let (standing, said) = identity::standing(dir, meta.local.as_ref(), &summary)?;
     Ok(CopiedStore { meta, summary, standing, said })
 }
 
 /// Declares that the directory is the store, since its original, or its newer state, is gone. `None` if a process has
 /// the store open.
 pub fn adopt(dir: &Path) -> Result<Option<Copied>> {
-    Engine::peek(&FsMetaDir::open_to_look(dir)?)?; // before a lock file is created
+    if let Some(address) = metadata::home_of(dir)? {
+        return adopt_from(dir, &address);
+    }
+    Engine::peek(&metadata::look(dir)?)?; // before a lock file is created
     let Some(_lock) = StoreLock::acquire(dir)? else { return Ok(None) };
     let CopiedStore { meta, summary, standing, said } = look(dir)?;
     match standing {
@@ -77,8 +84,8 @@ pub fn adopt(dir: &Path) -> Result<Option<Copied>> {
     }
     drop(control);
     let said = Identity { store: summary.id, ..said };
-    identity::settle(dir, meta.as_ref(), &said)?;
-    let notes = identity::notes(dir, &meta)?;
+    identity::settle(dir, &meta, &said)?;
+    let notes = identity::notes(dir, &meta.files)?;
     for (device, id) in summary.devices.iter().zip(&summary.ids).filter(|(device, _)| device.kind.is_object()) {
         notes
             .take_over(*id)
@@ -87,11 +94,46 @@ pub fn adopt(dir: &Path) -> Result<Option<Copied>> {
     Ok(Some(Copied { original: summary.id, store: summary.id, from: said.path, memory_lost }))
 }
 
+/// Takes over a store whose home is in a pool: from here on `dir` has it, and no other directory. What was in the memory
+/// of another node alone is not in it. `None` if a process has the store open in this directory.
+pub fn adopt_from(dir: &Path, address: &Address) -> Result<Option<Copied>> {
+    make_private_dir(dir, Mode::RWXU).map_err(|error| Error::io(dir.display().to_string(), &error))?;
+    let store_dir = StoreDir::open(dir)?;
+    let Some(_lock) = StoreLock::acquire(dir)? else { return Ok(None) };
+    let is_new = metadata::home_of(dir)?.is_none();
+    if is_new && crate::holds_store(dir)? {
+        return Err(refuse(dir, "it holds another store", "choose an empty directory"));
+    }
+    address.write(&store_dir)?;
+    let taken = Metadata::take(dir, address).and_then(|meta| Ok((Engine::peek(meta.files.as_ref())?, meta)));
+    let (summary, meta) = match taken {
+        Err(error) if is_new => {
+            let _ = metadata::forget_home(dir); // report the error of the take-over
+            return Err(error);
+        }
+        taken => taken?,
+    };
+    if meta.has_moved() {
+        home::remove_memory(&shm_base(), summary.id)?;
+    }
+    Identity::here(dir, summary.id)?.write(meta.local.as_ref())?;
+    let memory_lost = meta.has_moved() && summary.devices.iter().any(|device| !device.kind.is_persistent());
+    let from = meta.rados.as_ref().map_or_else(PathBuf::new, |rados| rados.taken_from().dir.clone().into());
+    Ok(Some(Copied { original: summary.id, store: summary.id, from, memory_lost }))
+}
+
 /// Makes a copied directory a store of its own, with another id. All persistent tiers must be in the directory, since
 /// tiers outside belong to the original. A copy does not contain what was only in shared memory. `None` if a process
 /// has it open.
 pub fn clone_copy(dir: &Path) -> Result<Option<Copied>> {
-    Engine::peek(&FsMetaDir::open_to_look(dir)?)?; // before a lock file is created
+    if let Some(address) = metadata::home_of(dir)? {
+        return Err(refuse(
+            dir,
+            format!("the store's home is {address}, of which this directory has a copy"),
+            "make a store with a home and tiers of its own with `cenote init`, and copy into it what is wanted",
+        ));
+    }
+    Engine::peek(&metadata::look(dir)?)?; // before a lock file is created
     let Some(_lock) = StoreLock::acquire(dir)? else { return Ok(None) };
     let CopiedStore { meta, summary, standing, said } = look(dir)?;
     if standing == Standing::Own {
@@ -133,17 +175,17 @@ pub fn clone_copy(dir: &Path) -> Result<Option<Copied>> {
         None => another_id(summary.id),
     };
     // From here on the directory is no store until the change is complete.
-    Identity { becomes: Some(becomes), path: from.clone(), ..said }.write(meta.as_ref())?;
-    Engine::move_devices(meta.as_ref(), &from, &here.path)?;
+    Identity { becomes: Some(becomes), path: from.clone(), ..said }.write(meta.local.as_ref())?;
+    Engine::move_devices(meta.files.as_ref(), &from, &here.path)?;
     let devices = SystemDevices::default();
     let seams = Seams {
-        meta: meta.clone(),
+        meta: Arc::clone(&meta.files),
         devices: Arc::new(devices.clone()),
         clock: Arc::new(SystemClock),
         control: Arc::new(SharedControl::default()),
     };
     Engine::change_id(seams, becomes, &mut |_, spec, from| devices.change_store(spec, from, becomes))?;
-    Identity { store: becomes, ..here }.write(meta.as_ref())?;
+    Identity { store: becomes, ..here }.write(meta.local.as_ref())?;
     let volatile = summary.devices.iter().any(|device| !device.kind.is_persistent());
     Ok(Some(Copied { original, store: becomes, from, memory_lost: volatile }))
 }

@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cenote_device::home::{self, Orphan};
-use cenote_device::{FsMetaDir, LOCK_FILE, SharedControl, StoreDir, StoreLock, SystemClock, SystemDevices};
+use cenote_device::rados_dir::ADDRESS_FILE;
+use cenote_device::{LOCK_FILE, SharedControl, StoreDir, StoreLock, SystemClock, SystemDevices};
 use cenote_host::home::shm_base;
 use cenote_model::{DeviceKind, Error, ErrorKind, Result, StoreId};
 use cenote_store::{Engine, Seams};
 
 use crate::daemon::{LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE, SOCKET, WEB_ADDRESS_FILE};
 use crate::identity::{self, IDENTITY_FILE};
+use crate::metadata::{self, Metadata};
 use crate::plugin::PLUGIN_FILE;
 
 /// The HDF5 view's directory inside a store's directory.
@@ -37,32 +39,36 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
         return Err(Error::new(ErrorKind::NotFound, subject()).because("there is no such directory"));
     }
     let store_dir = StoreDir::open(dir)?;
-    let meta = FsMetaDir::open_to_look(dir)?;
-    let summary = Engine::peek(&meta).map_err(|error| match error.kind() {
+    Engine::peek(&metadata::look(dir)?).map_err(|error| match error.kind() {
         ErrorKind::Corrupt | ErrorKind::VersionMismatch => error.try_next(
             "its tiers cannot be known: delete this directory and those of its tiers by hand, then run `cenote clean`",
         ),
         _ => error,
     })?;
     let Some(lock) = StoreLock::acquire(dir)? else { return Ok(None) };
-    identity::may_destroy(dir, &meta, &summary)?;
-    let summary = Engine::peek(&meta)?; // a moved directory has its new path by now
-    let meta = Arc::new(FsMetaDir::open(dir)?);
+    let meta = Metadata::open(dir, false)?;
+    identity::may_destroy(dir, &meta, &Engine::peek(meta.files.as_ref())?)?;
+    let summary = Engine::peek(meta.files.as_ref())?; // a moved directory has its new path by now
     let seams = Seams {
-        meta: meta.clone(),
-        devices: Arc::new(SystemDevices::default().of_owner(store_dir.owner()).noting(identity::notes(dir, &meta)?)),
+        meta: Arc::clone(&meta.files),
+        devices: Arc::new(
+            SystemDevices::default().of_owner(store_dir.owner()).noting(identity::notes(dir, &meta.files)?),
+        ),
         clock: Arc::new(SystemClock),
         control: Arc::new(SharedControl::default()),
     };
     let failures = Engine::destroy(seams, force)?;
     home::remove_memory(&shm_base(), summary.id)?;
-    identity::forget_claims(&meta)?;
+    identity::forget_claims(meta.files.as_ref())?;
+    meta.rados.as_ref().map_or(Ok(()), |rados| rados.destroy())?;
     for device in summary.devices.iter().filter(|device| device.kind == DeviceKind::Directory) {
         let _ = std::fs::remove_dir(&device.path); // only if it is empty now
     }
     let logs = [LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE];
-    for name in
-        [SOCKET, WEB_ADDRESS_FILE, PLUGIN_FILE, IDENTITY_FILE, SECRET_FILE].into_iter().chain(logs).chain([LOCK_FILE])
+    for name in [SOCKET, WEB_ADDRESS_FILE, PLUGIN_FILE, IDENTITY_FILE, SECRET_FILE, ADDRESS_FILE]
+        .into_iter()
+        .chain(logs)
+        .chain([LOCK_FILE])
     {
         let _ = store_dir.remove(name);
     }
@@ -80,7 +86,7 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
 pub fn orphans() -> Result<Vec<Orphan>> {
     home::orphans(&shm_base(), |dir, store| {
         // In doubt the store exists: a directory that cannot be read now may hold it.
-        match (dir.try_exists(), FsMetaDir::open_to_look(dir).and_then(|meta| Engine::peek(&meta))) {
+        match (dir.try_exists(), metadata::look(dir).and_then(|meta| Engine::peek(&meta))) {
             (Ok(false), _) => false,
             (Ok(true), Ok(found)) => found.id == store,
             (Ok(true), Err(error)) => error.kind() != ErrorKind::NotFound,

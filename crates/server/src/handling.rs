@@ -8,7 +8,7 @@ use cenote_device::control::is_counting;
 use cenote_model::{Request, Response, Timed};
 use cenote_store::{Engine, Outcome, REQUESTS_TIMED_IN, SessionId};
 
-use crate::service::{Guarded, Reply, Service, Shared, closed, gone, lock, nanos};
+use crate::service::{Guarded, Reply, Service, Shared, closed, lock, nanos};
 
 /// The engines, for many requests in a row: the one that had the last request is locked.
 pub struct Handling<'a> {
@@ -65,7 +65,7 @@ impl Held<'_> {
         later: impl FnOnce() -> Reply,
     ) -> Option<Response> {
         if self.shared.gone.load(Ordering::Relaxed) {
-            return Some(Response::Failed(gone()));
+            return Some(Response::Failed(self.shared.gone_error()));
         }
         let guard = self.guard.as_mut().expect("locked until dropped");
         guard.handled = guard.handled.wrapping_add(1);

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use cenote_device::control::{ClientFile, ClientRoom, ControlView, SharedControl};
-use cenote_device::{FsMetaDir, Holder, StoreDir, StoreLock, SystemClock, SystemDevices, home, store_dir};
+use cenote_device::rados_dir::ADDRESS_FILE;
+use cenote_device::{Holder, RadosMetaDir, StoreDir, StoreLock, SystemClock, SystemDevices, home, store_dir};
 use cenote_host::home::shm_base;
 use cenote_host::{fork, process};
 use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreConfig, StoreId};
@@ -16,6 +17,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::Service;
 use crate::client_recovery::{self, Gate};
 use crate::identity::{self, Identity};
+use crate::metadata::{self, Metadata};
 use crate::service::lock;
 
 /// How to open a store, and whether to create one.
@@ -46,6 +48,8 @@ pub struct Host {
     /// Value of the instance word for this engine.
     pub instance: u64,
     dir: PathBuf,
+    /// The store's home, if that is not its directory.
+    rados: Option<Arc<RadosMetaDir>>,
     /// Owner of the directory.
     owner: u32,
     /// The directory itself, whatever its path leads to by now.
@@ -84,17 +88,17 @@ impl Host {
             make_dir(dir, how.create).map_err(|error| Error::io(subject(), &error))?;
         }
         let store_dir = StoreDir::open(dir)?; // refuses an untrusted directory before anything in it is read
-        if how.create.is_none() {
+        if how.create.is_none() && metadata::home_of(dir)?.is_none() {
             // Before the lock file is created: do not change a directory that holds no store.
-            let found = Engine::peek(&FsMetaDir::open_to_look(dir)?)?;
+            let found = Engine::peek(&metadata::look(dir)?)?;
             home::make_memory_dir(&shm_base(), found.id, &store_dir)?;
         }
         let Some(store_lock) = StoreLock::acquire(dir)? else { return Ok(None) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir_fd =
             rustix::fs::open(dir, flags, Mode::empty()).map_err(|errno| Error::io(subject(), &errno.into()))?;
-        let meta = Arc::new(FsMetaDir::open(dir)?);
-        let found = Engine::peek(&*meta);
+        let meta = Metadata::open(dir, how.create.is_some())?;
+        let found = Engine::peek(meta.files.as_ref());
         let exists = match &found {
             Ok(_) => true,
             Err(error) if error.kind() == ErrorKind::NotFound => false,
@@ -104,13 +108,19 @@ impl Host {
             return Err(Error::new(ErrorKind::Exists, subject()).try_next("open it, or choose another directory"));
         }
         if let Ok(summary) = &found {
-            identity::enter(dir, meta.as_ref(), summary)?;
+            if meta.rados.is_some() {
+                if meta.has_moved() {
+                    home::remove_memory(&shm_base(), summary.id)?;
+                }
+                home::make_memory_dir(&shm_base(), summary.id, &store_dir)?;
+            }
+            identity::enter(dir, &meta, summary)?;
         }
         let control = Arc::new(SharedControl::default());
         let seams = Seams {
-            meta: meta.clone(),
+            meta: Arc::clone(&meta.files),
             devices: Arc::new(
-                SystemDevices::default().of_owner(store_dir.owner()).noting(identity::notes(dir, &meta)?),
+                SystemDevices::default().of_owner(store_dir.owner()).noting(identity::notes(dir, &meta.files)?),
             ),
             clock: Arc::new(SystemClock),
             control: control.clone(),
@@ -132,13 +142,14 @@ impl Host {
         let summary = engines[0].summary();
         let service = Service::start(engines);
         let (watched, table) = (dir_fd.try_clone().map_err(|error| Error::io(subject(), &error))?, control.clone());
+        let home = meta.rados.clone();
         service.watch(Box::new(move || {
-            let is_gone = is_deleted(&watched);
-            if is_gone {
+            let gone = if is_deleted(&watched) { Some(crate::service::gone()) } else { home.as_ref()?.lost() };
+            if gone.is_some() {
                 // Invalidates what readers cached: their next call asks the engine, which reports the end.
                 cenote_device::Control::instance_raise(table.as_ref());
             }
-            is_gone
+            gone
         }));
         let instance = ControlView::map(control.read_only()?)?.instance();
         if let Err(error) = home::note_home(&shm_base(), summary.id, dir) {
@@ -146,7 +157,7 @@ impl Host {
         }
         identity::note_memory(dir, summary.id, false);
         if !exists {
-            Identity::here(dir, summary.id)?.write(meta.as_ref())?;
+            Identity::here(dir, summary.id)?.write(meta.local.as_ref())?;
         }
         let store_lock = Mutex::new(Some(store_lock));
         let (dir, owner, generation) = (dir.to_path_buf(), store_dir.owner(), fork::generation());
@@ -157,6 +168,7 @@ impl Host {
             summary,
             instance,
             dir,
+            rados: meta.rados,
             owner,
             dir_fd,
             store_lock,
@@ -277,6 +289,10 @@ impl Host {
     pub fn is_deleted(&self) -> bool {
         is_deleted(&self.dir_fd)
     }
+    /// Returns why this process must let the store go: another one has it by now.
+    pub fn lost(&self) -> Option<Error> {
+        self.rados.as_ref()?.lost()
+    }
     /// Releases the directory, once the engine is closed. Frees the shared memory if the directory was deleted.
     pub(crate) fn unlock(&self) {
         if let Some(held) = lock(&self.store_lock).take() {
@@ -300,7 +316,7 @@ impl Drop for Host {
 }
 
 /// Creates a directory that nobody else can read, whatever the umask; users named by the store can reach its socket.
-fn make_dir(dir: &Path, config: Option<&StoreConfig>) -> std::io::Result<()> {
+pub(crate) fn make_dir(dir: &Path, config: Option<&StoreConfig>) -> std::io::Result<()> {
     let is_alone = config.is_none_or(|config| config.writers.is_empty() && config.readers.is_empty());
     let others = if is_alone { Mode::empty() } else { Mode::XGRP | Mode::XOTH };
     store_dir::make_private_dir(dir, Mode::RWXU | others)
@@ -308,8 +324,10 @@ fn make_dir(dir: &Path, config: Option<&StoreConfig>) -> std::io::Result<()> {
 
 /// Returns true if a store's directory was deleted, or everything in it.
 fn is_deleted(dir: &OwnedFd) -> bool {
-    let superblock = || rustix::fs::statat(dir, "superblock", rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
-    rustix::fs::fstat(dir).is_ok_and(|stat| stat.st_nlink == 0) || superblock().err() == Some(rustix::io::Errno::NOENT)
+    let has_no = |name: &&str| {
+        rustix::fs::statat(dir, *name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).err() == Some(rustix::io::Errno::NOENT)
+    };
+    rustix::fs::fstat(dir).is_ok_and(|stat| stat.st_nlink == 0) || ["superblock", ADDRESS_FILE].iter().all(has_no)
 }
 
 /// The holder of the lock of the store in `dir`, if the system reports it.
@@ -324,7 +342,7 @@ pub fn is_locked(dir: &Path) -> bool {
 
 /// The id of the store in a directory; `None` if there is none.
 pub fn store_in(dir: &Path) -> Result<Option<StoreId>> {
-    match Engine::peek(&FsMetaDir::open_to_look(dir)?) {
+    match Engine::peek(&metadata::look(dir)?) {
         Ok(found) => Ok(Some(found.id)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -336,7 +354,7 @@ pub fn holds_store(dir: &Path) -> Result<bool> {
     if !dir.exists() {
         return Ok(false);
     }
-    match Engine::peek(&FsMetaDir::open_to_look(dir)?) {
+    match Engine::peek(&metadata::look(dir)?) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),

@@ -11,10 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cenote_device::object::ClaimNotes;
-use cenote_device::{FsMetaDir, MetaDir, StoreDir, SystemDevices, sums};
+use cenote_device::{MetaDir, StoreDir, SystemDevices, sums};
 use cenote_model::{Error, ErrorKind, Result, StoreId};
 use cenote_store::{Engine, StoreSummary};
 use rustix::fs::{AtFlags, Mode, StatxFlags};
+
+use crate::metadata::{self, Metadata};
 
 /// Name of the file in the store's directory.
 pub(crate) const IDENTITY_FILE: &str = "identity";
@@ -137,15 +139,15 @@ pub(crate) fn standing(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary) -
 
 /// Returns true if the directory at `path` holds the store and is not this directory.
 fn is_another(path: &Path, here: &Identity) -> bool {
-    let found = FsMetaDir::open_to_look(path).and_then(|meta| Engine::peek(&meta));
+    let found = metadata::look(path).and_then(|meta| Engine::peek(&meta));
     found.is_ok_and(|found| found.id == here.store)
         && Identity::here(path, here.store).is_ok_and(|there| !there.is_same_directory(here))
 }
 
 /// Refuses a copy, and a directory whose shared memory belongs to another state of it. Updates the path of a moved
 /// directory.
-pub(crate) fn enter(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary) -> Result<()> {
-    let (standing, said) = standing(dir, meta, summary)?;
+pub(crate) fn enter(dir: &Path, meta: &Metadata, summary: &StoreSummary) -> Result<()> {
+    let (standing, said) = standing(dir, meta.local.as_ref(), summary)?;
     let refuse = |why: String, next: String| {
         Err(Error::new(ErrorKind::InvalidInput, format!("store {}", dir.display())).because(why).try_next(next))
     };
@@ -186,20 +188,20 @@ pub(crate) fn enter(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary) -> R
 }
 
 /// The notes of the store's claims in object services.
-pub(crate) fn notes(dir: &Path, meta: &Arc<FsMetaDir>) -> Result<ClaimNotes> {
+pub(crate) fn notes(dir: &Path, meta: &Arc<dyn MetaDir>) -> Result<ClaimNotes> {
     let path = dir.canonicalize().map_err(|error| Error::io(dir.display().to_string(), &error))?;
-    Ok(ClaimNotes::new(meta.clone(), path))
+    Ok(ClaimNotes::new(Arc::clone(meta), path))
 }
 
 /// Deletes the notes of claims.
-pub(crate) fn forget_claims(meta: &FsMetaDir) -> Result<()> {
+pub(crate) fn forget_claims(meta: &dyn MetaDir) -> Result<()> {
     let names = meta.list()?;
     names.iter().filter(|name| ClaimNotes::is_file_name(name)).try_for_each(|name| meta.remove(name))
 }
 
 /// Refuses to destroy a store in a copied directory: its tiers may belong to the original.
-pub(crate) fn may_destroy(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary) -> Result<()> {
-    let (standing, said) = standing(dir, meta, summary)?;
+pub(crate) fn may_destroy(dir: &Path, meta: &Metadata, summary: &StoreSummary) -> Result<()> {
+    let (standing, said) = standing(dir, meta.local.as_ref(), summary)?;
     if standing == Standing::Own {
         return settle(dir, meta, &said);
     }
@@ -211,13 +213,14 @@ pub(crate) fn may_destroy(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary
 }
 
 /// Makes the directory the store's from now on; tiers in it move along.
-pub(crate) fn settle(dir: &Path, meta: &dyn MetaDir, said: &Identity) -> Result<()> {
+pub(crate) fn settle(dir: &Path, meta: &Metadata, said: &Identity) -> Result<()> {
     let here = Identity::here(dir, said.store)?;
     if said.path != here.path {
-        Engine::move_devices(meta, &said.path, &here.path)?;
+        Engine::move_devices(meta.files.as_ref(), &said.path, &here.path)?;
     }
-    let is_noted = Identity::read(meta, dir).is_ok_and(|noted| noted.as_ref() == Some(&here));
-    if is_noted { Ok(()) } else { here.write(meta) }
+    let local = meta.local.as_ref();
+    let is_noted = Identity::read(local, dir).is_ok_and(|noted| noted.as_ref() == Some(&here));
+    if is_noted { Ok(()) } else { here.write(local) }
 }
 
 /// The state of a file: name, inode number, size, and time of its last change.

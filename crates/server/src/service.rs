@@ -21,7 +21,7 @@ use crate::profile::QUIET;
 pub type Reply = Box<dyn FnOnce(Response) + Send>;
 
 /// See [`Service::watch`].
-pub type Watch = Box<dyn Fn() -> bool + Send + Sync>;
+pub type Watch = Box<dyn Fn() -> Option<Error> + Send + Sync>;
 
 const JOB_THREADS: usize = 2;
 /// Interval of the checks whether the store still exists.
@@ -61,10 +61,12 @@ pub(crate) struct Shared {
     pub(crate) turns_due: AtomicUsize,
     pub(crate) requests: AtomicU64,
     pub(crate) stop: AtomicBool,
-    /// Reports whether the store was deleted while the engine runs.
+    /// Reports that the store was deleted or taken over while the engine runs.
     watch: OnceLock<Watch>,
     /// Set once the store is gone: nothing is acknowledged any more.
     pub(crate) gone: AtomicBool,
+    /// Why; the landlord has it.
+    pub(crate) gone_why: OnceLock<Error>,
     /// Set after some time without requests.
     pub(crate) quiet: AtomicBool,
     /// True if the engine has a device to measure.
@@ -112,8 +114,8 @@ impl Service {
     pub(crate) fn landlord(&self) -> &Shared {
         &self.homes[0]
     }
-    /// Calls `watch` several times a second to check that the store still exists. Once it reports that the store is
-    /// gone, every request fails.
+    /// Calls `watch` several times a second to check that the store is still this process's. Once it reports that it is
+    /// not, every request fails with that error.
     pub fn watch(&self, watch: Watch) {
         let _ = self.landlord().watch.set(watch);
     }
@@ -255,6 +257,7 @@ impl Shared {
             stop: AtomicBool::new(false),
             watch: OnceLock::new(),
             gone: AtomicBool::new(false),
+            gone_why: OnceLock::new(),
             quiet: AtomicBool::new(false),
             profile_due: Mutex::new(false),
             profile_wake: Condvar::new(),
@@ -320,11 +323,20 @@ impl Shared {
             drop(self.tick_wake.wait_timeout(guard, pause));
         }
     }
+    /// The error for requests once the store is gone.
+    #[cold]
+    pub(crate) fn gone_error(&self) -> Error {
+        self.gone_why.get().cloned().unwrap_or_else(gone)
+    }
     fn look_whether_gone(&self) {
-        if !self.gone.load(Ordering::Relaxed) && self.watch.get().is_some_and(|is_gone| is_gone()) {
-            tracing::error!("the store's directory was deleted: nothing is acknowledged any more");
-            self.gone.store(true, Ordering::SeqCst);
-            self.tenants().iter().for_each(|tenant| tenant.gone.store(true, Ordering::SeqCst));
+        if self.gone.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(error) = self.watch.get().and_then(|watch| watch()) else { return };
+        tracing::error!(%error, "nothing is acknowledged any more");
+        for shared in self.tenants().iter().map(Arc::as_ref).chain([self]) {
+            let _ = shared.gone_why.set(error.clone());
+            shared.gone.store(true, Ordering::SeqCst);
         }
     }
     fn job_loop(&self, queue: &JobQueue) {

@@ -11,12 +11,13 @@ use cenote_model::{Error, ErrorKind, Result};
 /// A log file, and whether a sync of it failed.
 pub(crate) struct Log {
     file: Box<dyn LogFile>,
-    failed: Mutex<bool>,
+    /// Why the first sync that failed did so.
+    failed: Mutex<Option<String>>,
 }
 
 impl Log {
     pub fn new(file: Box<dyn LogFile>) -> Self {
-        Self { file, failed: Mutex::new(false) }
+        Self { file, failed: Mutex::new(None) }
     }
     pub fn capacity(&self) -> u64 {
         self.file.capacity()
@@ -31,18 +32,18 @@ impl Log {
     /// Syncs it. Fails from the first failure on.
     pub fn sync(&self) -> Result<()> {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        if *failed {
+        if let Some(cause) = failed.as_ref() {
             return Err(Error::new(ErrorKind::Io, "the journal")
-                .because("a sync of it failed, and no checkpoint could be written since")
-                .try_next("check the file system of the store directory"));
+                .because(format!("a sync of it failed ({cause}), and no checkpoint could be written since"))
+                .try_next("check the file system or the pool that the store's journal is in"));
         }
         let done = self.file.sync();
-        *failed = done.is_err();
+        *failed = done.as_ref().err().map(|error| error.cause().to_owned());
         done
     }
     /// Returns true if a sync failed: what it was to bring to media may be nowhere.
     pub fn has_failed(&self) -> bool {
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 }
 

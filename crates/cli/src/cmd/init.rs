@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf, absolute};
 
-use cenote::{DeviceSpec, Error, ErrorKind, OpenOptions, Store, StoreConfig};
+use cenote::{DeviceKind, DeviceSpec, Error, ErrorKind, OpenOptions, Store, StoreConfig};
+use cenote_device::rados_dir::Address;
 use clap::Args;
 use serde_json::json;
 
@@ -32,6 +33,10 @@ pub struct InitArgs {
     /// of their own on many cores. Tiers cannot be added or removed later, and a transaction has containers of one engine
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub engines: u16,
+    /// Keep superblock, journal and checkpoints in a replicated pool of Ceph RADOS, so that another node can take the store over
+    /// (`cenote adopt DIR --from`): rados:POOL[/NAME][,user=USER][,conf=FILE][,keyring=FILE]
+    #[arg(long, value_name = "PLACE", value_parser = Address::parse)]
+    pub on: Option<Address>,
     /// Succeed if the store exists already
     #[arg(long)]
     pub if_missing: bool,
@@ -55,7 +60,7 @@ pub fn init(context: &mut Context<'_>, args: &InitArgs) -> Done {
         config: store_config,
         ..OpenOptions::default()
     };
-    let store = Store::open_with(&dir, &options)?;
+    let store = make(&dir, &options, args)?;
     if !args.no_measure {
         super::tiers::measure_new(&store)?;
     }
@@ -65,6 +70,7 @@ pub fn init(context: &mut Context<'_>, args: &InitArgs) -> Done {
             "store": store.id().to_string(),
             "dir": dir.display().to_string(),
             "engines": store.engines()?,
+            "home": args.on.as_ref().map(ToString::to_string),
             "tiers": devices.iter().map(super::tier::document).collect::<Vec<_>>(),
         }));
     }
@@ -77,7 +83,42 @@ pub fn init(context: &mut Context<'_>, args: &InitArgs) -> Done {
             size::human(device.spec.capacity_bytes)
         ))?;
     }
+    if let Some(address) = &args.on {
+        context
+            .out
+            .line(format!("  home {address}: `cenote adopt DIR --from {address}` opens the store on another node"))?;
+        if let Some(local) = local_tiers(&devices) {
+            context.out.line(format!(
+                "  of tier {local} another node has only what lies on a file system that it has too: drain to a tier in an object \
+                 service what must outlive this node"
+            ))?;
+        }
+    }
     Ok(())
+}
+
+/// Makes the store, with its home in a pool if the arguments say so.
+fn make(dir: &Path, options: &OpenOptions, args: &InitArgs) -> cenote::Result<Store> {
+    let Some(address) = &args.on else { return Store::open_with(dir, options) };
+    if args.engines > 1 {
+        return Err(Error::new(ErrorKind::Unsupported, "--on with --engines")
+            .because("a store with several engines has its home in its directory yet")
+            .try_next("make the store with one engine, or without --on"));
+    }
+    let is_set = cenote_server::set_home(dir, address, &options.config)?;
+    Store::open_with(dir, options).inspect_err(|_| {
+        if is_set && !cenote_server::holds_store(dir).unwrap_or(true) {
+            let _ = cenote_server::forget_home(dir); // report the error of the creation
+        }
+    })
+}
+
+/// The tiers with bytes that outlive the memory of this node, and that other nodes may not reach.
+fn local_tiers(devices: &[cenote::DeviceInfo]) -> Option<String> {
+    let is_local = |kind: DeviceKind| kind.is_persistent() && !kind.is_object();
+    let names: Vec<_> =
+        devices.iter().filter(|device| is_local(device.spec.kind)).map(|device| &*device.spec.name).collect();
+    (!names.is_empty()).then(|| names.join(", "))
 }
 
 /// Refuses to mix a store with other files: the directory must be empty, or hold a store.

@@ -4,7 +4,7 @@ pub mod advise;
 pub mod arrange;
 pub mod consistency;
 mod container;
-mod copied;
+pub mod copied;
 mod destroy;
 mod doctor;
 mod explain;
@@ -88,7 +88,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Serve(args) => serve::serve(context, args),
         Command::Stop => serve::stop(context),
         Command::Destroy(args) => destroy::destroy(context, args),
-        Command::Adopt { dir } => copied::adopt(context, dir),
+        Command::Adopt(args) => copied::adopt(context, args),
         Command::Clone { dir } => copied::clone(context, dir),
         Command::Clean { yes, files, waiting } => destroy::clean(context, *yes, *files, *waiting),
         Command::Df => files::df(context),

@@ -18,6 +18,9 @@ pub fn status(context: &mut Context<'_>) -> Done {
     }
     let out = &mut *context.out;
     out.line(format!("store {} in {} ({})", store.id(), store.dir().display(), reached(&store)))?;
+    if let Some((address, term)) = home_of(&store) {
+        out.line(format!("home {address}, term {term}"))?;
+    }
     out.line("")?;
     tier::table(out, &devices)?;
     out.line("")?;
@@ -43,6 +46,13 @@ pub fn status(context: &mut Context<'_>) -> Done {
     Ok(())
 }
 
+/// The place of the store's home in a pool, and the number of its present opening.
+fn home_of(store: &Store) -> Option<(String, u64)> {
+    let address = cenote_server::home_of(store.dir()).ok()??;
+    let term = cenote_device::rados_dir::term_noted(&store.dir().join(cenote_device::rados_dir::COPY_DIR))?;
+    Some((address.to_string(), term))
+}
+
 fn reached(store: &Store) -> &'static str {
     if store.reached() == Mode::Daemon { "served by a daemon" } else { "no daemon; opened in this process" }
 }
@@ -52,6 +62,7 @@ fn document(store: &Store, engines: u16, devices: &[DeviceInfo], stats: &StoreSt
         "store": store.id().to_string(),
         "dir": store.dir().display().to_string(),
         "engines": engines,
+        "home": home_of(store).map(|(place, term)| json!({ "place": place, "term": term })),
         "daemon": store.reached() == Mode::Daemon,
         "tiers": devices.iter().map(tier::document).collect::<Vec<_>>(),
         "containers": stats.containers,

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cenote_model::{Error, ErrorKind, Result};
-use cenote_rados::Pool;
+use cenote_rados::{CephPool, Connect, Pool};
 
+use super::tenure::failed;
 use super::{RadosPlace, Timing};
 use crate::StoreDir;
 use crate::sums::sum_of;
@@ -107,6 +108,19 @@ impl Address {
             user: field("user")?.to_owned(),
             keyring: field("keyring")?.into(),
         })
+    }
+    /// Connects to the cluster, for the store in `dir`. Takes bounded time.
+    pub fn connect(&self, dir: &Path) -> Result<RadosPlace> {
+        let given = |path: &Path| (!path.as_os_str().is_empty()).then(|| path.to_owned());
+        let connect = Connect {
+            pool: self.pool.clone(),
+            namespace: self.name.clone(),
+            conf: given(&self.conf),
+            user: (!self.user.is_empty()).then(|| self.user.clone()),
+            keyring: given(&self.keyring),
+        };
+        let pool = CephPool::connect(&connect).map_err(|refusal| failed(&self.to_string(), &refusal))?;
+        Ok(self.place(Arc::new(pool), dir))
     }
     /// The place of the store in `dir`.
     pub fn place(&self, pool: Arc<dyn Pool>, dir: &Path) -> RadosPlace {

@@ -212,7 +212,7 @@ fn seal_part(tenure: &Tenure, file: &str, part: &str) -> Result<()> {
         let found = tenure.persist(|pool| pool.attribute(part, TERM)).map_err(|error| match error.kind() {
             ErrorKind::NotFound => Error::new(ErrorKind::Corrupt, format!("file `{file}` of {}", tenure.subject))
                 .because(format!("its object {part} is missing"))
-                .try_next("look after the pool: `ceph -s`, `rados -p POOL ls`"),
+                .try_next("check the pool: `ceph -s`, `rados -p POOL ls`"),
             _ => error,
         })?;
         let before = found.unwrap_or_default();

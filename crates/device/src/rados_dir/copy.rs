@@ -154,17 +154,21 @@ impl LocalCopy {
     }
     /// Removes the copy and what is beside it.
     pub fn destroy(&self) -> Result<()> {
-        let aside = self.local.with_file_name(beside(&self.local, ASIDE));
-        for dir in [&self.local, &aside] {
-            match std::fs::remove_dir_all(dir) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Error::io(dir.display().to_string(), &error));
-                }
-                _ => {}
-            }
-        }
-        StoreDir::open(parent(&self.local))?.remove(&beside(&self.local, NOTE))
+        forget_copy(&self.local)
     }
+}
+
+/// Removes the copy at `local` and what is beside it, if they are there.
+pub fn forget_copy(local: &Path) -> Result<()> {
+    for dir in [local, &local.with_file_name(beside(local, ASIDE))] {
+        match std::fs::remove_dir_all(dir) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::io(dir.display().to_string(), &error));
+            }
+            _ => {}
+        }
+    }
+    StoreDir::open(parent(local))?.remove(&beside(local, NOTE))
 }
 
 #[cfg(test)]

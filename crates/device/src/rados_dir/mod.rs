@@ -41,7 +41,7 @@ use log::{RadosLog, Shared};
 use tenure::Tenure;
 
 pub use address::{ADDRESS_FILE, Address, COPY_DIR};
-pub use copy::term_noted;
+pub use copy::{forget_copy, term_noted};
 pub use head::Holder;
 
 /// How long things may take.

@@ -89,5 +89,5 @@ pub(super) fn remove_object(tenure: &Tenure, object: &str) {
 fn damaged(tenure: &Tenure, file: &str, record: &Record) -> Error {
     Error::new(ErrorKind::Corrupt, format!("file `{file}` of {}", tenure.subject))
         .because(format!("the objects {}.* do not have the bytes that the head object says", record.object))
-        .try_next("look after the pool with `rados` and `ceph pg repair`, and open the store again")
+        .try_next("check the pool with `rados` and `ceph pg repair`, and open the store again")
 }

@@ -139,7 +139,7 @@ impl Tenure {
                 "the pool has not confirmed for {} ms whose store it is: {cause}",
                 self.timing.trust.as_millis()
             ))
-            .try_next("look after the Ceph cluster and the way to it (`ceph -s`); the store goes on by itself then")
+            .try_next("check the Ceph cluster and the way to it (`ceph -s`); the store goes on by itself then")
     }
     /// Sends something that may happen twice, until it is answered or [`Timing::patience`] is over.
     pub fn persist<T>(&self, mut send: impl FnMut(&dyn Pool) -> Answer<T>) -> Result<T> {
@@ -164,7 +164,7 @@ impl Tenure {
         loop {
             let before = match last.take() {
                 Some(before) => before,
-                None => self.last_change(object)?,
+                None => self.last_change(object).map_err(|error| self.why(error))?,
             };
             let checks = [Check::Attribute(TERM, &term), Check::Attribute(CHANGE, &before)];
             let answer = if before == mine { Ok(()) } else { self.pool.change(object, &checks, &all) };
@@ -177,9 +177,17 @@ impl Tenure {
                 // which.
                 Err(refusal) if refusal.kind == RefusalKind::Refused && retry.again() => {}
                 Err(refusal) if refusal.kind == RefusalKind::Unanswered && retry.again() => *last = Some(before),
-                Err(refusal) => return Err(failed(&self.subject, &refusal)),
+                Err(refusal) => return Err(self.why(failed(&self.subject, &refusal))),
             }
         }
+    }
+    /// The reason of a failed change: a successor removes objects that it does not need.
+    #[cold]
+    fn why(&self, error: Error) -> Error {
+        if error.kind() == ErrorKind::NotFound {
+            self.look();
+        }
+        self.lost().unwrap_or(error)
     }
     /// Reads an object's last change. Fails, for good, if the object has another holder.
     fn last_change(&self, object: &str) -> Result<Vec<u8>> {
@@ -341,8 +349,8 @@ pub(super) fn failed(subject: &str, refusal: &Refusal) -> Error {
         RefusalKind::Unsupported => {
             (ErrorKind::Unsupported, "journals need a replicated pool: `ceph osd pool create POOL replicated`")
         }
-        RefusalKind::Unanswered => (ErrorKind::Io, "look after the Ceph cluster and the way to it: `ceph -s`"),
-        RefusalKind::Failed => (ErrorKind::Io, "look after the Ceph cluster: `ceph -s`"),
+        RefusalKind::Unanswered => (ErrorKind::Io, "check the Ceph cluster and the way to it: `ceph -s`"),
+        RefusalKind::Failed => (ErrorKind::Io, "check the Ceph cluster: `ceph -s`"),
     };
     Error::new(kind, subject).because(refusal.cause.clone()).try_next(next)
 }

@@ -171,6 +171,18 @@ fn another_directory_takes_over_only_when_it_is_told_to_and_the_former_holder_ch
 }
 
 #[test]
+fn a_former_holder_whose_log_was_removed_is_told_who_has_the_store() {
+    let (scratch, pool) = (Scratch::new(), memory());
+    let first = RadosMetaDir::create(&scratch.place(&pool, "a")).unwrap();
+    let log = first.create_log("log", 10_000).unwrap();
+    log.write(0, b"x").unwrap();
+    let second = RadosMetaDir::open(&scratch.place(&pool, "b"), Take::Any).unwrap();
+    second.remove("log").unwrap();
+    let error = log.sync().unwrap_err();
+    assert!(error.to_string().contains("taken over"), "{error}");
+}
+
+#[test]
 fn what_a_dead_holder_sent_takes_place_before_the_seal_or_never() {
     let (scratch, pool, seed) = (Scratch::new(), memory(), conformance::seed());
     let way = Way::new(&pool, seed, 0);

@@ -255,6 +255,10 @@ fn accept(daemon: &Arc<Daemon>, listener: &Listener, idle_exit: Option<Duration>
                 tracing::warn!("the store's directory was deleted: this daemon ends, and its memory goes back");
                 return;
             }
+            if let Some(error) = daemon.host.lost() {
+                tracing::error!(%error, "this daemon ends");
+                return;
+            }
             daemon.host.reap();
         }
     }
