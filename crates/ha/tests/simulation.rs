@@ -1,7 +1,7 @@
 //! A cluster in one thread: nodes with clocks that drift, links that lose, delay and are cut one way, slow, stopped,
 //! dying and returning nodes, and a register with compare-and-swap. All randomness comes from a seed.
 //!
-//! `CENOTE_HA_SEEDS=N` runs so many seeds instead of 10,000, `CENOTE_HA_SEED=S` one with a trace.
+//! `CENOTE_HA_SEEDS=N` runs so many seeds instead of 3,000, `CENOTE_HA_SEED=S` one with a trace.
 
 #[path = "simulation/checks.rs"]
 mod checks;
@@ -38,7 +38,7 @@ fn clusters_are_safe_under_faults_and_live_once_healed() {
         println!("{:?}", Cluster::new(seed, true).run());
         return;
     }
-    let seeds = number("CENOTE_HA_SEEDS").unwrap_or(10_000);
+    let seeds = number("CENOTE_HA_SEEDS").unwrap_or(3_000);
     let other = std::thread::spawn(move || run(1, seeds));
     let mut sum = run(0, seeds);
     sum.add(&other.join().expect("the seed is named above"));
