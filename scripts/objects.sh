@@ -42,6 +42,7 @@ fi
 
 if command -v ceph-mon >/dev/null; then
   "$PYTHON" scripts/ceph_cluster.py run -- cargo test -p cenote-rados --locked --test conformance -- --nocapture "$@"
+  "$PYTHON" scripts/ceph_cluster.py run -- cargo test -p cenote-cli --locked --test rados_home -- --nocapture "$@"
 fi
 cargo test -p cenote-device --locked --test objects --test services --test pools --test ceph -- --nocapture "$@"
 cargo test -p cenote-cli --locked --test objects --test ceph -- --nocapture "$@"

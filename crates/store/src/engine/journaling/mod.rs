@@ -29,6 +29,8 @@ pub struct Journaling {
     waiting: Vec<(Ticket, u64)>,
     /// A job is syncing the journal.
     is_syncing: bool,
+    /// When to try again to make a file ahead, after that failed.
+    make_ns: u64,
     /// When to try again to replace a journal that cannot be synced by a checkpoint.
     mend_ns: u64,
 }

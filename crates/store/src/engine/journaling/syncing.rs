@@ -94,7 +94,11 @@ impl Journaling {
     }
 
     fn finish_make_log(&mut self, core: &mut Core, sequence: u64, result: Result<Arc<Log>>) {
-        // If it failed, the journal makes its next file itself, and reports an error if it cannot.
+        // If it failed, the journal makes its next file itself, and reports an error if it cannot. It is not tried again
+        // at once: a full disk or a silent pool would keep threads busy.
+        if result.is_err() {
+            self.make_ns = core.state.now.ns + core.settings.retry_ns;
+        }
         if self.file == NextFile::Wanted {
             self.file = NextFile::Tried;
         }
@@ -129,6 +133,12 @@ impl Journaling {
 
     /// Returns a job that makes the journal's next file, if it needs one.
     pub fn next_log(&mut self, core: &mut Core) -> Option<Job> {
+        if self.make_ns > core.state.now.ns {
+            if self.file == NextFile::Wanted {
+                self.file = NextFile::Tried;
+            }
+            return None;
+        }
         let sequence = core.journal.make_spare(self.file == NextFile::Wanted)?;
         let (meta, bytes) = (Arc::clone(&core.seams.meta), core.settings.log_bytes);
         let work = MakeLog { meta, name: file_name(sequence), bytes };
