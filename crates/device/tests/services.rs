@@ -366,8 +366,8 @@ fn options_that_are_no_good_are_refused_before_anything_is_asked() {
         ("endpoint=ftp://h", "https://"),
         ("endpoint=https://user:secret@h", "password"),
         ("credentials=AKIA/secret", "absolute"),
-        ("pack=1", "64 KiB"),
-        ("pack=2GiB", "64 KiB"),
+        ("pack=1", "64.0 KiB"),
+        ("pack=2GiB", "64.0 KiB"),
     ] {
         let spec: DeviceSpec = format!("name=x,kind=s3,path=b/p,size=1MiB,{options}").parse().unwrap();
         let error = open(&spec, true).err().unwrap();

@@ -1,6 +1,5 @@
 //! An extent in memory: 56 bytes, and what few extents need behind a pointer.
 
-use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use cenote_model::{Birth, DeviceId, Encoding, Extent, NodeId, Packed, SUM_UNIT_SHIFT, Sums};
@@ -13,22 +12,6 @@ pub(crate) type DeviceIndex = u16;
 
 /// Stands for "no device".
 pub(crate) const NO_DEVICE: DeviceIndex = DeviceIndex::MAX;
-
-/// A device, or none. Zero stays unused, so that an enum around an extent needs no tag of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct PerhapsDevice(NonZeroU16);
-
-impl PerhapsDevice {
-    const NONE: Self = Self::of(NO_DEVICE);
-
-    const fn of(dev: DeviceIndex) -> Self {
-        // One for "no device", which is the highest number; the one below that is no index of a device.
-        Self(NonZeroU16::new(dev.wrapping_add(2)).expect("an index of a device is below the highest two numbers"))
-    }
-    fn get(self) -> DeviceIndex {
-        self.0.get().wrapping_sub(2)
-    }
-}
 
 /// A view into a run of bytes on a device, and perhaps into copies of the run on others.
 ///
@@ -56,8 +39,8 @@ pub(crate) struct Ext {
     pub born: u32,
     /// The run's device.
     pub dev: DeviceIndex,
-    /// The device of its first copy.
-    pub copy: PerhapsDevice,
+    /// The device of its first copy, or [`NO_DEVICE`].
+    pub copy_dev: DeviceIndex,
 }
 
 /// Data common to the views into one run.
@@ -182,7 +165,7 @@ impl Ext {
             len: 0,
             born: 0,
             dev: first.dev,
-            copy: PerhapsDevice::NONE,
+            copy_dev: NO_DEVICE,
         }
     }
     pub fn to_model(&self, (node, device): (NodeId, DeviceId)) -> Extent {
@@ -244,7 +227,7 @@ impl Ext {
         let first = if copies.is_empty() { None } else { Some(copies.remove(0)) };
         let (dev, base, copy_packed) =
             first.map_or((NO_DEVICE, 0, None), |first| (first.dev, first.base, first.packed));
-        (self.copy, self.copy_base) = (PerhapsDevice::of(dev), base);
+        (self.copy_dev, self.copy_base) = (dev, base);
         let is_plain = sums.is_empty() && packed.is_none() && copy_packed.is_none() && copies.is_empty();
         let more = copies.into_vec();
         self.run = (!is_plain).then(|| Arc::new(Run { sums, packed, copy_packed, more, is_dense: false }));
@@ -253,7 +236,7 @@ impl Ext {
     fn set_copies(&mut self, copies: Replicas) {
         if let (None, [] | [Replica { packed: None, .. }]) = (&self.run, &copies[..]) {
             let first = copies.first();
-            self.copy = first.map_or(PerhapsDevice::NONE, |first| PerhapsDevice::of(first.dev));
+            self.copy_dev = first.map_or(NO_DEVICE, |first| first.dev);
             self.copy_base = first.map_or(0, |first| first.base);
             return;
         }
@@ -290,15 +273,11 @@ impl Ext {
             return self.run.as_ref()?.more.get(copy - 1).cloned();
         }
         let packed = self.run.as_ref().and_then(|run| run.copy_packed.clone());
-        self.has_copy().then_some(Replica { dev: self.copy_dev(), base: self.copy_base, packed })
-    }
-    /// The device of its first copy, or [`NO_DEVICE`].
-    pub fn copy_dev(&self) -> DeviceIndex {
-        self.copy.get()
+        self.has_copy().then_some(Replica { dev: self.copy_dev, base: self.copy_base, packed })
     }
     /// Returns true if it has a copy.
     pub fn has_copy(&self) -> bool {
-        self.copy != PerhapsDevice::NONE
+        self.copy_dev != NO_DEVICE
     }
     /// Returns the index of its copy on a device.
     pub fn copy_on(&self, dev: DeviceIndex) -> Option<usize> {
@@ -320,7 +299,7 @@ impl Ext {
     pub fn places(&self) -> impl Iterator<Item = ExtentPlace<'_>> {
         let run = self.run.as_deref();
         let packed = run.and_then(|run| run.copy_packed.as_deref());
-        let copy = self.has_copy().then_some(ExtentPlace { dev: self.copy_dev(), base: self.copy_base, packed });
+        let copy = self.has_copy().then_some(ExtentPlace { dev: self.copy_dev, base: self.copy_base, packed });
         let more = run.map_or(&[][..], |run| &run.more);
         std::iter::once(self.place()).chain(copy).chain(more.iter().map(Replica::place))
     }

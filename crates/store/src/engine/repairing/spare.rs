@@ -68,7 +68,7 @@ impl Repairing {
         let error =
             Error::new(ErrorKind::Io, subject).because(why).try_next("its copy is looked at, and is tried again");
         core.note_unread(placing.was.dev, is_mismatch(error.cause()), &error);
-        core.asks.push(Ask::MovesFailed { error, leaving: ext.copy_dev() });
+        core.asks.push(Ask::MovesFailed { error, leaving: ext.copy_dev });
         if let Target::Live { key, .. } = placing.target {
             let evict = Placing { action: core.state.space.eviction(&ext), ..placing.clone() };
             self.rescues.push_back(Rescue::unasked(key, evict));

@@ -81,7 +81,7 @@ pub fn disposition(core: &Core, key: ObjectKey, offset: u64, ext: &Ext, what: &A
     let disposition = disposition_among(core, &views, at, ext, what);
     let pinned_to = match &disposition {
         Disposition::Go(How::Promote | How::Move, dev) => Some(*dev),
-        Disposition::Leave => Some(ext.copy_dev()),
+        Disposition::Leave => Some(ext.copy_dev),
         _ => None,
     };
     if let Some(to) = pinned_to
@@ -121,7 +121,7 @@ fn disposition_among(core: &Core, views: &[DeviceView], at: usize, ext: &Ext, wh
     let lowest = || views.iter().rposition(|view| view.takes(true));
     let to = match what {
         Arrange::Evict | Arrange::Release { .. } if ext.has_copy() && !has_copy => {
-            let away = &core.state.space.get(ext.copy_dev()).spec.name;
+            let away = &core.state.space.get(ext.copy_dev).spec.name;
             return Disposition::Stay(format!("`{away}`, where its copy is, is away or fails"));
         }
         Arrange::Evict if has_copy => return Disposition::Leave,
@@ -205,7 +205,7 @@ pub fn tell(
             return;
         }
         Disposition::Spare => (String::new(), 0, "its copy is given up: what is read survives power loss itself"),
-        Disposition::Leave => (name(ext.copy_dev()), 0, "it has a copy there: it leaves without I/O"),
+        Disposition::Leave => (name(ext.copy_dev), 0, "it has a copy there: it leaves without I/O"),
         Disposition::Go(how, dev) => {
             result.moved_bytes += bytes;
             let to = core.state.space.get(*dev).view().speed;
