@@ -115,7 +115,7 @@ impl Listener {
                 Ok(socket) => return Ok(Some(Connection { socket, path: self.path.clone() })),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => {
-                    if !wait_for(&self.socket, PollFlags::IN, deadline).map_err(fail)? {
+                    if wait_for(&self.socket, PollFlags::IN, deadline).map_err(fail)?.is_empty() {
                         return Ok(None);
                     }
                 }
@@ -138,16 +138,16 @@ impl AsFd for Listener {
     }
 }
 
-/// Returns false if the deadline passed first. A hang-up counts as ready: the next call reports it.
-fn wait_for(fd: impl AsFd, flags: PollFlags, deadline: Instant) -> Result<bool, Errno> {
+/// Returns what of `flags` a descriptor is ready for; nothing if the deadline passes first. A hang-up counts as ready: the
+/// next call reports it.
+pub(crate) fn wait_for(fd: impl AsFd, flags: PollFlags, deadline: Instant) -> Result<PollFlags, Errno> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        match poll(&mut [PollFd::new(&fd, flags)], Some(&timeout)) {
-            Ok(0) => return Ok(false),
-            Ok(_) => return Ok(true),
+        let mut fds = [PollFd::new(&fd, flags)];
+        match poll(&mut fds, Some(&timeout)) {
             Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
+            done => return done.map(|_| fds[0].revents()),
         }
     }
 }
@@ -304,7 +304,7 @@ impl Connection {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    if !wait_for(&self.socket, PollFlags::OUT, deadline).map_err(|errno| self.fail(errno))? {
+                    if wait_for(&self.socket, PollFlags::OUT, deadline).map_err(|errno| self.fail(errno))?.is_empty() {
                         return Err(self.late());
                     }
                 }
@@ -386,7 +386,7 @@ impl Connection {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    if !wait_for(&self.socket, PollFlags::IN, deadline).map_err(|errno| self.fail(errno))? {
+                    if wait_for(&self.socket, PollFlags::IN, deadline).map_err(|errno| self.fail(errno))?.is_empty() {
                         return Ok(None);
                     }
                 }

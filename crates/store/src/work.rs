@@ -16,12 +16,14 @@ pub(crate) trait Work: Send + 'static {
     const TIMED: Timed;
     /// True if it is short and others wait for it: it should not queue behind copies, which take long.
     const IS_BRIEF: bool = false;
-    /// True if it builds much in memory: it should run on a thread that ends with it, so that the allocator gets whole
-    /// pages back.
-    const IS_LARGE: bool = false;
     /// The devices whose space it reads or writes. Work that names none may take as long as a disk likes: space retired
     /// meanwhile becomes free all the same.
     fn devices(&self) -> Vec<&Arc<dyn Device>>;
+    /// Returns true if it builds much in memory: it should run on a thread that ends with it, so that the allocator gets
+    /// whole pages back.
+    fn is_large(&self) -> bool {
+        false
+    }
     /// Does the work.
     fn run(self, io: &mut Io<'_>) -> Self::Output;
 }

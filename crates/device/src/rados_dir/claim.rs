@@ -14,7 +14,7 @@ use super::head::{
     CHANGE, FORMAT, FORMAT_TEXT, HEAD, HOLDER, Holder, Kind, Record, TERM, decode_holder, encode_holder, term_of,
 };
 use super::parts;
-use super::tenure::{Retry, Tenure, failed};
+use super::tenure::{Tenure, until_answered};
 use crate::{Clock, SystemClock};
 
 /// Records that one operation reads.
@@ -48,15 +48,8 @@ impl Wait {
 }
 
 /// Sends a request that changes nothing, until it is answered.
-fn ask<T>(place: &RadosPlace, mut send: impl FnMut(&dyn Pool) -> Answer<T>) -> Result<T> {
-    let mut retry = Retry::new(place.timing.patience);
-    loop {
-        match send(place.pool.as_ref()) {
-            Ok(answer) => return Ok(answer),
-            Err(refusal) if refusal.kind == RefusalKind::Unanswered && retry.again() => {}
-            Err(refusal) => return Err(failed(&place.subject, &refusal)),
-        }
-    }
+fn ask<T>(place: &RadosPlace, send: impl FnMut(&dyn Pool) -> Answer<T>) -> Result<T> {
+    until_answered(place.pool.as_ref(), &place.subject, place.timing.patience, send)
 }
 
 fn this_holder(place: &RadosPlace, term: u64) -> Holder {

@@ -142,15 +142,8 @@ impl Tenure {
             .try_next("check the Ceph cluster and the way to it (`ceph -s`); the store goes on by itself then")
     }
     /// Sends something that may happen twice, until it is answered or [`Timing::patience`] is over.
-    pub fn persist<T>(&self, mut send: impl FnMut(&dyn Pool) -> Answer<T>) -> Result<T> {
-        let mut retry = Retry::new(self.timing.patience);
-        loop {
-            match send(self.pool.as_ref()) {
-                Ok(answer) => return Ok(answer),
-                Err(refusal) if refusal.kind == RefusalKind::Unanswered && retry.again() => {}
-                Err(refusal) => return Err(failed(&self.subject, &refusal)),
-            }
-        }
+    pub fn persist<T>(&self, send: impl FnMut(&dyn Pool) -> Answer<T>) -> Result<T> {
+        until_answered(self.pool.as_ref(), &self.subject, self.timing.patience, send)
     }
     /// Changes an object as its holder, exactly once. `last`: the object's last change, if it is known; it is the new one
     /// on success. After an error without an answer the change may or may not take place, but never after a later one
@@ -331,6 +324,23 @@ impl Retry {
         thread::sleep(self.pause.min(self.until.saturating_duration_since(Instant::now())));
         self.pause = (self.pause * 2).min(PAUSE_MAX);
         true
+    }
+}
+
+/// Sends something that may happen twice, until it is answered or the patience is over.
+pub(super) fn until_answered<T>(
+    pool: &dyn Pool,
+    subject: &str,
+    patience: Duration,
+    mut send: impl FnMut(&dyn Pool) -> Answer<T>,
+) -> Result<T> {
+    let mut retry = Retry::new(patience);
+    loop {
+        match send(pool) {
+            Ok(answer) => return Ok(answer),
+            Err(refusal) if refusal.kind == RefusalKind::Unanswered && retry.again() => {}
+            Err(refusal) => return Err(failed(subject, &refusal)),
+        }
     }
 }
 

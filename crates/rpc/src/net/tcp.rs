@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use cenote_model::{Error, ErrorKind, Result};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType};
@@ -15,6 +15,7 @@ use super::endpoint::{Endpoint, Event, Role};
 use super::hello::Introduction;
 use super::key::ClusterKey;
 use super::outbound::SLICES_MAX;
+use crate::socket::wait_for;
 
 /// Most reads and writes of a turn, so that one connection does not keep others from theirs.
 const TURN: usize = 8;
@@ -54,19 +55,6 @@ fn late(peer: SocketAddr, what: &str) -> Error {
 fn new_socket(address: &SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
-}
-
-/// Returns what of `flags` a descriptor is ready for; nothing if the deadline passes first.
-fn wait_for(fd: impl AsFd, flags: PollFlags, deadline: Instant) -> Result<PollFlags, Errno> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        let mut fds = [PollFd::new(&fd, flags)];
-        match poll(&mut fds, Some(&timeout)) {
-            Err(Errno::INTR) => {}
-            done => return done.map(|_| fds[0].revents()),
-        }
-    }
 }
 
 /// Accepts connections from other nodes.

@@ -209,7 +209,7 @@ impl Core {
             id: JobId { engine: self.jobs.engine, number },
             timed: W::TIMED,
             is_brief: W::IS_BRIEF,
-            is_large: W::IS_LARGE,
+            is_large: work.is_large(),
             clock: Arc::clone(&self.seams.clock),
             run: Box::new(move |io| {
                 let output = work.run(io);
