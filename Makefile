@@ -1,6 +1,6 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test clients-hdf5 differential hdf5-files kills mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 s3-conformance clients views programs bench-files policies objects properties simulate crash faults chaos fuzz coverage mutants nvdimm soak clean
+.PHONY: help setup build run test clients-hdf5 differential hdf5-files kills mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 s3-conformance clients views programs bench-files policies growth objects properties simulate crash faults chaos fuzz coverage mutants nvdimm soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
@@ -78,7 +78,10 @@ bench-files: build ## files as IOR and mdtest use them: tmpfs, ext4, mount, prel
 policies: setup ## placement policies side by side on recorded traces, in simulated time (ARGS="PICTURE.svg")
 	@cargo run --quiet --release --locked -p cenote-policy --example policies -- $(ARGS)
 
-objects: setup ## tiers in S3, Swift and Ceph RADOS against real servers, which it installs where it can
+growth: setup ## a store on 10 to 10,000 nodes on paper, driven by measured figures (ARGS="--scales N,N --only NAME --set FIGURE=VALUE --pictures DIR")
+	@cargo run --quiet --release --locked -p cenote-testkit --no-default-features --bin growth -- $(ARGS)
+
+objects: setup ## tiers in S3, Swift and Ceph RADOS, and the register on Ceph and etcd, against real servers, which it installs where it can
 	@scripts/objects.sh $(ARGS)
 
 properties: setup ## index, maps, allocator and clients' caches beside plain models, in all orders of keys (PROPTEST_CASES, PROPTEST_RNG_SEED)

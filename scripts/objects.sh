@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Tests tiers in object services against real servers: OpenStack Swift (its own interface and that of S3), moto's S3, and
-# Ceph RADOS. Installs them if possible: Swift and Ceph from the distribution (needs root), moto into target/moto. Without them the same
-# tests run in `make test` and are skipped, with the reason.
+# Tests tiers in object services, and the register of a cluster, against real servers: OpenStack Swift (its own interface
+# and that of S3), moto's S3, Ceph RADOS, and etcd. Installs them if possible: moto into target/moto, the others from the
+# distribution (needs root). Without them the same tests run in `make test` and are skipped, with the reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh
 
 swift_packages=(swift-proxy swift-account swift-container swift-object python3-swift memcached)
 ceph_packages=(ceph-mon ceph-mgr ceph-osd ceph-common librados2)
+etcd_packages=(etcd-server etcd-client)
 say() { printf 'objects: %s\n' "$*"; }
 
 # install NAME PACKAGE...
@@ -32,6 +33,10 @@ if ! command -v ceph-mon >/dev/null || ! command -v ceph-mgr >/dev/null || ! com
   install Ceph "${ceph_packages[@]}"
 fi
 
+if ! command -v etcd >/dev/null || ! command -v etcdctl >/dev/null; then
+  install etcd "${etcd_packages[@]}"
+fi
+
 if ! target/moto/bin/python -c 'import moto.server' 2>/dev/null; then
   say "installing moto into target/moto (some 20 s)"
   { "$PYTHON" -m venv --clear target/moto &&
@@ -42,7 +47,10 @@ fi
 
 if command -v ceph-mon >/dev/null; then
   "$PYTHON" scripts/ceph_cluster.py run -- cargo test -p cenote-rados --locked --test conformance -- --nocapture "$@"
+  "$PYTHON" scripts/ceph_cluster.py run -- cargo test -p cenote-cluster --locked --test register -- --nocapture "$@"
   "$PYTHON" scripts/ceph_cluster.py run -- cargo test -p cenote-cli --locked --test rados_home -- --nocapture "$@"
+else
+  cargo test -p cenote-cluster --locked --test register -- --nocapture "$@"
 fi
 cargo test -p cenote-device --locked --test objects --test services --test pools --test ceph -- --nocapture "$@"
 cargo test -p cenote-cli --locked --test objects --test ceph -- --nocapture "$@"

@@ -7,6 +7,7 @@
 #![allow(unsafe_code, reason = "a function of the allocator that its crate offers only with more dependencies")]
 
 mod blocks;
+mod cluster;
 mod create;
 mod curves;
 mod files;
@@ -61,6 +62,8 @@ const BENCHES: &[Bench] = &[
     ("heat.get_4k", telemetry::gets_tracked),
     ("heat.put_4k", telemetry::puts_tracked),
     ("names", names::names),
+    ("cluster.local", cluster::local),
+    ("cluster.remote", cluster::remote),
 ];
 
 unsafe extern "C" {

@@ -8,7 +8,7 @@ from .tree import ROOT, tracked_files
 
 PAGE = "docs/format.md"
 # Rooms whose encodings other programs or later versions read.
-ROOMS = ("crates/device/", "crates/store/", "crates/rpc/", "crates/server/", "crates/wire/")
+ROOMS = ("crates/device/", "crates/store/", "crates/rpc/", "crates/server/", "crates/wire/", "crates/cluster/")
 HEADING = re.compile(r"^##+ .*?\(`(?P<path>[^`]+)`, version (?P<version>\d+)", re.MULTILINE)
 ANY_HEADING = re.compile(r"^##+ ", re.MULTILINE)
 FIELD = re.compile(r"^\|[^|]*\|[^|]*\| version: (\d+)", re.MULTILINE)

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use cenote::{DeviceSpec, Durability};
+use cenote::{DeviceSpec, model::size};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cmd::advise::AdviseArgs;
@@ -15,12 +15,12 @@ use crate::cmd::files::{CP_HELP, CpArgs};
 use crate::cmd::images::ImagesArgs;
 use crate::cmd::init::InitArgs;
 use crate::cmd::mount::{MOUNT_HELP, MountArgs, UnmountArgs};
-use crate::cmd::policy::PolicyCommand;
 use crate::cmd::run::{RUN_HELP, RunArgs};
 use crate::cmd::s3::S3Args;
+use crate::cmd::{cluster::ClusterCommand, ha::HaArgs, policy::PolicyCommand, verify::ProtectArgs};
 use crate::config;
+use crate::durability::DurabilityArg;
 use crate::mode::{self, ModeChange};
-use cenote::model::size;
 
 const BEGIN: &str = "\
 Begin with:
@@ -67,30 +67,6 @@ pub enum ModeArg {
     Daemon,
 }
 
-/// When updates are acknowledged.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DurabilityArg {
-    /// When on a persistent tier and in the journal: survives power loss (write-through)
-    Sync,
-    /// When in the fastest tier: survives the death of any process; survives power loss once drained or flushed (write-back)
-    Async,
-    /// Never drained: survives the death of processes, not power loss
-    Scratch,
-    /// Like async, but straight to the lowest persistent tier
-    Bypass,
-}
-
-impl From<DurabilityArg> for Durability {
-    fn from(word: DurabilityArg) -> Self {
-        match word {
-            DurabilityArg::Sync => Self::Sync,
-            DurabilityArg::Async => Self::Async,
-            DurabilityArg::Scratch => Self::Scratch,
-            DurabilityArg::Bypass => Self::Bypass,
-        }
-    }
-}
-
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -101,6 +77,10 @@ pub enum Command {
     Serve(ServeArgs),
     /// Ask the daemon that serves the store to finish its work and exit
     Stop,
+    /// Start, show and stop a store over several nodes
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    Ha(HaArgs),
     /// Delete a store and everything in it: memory, tiers, metadata, directory
     Destroy(DestroyArgs),
     /// Declare a copied or restored directory to be the store, or take over a store whose home is in a pool
@@ -284,6 +264,7 @@ pub enum Command {
         /// CONTAINER [default: everything]
         container: Option<OsString>,
     },
+    Protect(ProtectArgs),
     /// Write a checkpoint now, so that the next opening replays nothing
     Checkpoint,
     /// Show the effective settings, and where each comes from

@@ -11,6 +11,7 @@ mod args;
 mod cmd;
 mod config;
 mod copy;
+mod durability;
 mod failure;
 mod mode;
 mod out;

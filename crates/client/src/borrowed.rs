@@ -53,6 +53,9 @@ impl BorrowedBytes {
                 link.channel.attach_again(&attachment)?;
                 continue;
             }
+            if attachment.bound {
+                return Ok(None); // it maps nothing
+            }
             let runs = read::runs_of(link, &attachment, object, offset, len)?;
             if !attachment.is_current() {
                 continue;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cenote_model::{
-    BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, ContainerId, ContainerInfo, ContainerSpec, Error, ErrorKind, FlushTarget,
+    BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, ContainerId, ContainerInfo, ContainerSpec, Error, ErrorKind, FlushTarget, HomeId,
     IndexId, IndexKey, KeyCode, ObjectId, ObjectKey, Request, Response, Result, Update, VerifyReport,
 };
 
@@ -59,7 +59,7 @@ impl Container {
     fn with(store: &Store, session: &Session, info: &ContainerInfo, pin: Option<Pin>) -> Self {
         let label: Arc<str> = info.label.as_str().into();
         session.shared.names.learn_label(info.id, &label);
-        let engine = session.home(info.id).engine_of(info.id);
+        let engine = session.engine_of(info.id);
         let class = Class { durability: info.spec.durability, policy: info.spec.policy.clone(), engine };
         let block_shift = info.spec.block_shift;
         let had_quota = info.spec.quota_bytes != 0;
@@ -73,7 +73,7 @@ impl Container {
     }
     /// See [`Store::container_numbered`].
     pub(crate) fn numbered(store: &Store, id: ContainerId) -> Self {
-        let engine = store.session().map_or(0, |session| session.home(id).engine_of(id));
+        let engine = store.session().map_or(0, |session| session.engine_of(id));
         Self::unasked(store, id, &format!("number {}", id.0), engine)
     }
     fn unasked(store: &Store, id: ContainerId, label: &str, engine: u16) -> Self {
@@ -104,12 +104,13 @@ impl Container {
     pub fn had_spec(&self) -> Option<&ContainerSpec> {
         self.inner.had_spec.as_ref()
     }
+    /// Returns the home in a cluster that has the container; 0 in a store by itself.
+    pub fn home(&self) -> HomeId {
+        self.inner.id.home()
+    }
     /// Returns the current state.
     pub fn info(&self) -> Result<ContainerInfo> {
-        match self.inner.store.session()?.home(self.id()).request(Request::ContainerById { id: self.id() })? {
-            Response::Container(info) => Ok(info),
-            other => Err(surprise("a container", &other)),
-        }
+        self.inner.store.container_info(self.id())
     }
     /// Changes durability, quota, policy, owner, group or mode.
     pub fn set(&self, spec: &ContainerSpec) -> Result<()> {

@@ -9,8 +9,11 @@ use cenote_model::{
 
 use crate::answer::{is_refusal, surprise};
 use crate::container::Container;
+use crate::containers::drop_container;
 use crate::data::source;
+use crate::directory::{self, Directory};
 use crate::index::{Index, IndexVersion, check_key};
+use crate::labels;
 use crate::link::Link;
 use crate::map::cache::Version;
 use crate::records::{LOAD_BYTES, LOAD_RECORDS, RecordCache, Stamp};
@@ -63,8 +66,15 @@ impl Store {
         indices: &[FirstRecords<'_>],
     ) -> Result<(Container, Vec<FirstIndex>)> {
         check_label(label)?;
+        let session = self.session()?;
+        let directory = Directory::of(&session);
+        let inner = match &directory {
+            Some(directory) if directory.find(label)?.is_some() => return Err(directory::taken(label)),
+            Some(_) => labels::inner_label(label, crate::ids::random() as u64),
+            None => label.into(),
+        };
         let id = ContainerId(0); // the engine chooses
-        let mut updates = vec![Update::ContainerCreate { id, label: label.into(), spec: spec.clone() }];
+        let mut updates = vec![Update::ContainerCreate { id, label: inner, spec: spec.clone() }];
         for (index, records) in indices {
             let key = IndexKey { container: id, index: *index };
             updates.push(Update::IndexCreate { key });
@@ -75,12 +85,15 @@ impl Store {
                 updates.push(Update::Put { index: key, key: record.to_vec(), value, only_new: false });
             }
         }
-        let session = self.session()?;
         let instance = session.root().channel.attachment().instance;
         let applied = apply(session.root(), updates, || format!("container `{label}`"))?;
         let Response::Applied { words, created: Some(id), .. } = applied else {
             return Err(surprise("a container", &applied));
         };
+        if let Some(directory) = &directory {
+            // Until then nobody knows of it.
+            directory.enter(label, id).inspect_err(|_| drop_container(&session, id))?;
+        }
         let spec = spec.clone();
         let info = ContainerInfo { id, label: label.into(), spec, objects: 0, indices: 0, records: 0, stored_bytes: 0 };
         let container = Container::new(self, &session, &info);
@@ -104,18 +117,21 @@ impl Store {
     /// a small container.
     pub fn container_content(&self, id: ContainerId) -> Result<Content> {
         let session = self.session()?;
-        let instance = session.root().channel.attachment().instance;
+        let link = session.home(id);
+        let instance = link.channel.attachment().instance;
         let request = Request::ContainerContent { id, limit: LOAD_RECORDS, bytes_max: LOAD_BYTES };
-        let found = match session.root().request(request)? {
+        let mut found = match link.request(request)? {
             Response::Content(found) => *found,
             other => return Err(surprise("what is in a container", &other)),
         };
+        if let Some(directory) = Directory::of(&session) {
+            found.info.label = directory.label_of(id)?.ok_or_else(|| directory::unknown(&id.to_string()))?;
+        }
         let container = Container::new(self, &session, &found.info);
-        let is_current = session.root().channel.attachment().is_current()
-            && session.root().channel.attachment().instance == instance;
+        let is_current = link.channel.attachment().is_current() && link.channel.attachment().instance == instance;
         for (object, map) in found.maps.iter().filter(|_| is_current) {
             // Unreachable bytes are an error for their reader.
-            if let Ok(pieces) = source::resolve(session.root(), map) {
+            if let Ok(pieces) = source::resolve(link, map) {
                 let cache = container.object(*object).cache(&session);
                 cache.learn(Version { instance, word: map.version }, map.size, 0, map.covered_to, pieces);
             }

@@ -25,7 +25,7 @@ pub(crate) fn destroy(dir: &Path, force: bool) -> Result<Destroyed> {
         if !force {
             refuse_if_used(&dir)?;
         }
-        let stopped = stop_daemon(&dir);
+        let stopped = stop_daemon(&dir, false);
         if begin.elapsed() > PATIENCE {
             return Err(stopped.err().unwrap_or_else(|| {
                 let who =

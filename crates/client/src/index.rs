@@ -106,7 +106,8 @@ impl Index {
     fn home<'a>(&self, session: &'a Session) -> &'a Link {
         session.home(self.container.id())
     }
-    pub(crate) fn store(&self) -> &Store {
+    /// Returns the store of this index.
+    pub fn store(&self) -> &Store {
         self.container.store()
     }
     pub(crate) fn name(&self) -> String {

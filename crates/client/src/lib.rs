@@ -9,11 +9,12 @@
 //! A file or folder imports only those before it in this order, so that a store can have several engines later without
 //! a change below sessions:
 //!
-//! 1. `sync`, `ids`, `options`, `answer`: no state.
+//! 1. `sync`, `ids`, `options`, `answer`, `labels`: no state.
 //! 2. `map`: the cached maps of objects, and the source of each piece's bytes.
 //! 3. `link`: everything that belongs to one engine; inside of it `records`: the cached records of indices.
 //! 4. `data`: bytes in and out, over one link.
-//! 5. `session`: all links of one store, and the home link of each container.
+//! 5. `links`, `session`: all links of one store, and the home link of each container; `directory`: the labels of a
+//!    cluster.
 //! 6. Handles for users: `store`, `container`, `object`, `index`, `transaction` and the files beside them. They import
 //!    each other.
 
@@ -21,14 +22,18 @@ mod answer;
 mod borrowed;
 mod changes;
 mod container;
+mod containers;
 mod content;
 mod data;
 mod destroy;
+mod directory;
 mod helper;
 mod ids;
 mod in_place;
 mod index;
+mod labels;
 mod link;
+mod links;
 mod map;
 mod meeting;
 mod object;
@@ -36,6 +41,7 @@ mod op;
 mod options;
 mod page_cache_file;
 mod precondition;
+mod process;
 mod records;
 mod reserve;
 mod secret;
@@ -45,6 +51,7 @@ mod snapshot;
 mod stitched;
 mod store;
 mod sync;
+mod tiers;
 mod transaction;
 
 pub use borrowed::BorrowedBytes;
@@ -53,9 +60,9 @@ pub use cenote_model as model;
 pub use cenote_model::{
     Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, CONTAINER_MODE, CONTAINER_MODE_BITS,
     CONTAINER_MODE_PRIVATE, ContainerId, ContainerInfo, ContainerSpec, DeviceInfo, DeviceKind, DeviceSpec, Durability,
-    Error, ErrorKind, Explanation, Finding, IndexId, IndexKey, KeyCode, NextFrom, ObjectId, ObjectKey, ObjectStat,
-    PluginState, PolicyState, Profile, ProfilePoint, Records, Result, RuleState, SnapshotInfo, Speed, StoreConfig,
-    StoreId, StoreStats, TierOptions, VerifyReport,
+    Error, ErrorKind, Explanation, Finding, HaDecided, HaEvent, HaHome, HaNode, HaReport, HomeId, IndexId, IndexKey,
+    KeyCode, NextFrom, ObjectId, ObjectKey, ObjectStat, PluginState, PolicyState, Profile, ProfilePoint, Records,
+    Result, RuleState, SnapshotInfo, Speed, StoreConfig, StoreId, StoreStats, TierOptions, VerifyReport,
 };
 pub use cenote_server::Destroyed;
 pub use changes::Changes;

@@ -27,6 +27,9 @@ impl Precondition {
     pub fn in_series(&self, index: &Index, key: &[u8], id: u64) -> Self {
         Self(Arc::new(self.0.in_series(index.key(), key, id)))
     }
+    pub(crate) fn check(&self) -> &Check {
+        self.0.check()
+    }
     pub(crate) fn together(&self) -> Together {
         Together::Precondition(self.0.clone())
     }

@@ -13,6 +13,7 @@ use crate::link::leaving::KeepsSpace;
 use crate::object::Object;
 use crate::session::Session;
 use crate::sync::lock;
+use crate::tiers::devices;
 
 /// Largest lease in bytes.
 const LEASE_BYTES_MAX: u64 = 256 << 20;
@@ -180,7 +181,7 @@ impl KeptSpace {
     }
     /// Returns true if bytes end on a tier that programs do not write to themselves: they cannot reserve its room.
     fn drains_to_a_service(&self) -> Result<bool> {
-        let devices = self.object.container().store().devices()?;
+        let devices = devices(self.object.home(&self.session))?;
         Ok(devices.iter().any(|device| device.spec.kind.is_persistent() && !device.spec.kind.is_shareable()))
     }
 }

@@ -1,20 +1,27 @@
 //! A secret of a store for its owner alone, outside of the reach of its readers and writers.
 
+use cenote_cluster::KEY_FILE;
 use cenote_device::{StoreDir, store_dir};
 use cenote_host::home::settings_dir;
 use cenote_model::{Error, ErrorKind, Result};
+use cenote_rpc::net::ClusterKey;
 
 use crate::Store;
+use crate::link::attach;
 
 /// The file in the store's directory, with the mode 0600.
 const FILE: &str = cenote_server::SECRET_FILE;
 
 impl Store {
-    /// Returns 32 random bytes that never change, drawn at the first request. Only processes of this user (and root)
+    /// Returns 32 random bytes that never change, drawn at the first request; in a cluster they follow from its key. Only processes of this user (and root)
     /// get them: content sealed with them can be kept in the store, in reach of every reader. For the owner of the
     /// store's directory they are in that directory; for another user they are in the user's own directory of settings.
     pub fn secret(&self) -> Result<[u8; 32]> {
         let (owner, me) = (StoreDir::look(self.dir())?.owner(), rustix::process::geteuid().as_raw());
+        if attach::is_in_cluster(self.dir())? {
+            let key = ClusterKey::from_file(&self.dir().join(KEY_FILE))?;
+            return Ok(key.derive("what a store seals")); // the same on all nodes
+        }
         if me == owner || me == 0 {
             return Self::secret_in(&StoreDir::open(self.dir())?, FILE);
         }

@@ -1,7 +1,7 @@
 //! A session: the state of this process in one store, shared by all handles of the store.
 //!
-//! A session has one link for each engine that it reaches, and knows the home link of each container. Today it has one
-//! link. This file must not know how to reach an engine, nor how bytes are moved.
+//! A session has one link for each home that it uses, and knows the home link of each container. This file must not know
+//! how to reach an engine, nor how bytes are moved.
 
 pub(crate) mod pins;
 
@@ -9,20 +9,22 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cenote_host::fork;
-use cenote_model::{ContainerId, ObjectKey, Result};
+use cenote_model::{ContainerId, HomeId, ObjectKey, Result};
 
 use crate::OpenOptions;
 use crate::data::tiering;
 use crate::link::Link;
 use crate::link::shared::Shared;
+use crate::links::Links;
 use crate::map::cache::ObjectCache;
+use crate::map::kept::Keeping;
 use pins::Pins;
 
 /// A session; see the module.
 pub(crate) struct Session {
     /// Fork generation of its process.
     pub generation: u64,
-    link: Arc<Link>,
+    pub links: Links,
     pub shared: Arc<Shared>,
     pub pins: Pins,
 }
@@ -32,17 +34,33 @@ impl Session {
     pub fn open(dir: &Path, options: &OpenOptions) -> Result<Arc<Self>> {
         let shared = Arc::new(Shared::new(dir));
         let link = Link::open(dir, options, &shared)?;
-        Ok(Arc::new(Self { generation: fork::generation(), link, shared, pins: Pins::default() }))
+        let links = Links::of(link)?;
+        if !links.homes().is_empty() {
+            Keeping::check()?;
+        }
+        Ok(Arc::new(Self { generation: fork::generation(), links, shared, pins: Pins::default() }))
     }
-    /// Returns the link to the engine of the container. While there is one engine, it has all containers.
+    /// Returns the link to the home of the container.
     #[inline]
-    pub fn home(&self, _container: ContainerId) -> &Arc<Link> {
-        &self.link
+    pub fn home(&self, container: ContainerId) -> &Arc<Link> {
+        self.links.to(container.home())
     }
-    /// Returns the link to the engine of the store as a whole: its containers, devices and rules.
+    /// Returns the link to the home of this node, or to the only engine of a store by itself.
     #[inline]
     pub fn root(&self) -> &Arc<Link> {
-        &self.link
+        self.links.root()
+    }
+    /// Number of the engine that has a container, among those of its home.
+    pub fn engine_of(&self, id: ContainerId) -> u16 {
+        self.home(id).engine_of(id)
+    }
+    /// Returns the links to all homes of the store.
+    pub fn all(&self) -> Vec<(HomeId, &Arc<Link>)> {
+        let homes = self.links.homes();
+        if homes.is_empty() {
+            return vec![(HomeId(0), self.root())];
+        }
+        homes.into_iter().map(|home| (home, self.links.to(home))).collect()
     }
     /// Returns the cached object, empty at first.
     pub fn object(&self, key: ObjectKey) -> Arc<ObjectCache> {
@@ -50,11 +68,15 @@ impl Session {
     }
     /// Finishes pipelined operations, gives everything back, and detaches. A second call does nothing.
     pub fn close(&self) -> Result<()> {
-        if self.link.channel.check_open().is_err() {
+        if self.root().channel.check_open().is_err() {
             return Ok(());
         }
-        tiering::keep_learned(&self.link);
-        self.link.close()
+        self.links.try_for_each(|link| {
+            if link.channel.attachment().is_somewhere() {
+                tiering::keep_learned(link);
+            }
+            link.close()
+        })
     }
 }
 

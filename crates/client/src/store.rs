@@ -9,26 +9,21 @@ use arc_swap::{ArcSwap, Guard};
 use cenote_device::home::Orphan;
 use cenote_host::fork;
 use cenote_model::{
-    Arrange, ArrangeProgress, ArrangeTarget, Arrangement, ContainerId, ContainerInfo, ContainerSpec, DeviceInfo,
-    DeviceSpec, DeviceState, Error, ErrorKind, Explanation, FlushTarget, LABEL_BYTES_MAX, ObjectKey, PolicyState,
-    Profile, Request, Response, Result, StoreId, StoreStats, Telemetry, Update, VALUE_BYTES_MAX, VerifyReport,
+    ContainerId, Error, ErrorKind, FlushTarget, HaReport, HomeId, LABEL_BYTES_MAX, Request, Response, Result, StoreId,
+    StoreStats, Telemetry, Update, VALUE_BYTES_MAX, VerifyReport,
 };
 
-use cenote_server::Destroyed;
+use cenote_server::{Destroyed, Merge};
 
 use crate::answer::{code_error, surprise};
-use crate::container::Container;
 use crate::content;
+use crate::directory::Directory;
+use crate::labels;
+use crate::link::attach;
 use crate::link::queue::Settling;
-use crate::link::{attach, leaving};
 use crate::session::Session;
 use crate::transaction::Transaction;
 use crate::{Mode, OpenOptions, destroy};
-
-/// Containers per request.
-const PAGE: u32 = 1000;
-/// Time limit for clients to give back their leases on a device that is being removed.
-const LEAVING_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A store. Cheap to clone; clones share one session. Safe to use after `fork`: the child gets its own session.
 #[derive(Clone)]
@@ -115,70 +110,31 @@ impl Store {
             return result;
         }
     }
-    /// Opens an existing container.
-    pub fn container(&self, label: &str) -> Result<Container> {
+    /// Makes the directory in which a new cluster keeps the labels of its containers, unless it is there. Fails with
+    /// `InvalidInput` if the store is no part of a cluster.
+    pub fn make_label_directory(&self) -> Result<()> {
         let session = self.session()?;
-        check_label(label)?;
-        match session.root().request(Request::ContainerByLabel { label: label.into() })? {
-            Response::Container(info) => Ok(Container::new(self, &session, &info)),
-            other => Err(surprise("a container", &other)),
+        Directory::of(&session).ok_or_else(|| self.alone())?.make()
+    }
+    fn alone(&self) -> Error {
+        Error::new(ErrorKind::InvalidInput, format!("store {}", self.dir().display()))
+            .because("it is no part of a cluster")
+            .try_next("start a cluster with `cenote cluster start`")
+    }
+    /// Returns the home of a cluster that this handle's node has; 0 if the store is no part of one.
+    pub fn home(&self) -> HomeId {
+        self.inner.session.load().links.own()
+    }
+    /// Returns the homes of the cluster, ascending; empty if the store is no part of one.
+    pub fn homes(&self) -> Vec<HomeId> {
+        self.inner.session.load().links.homes()
+    }
+    /// Returns the counters of one home of the cluster. `Disconnected` if its node cannot be reached.
+    pub fn stats_of(&self, home: HomeId) -> Result<StoreStats> {
+        match self.session()?.links.to(home).request(Request::Stats)? {
+            Response::Stats(stats) => Ok(stats),
+            other => Err(surprise("counters", &other)),
         }
-    }
-    /// Opens an existing container by its id, which a rename keeps.
-    pub fn container_by_id(&self, id: ContainerId) -> Result<Container> {
-        let session = self.session()?;
-        match session.root().request(Request::ContainerById { id })? {
-            Response::Container(info) => Ok(Container::new(self, &session, &info)),
-            other => Err(surprise("a container", &other)),
-        }
-    }
-    /// Opens the container of that label, or creates it if it does not exist.
-    pub fn open_container(&self, label: &str, spec: &ContainerSpec) -> Result<Container> {
-        match self.container(label) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            result => return result,
-        }
-        match self.create_container(label, spec) {
-            Err(error) if error.kind() == ErrorKind::Exists => self.container(label), // another process was faster
-            result => result,
-        }
-    }
-    /// Returns a handle of no container: its content is never found. For views of data outside of a store.
-    pub fn nowhere(&self, label: &str) -> Container {
-        Container::nowhere(self, label)
-    }
-    /// Returns all containers whose label begins with `prefix`, in label order.
-    pub fn containers(&self, prefix: &str) -> Result<Vec<ContainerInfo>> {
-        let session = self.session()?;
-        let mut all = Vec::new();
-        let mut after = None;
-        loop {
-            let request = Request::ContainerList { after: after.take(), limit: PAGE };
-            let Response::Containers(page) = session.root().request(request)? else { return Ok(all) };
-            let Some(last) = page.last() else { return Ok(all) };
-            after = Some(last.label.clone());
-            all.extend(page.into_iter().filter(|info| info.label.starts_with(prefix)));
-        }
-    }
-    /// Renames a container.
-    pub fn rename_container(&self, from: &str, to: &str) -> Result<()> {
-        check_label(to)?;
-        let id = self.container(from)?.id();
-        self.change(Update::ContainerRename { id, label: to.into() }, || format!("container `{to}`"))
-    }
-    /// Renames a container, whatever its current label.
-    pub fn rename_container_by_id(&self, id: ContainerId, to: &str) -> Result<()> {
-        check_label(to)?;
-        self.change(Update::ContainerRename { id, label: to.into() }, || format!("container `{to}`"))
-    }
-    /// Deletes a container and its whole content atomically, whatever its label.
-    pub fn delete_container_by_id(&self, id: ContainerId) -> Result<()> {
-        self.change(Update::ContainerDelete { id }, || format!("container {}", id.0))
-    }
-    /// Deletes a container and its whole content atomically.
-    pub fn delete_container(&self, label: &str) -> Result<()> {
-        let id = self.container(label)?.id();
-        self.change(Update::ContainerDelete { id }, || format!("container `{label}`"))
     }
     /// Returns true if only this process uses the store, whose engine is here. `tell` is called once, from another
     /// thread, before another process can see or change anything: until then, cached content of this process needs no
@@ -196,121 +152,25 @@ impl Store {
     }
     pub(crate) fn flush_target(&self, target: FlushTarget) -> Result<()> {
         self.wait_all()?;
-        self.session()?.root().request(Request::Flush { target }).map(drop)
+        self.ask_target(target, |target| Request::Flush { target }).map(drop)
     }
-    /// Returns the devices, fastest first.
-    pub fn devices(&self) -> Result<Vec<DeviceInfo>> {
-        match self.session()?.root().request(Request::Devices)? {
-            Response::Devices(mut devices) => {
-                devices.sort_by_key(|device| (device.spec.kind, device.id));
-                Ok(devices)
-            }
-            other => Err(surprise("the devices", &other)),
+    /// Asks the home that has a target, or all of them.
+    pub(crate) fn ask_target(&self, target: FlushTarget, request: impl Fn(FlushTarget) -> Request) -> Result<Response> {
+        match target {
+            FlushTarget::Store => self.ask_all(&request(target)),
+            FlushTarget::Container(id) => self.session()?.home(id).request(request(target)),
+            FlushTarget::Object(key) => self.session()?.home(key.container).request(request(target)),
         }
     }
-    /// Adds a device.
-    pub fn add_device(&self, spec: &DeviceSpec) -> Result<()> {
-        self.command(Request::DeviceAdd { spec: spec.clone() })
-    }
-    /// Moves everything off a device.
-    pub fn drain_device(&self, name: &str) -> Result<()> {
-        self.command(Request::DeviceDrain { name: name.into() })
-    }
-    /// Removes an empty device. Clients with leases on it have a moment to give them back.
-    pub fn remove_device(&self, name: &str) -> Result<()> {
-        let begin = Instant::now();
-        loop {
-            match self.command(Request::DeviceRemove { name: name.into() }) {
-                Err(error)
-                    if error.kind() == ErrorKind::Busy
-                        && begin.elapsed() < LEAVING_PATIENCE
-                        && self.is_being_left(name)? =>
-                {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                done => return done,
-            }
-        }
-    }
-    /// Returns true if a device has only space that clients give back soon, or have given back since the refusal.
-    fn is_being_left(&self, name: &str) -> Result<bool> {
+    /// Asks all homes, and makes one answer of theirs.
+    pub(crate) fn ask_all(&self, request: &Request) -> Result<Response> {
         let session = self.session()?;
-        if leaving::is_due(&session.root().space) {
-            leaving::look(&session.root().space);
-        }
-        let devices = self.devices()?;
-        let is_left = |device: &DeviceInfo| {
-            let is_draining = device.state == DeviceState::Draining;
-            let is_leased = device.leased_bytes > 0 && !is_draining;
-            device.used_bytes == 0 && (device.reserved_bytes > 0 || is_draining) && !is_leased
-        };
-        Ok(devices.iter().any(|device| device.spec.name == name && is_left(device)))
-    }
-    /// Returns the measured performance of a device. Unless `measure` is zero, it is measured now for about this long,
-    /// in free space of the device.
-    pub fn profile(&self, name: &str, measure: Duration) -> Result<Profile> {
-        let measure_ms = u32::try_from(measure.as_millis()).unwrap_or(u32::MAX);
-        match self.session()?.root().request(Request::Profile { name: name.into(), measure_ms })? {
-            Response::Profile(profile) => Ok(profile),
-            other => Err(surprise("a profile", &other)),
-        }
-    }
-    /// Returns the location of each range of an object, and the reason for it.
-    pub fn explain(&self, key: ObjectKey) -> Result<Explanation> {
-        match self.session()?.root().request(Request::Explain { key })? {
-            Response::Explanation(explanation) => Ok(explanation),
-            other => Err(surprise("an explanation", &other)),
-        }
-    }
-    /// Moves an object, a part of it or a container between tiers, and returns at the end of the move. With `dry_run`
-    /// it moves nothing and only reports the moves with their cost and reason.
-    pub fn arrange(&self, target: &ArrangeTarget, what: &Arrange, dry_run: bool) -> Result<Arrangement> {
-        let session = self.session()?;
-        if !dry_run {
-            session.root().channel.check_writable()?;
-        }
-        match session.root().request(Request::Arrange {
-            target: Box::new(target.clone()),
-            what: what.clone(),
-            dry_run,
-        })? {
-            Response::Arranged(arrangement) => Ok(*arrangement),
-            other => Err(surprise("an arrangement", &other)),
-        }
-    }
-    /// Returns the progress of all running arrangements, by any process.
-    pub fn arrange_progress(&self) -> Result<Vec<ArrangeProgress>> {
-        match self.session()?.root().request(Request::Progress)? {
-            Response::Progress(all) => Ok(all),
-            other => Err(surprise("progress", &other)),
-        }
-    }
-    /// Sets the rules of the policy `user` and of the life cycle (`docs/policies.md` has the language); `None` removes
-    /// them. Rules that do not fit the tiers are refused with every fault, and the old rules stay. With `dry_run` they
-    /// are only checked.
-    pub fn set_policy(&self, text: Option<&str>, dry_run: bool) -> Result<()> {
-        let session = self.session()?;
-        if !dry_run {
-            session.root().channel.check_writable()?;
-        }
-        let request = Request::PolicySet { text: text.map(str::to_owned), dry_run };
-        match session.root().request(request)? {
-            Response::Done => Ok(()),
-            other => Err(surprise("nothing", &other)),
-        }
-    }
-    /// Returns the users' rules, their state, and the policies from plugins.
-    pub fn policy(&self) -> Result<PolicyState> {
-        match self.session()?.root().request(Request::PolicyShow)? {
-            Response::Policy(state) => Ok(*state),
-            other => Err(surprise("the policy", &other)),
-        }
-    }
-    /// Returns the current actions of the life-cycle rules, without carrying them out.
-    pub fn try_rules(&self) -> Result<Arrangement> {
-        match self.session()?.root().request(Request::RulesTry)? {
-            Response::Arranged(arrangement) => Ok(*arrangement),
-            other => Err(surprise("an arrangement", &other)),
+        let all =
+            session.all().into_iter().map(|(_, link)| link.request(request.clone())).collect::<Result<Vec<_>>>()?;
+        if all.len() == 1 {
+            Ok(all.into_iter().next().unwrap_or(Response::Done))
+        } else {
+            Ok(Merge::of(request).merge(all))
         }
     }
     /// Reads and verifies everything.
@@ -318,18 +178,23 @@ impl Store {
         self.verify_target(FlushTarget::Store)
     }
     pub(crate) fn verify_target(&self, target: FlushTarget) -> Result<VerifyReport> {
-        match self.session()?.root().request(Request::Verify { target })? {
+        match self.ask_target(target, |target| Request::Verify { target })? {
             Response::Verified(report) => Ok(report),
             other => Err(surprise("a report", &other)),
         }
     }
     /// Writes a checkpoint now, so that the next opening replays nothing.
     pub fn checkpoint(&self) -> Result<()> {
-        self.command(Request::Checkpoint)
+        self.session()?.root().channel.check_writable()?;
+        self.ask_all(&Request::Checkpoint).map(drop)
     }
     /// Asks the daemon that serves the store in `dir` to finish its work and leave. Returns false if none serves it.
     pub fn stop_daemon(dir: impl AsRef<Path>) -> Result<bool> {
-        attach::stop_daemon(dir.as_ref())
+        attach::stop_daemon(dir.as_ref(), false)
+    }
+    /// [`Store::stop_daemon`] of a node of a cluster whose nodes are all being stopped: none takes over what others have.
+    pub fn stop_node(dir: impl AsRef<Path>) -> Result<bool> {
+        attach::stop_daemon(dir.as_ref(), true)
     }
     /// Destroys the store in `dir`: its segments in memory, the files of its tiers, its metadata, and last the
     /// directory, unless it has other files. An idle daemon is stopped. With other open sessions this fails with
@@ -369,21 +234,61 @@ impl Store {
     }
     /// Returns the counters.
     pub fn stats(&self) -> Result<StoreStats> {
-        match self.session()?.root().request(Request::Stats)? {
+        match self.ask_all(&Request::Stats)? {
             Response::Stats(stats) => Ok(stats),
             other => Err(surprise("counters", &other)),
         }
     }
-    /// Returns the store's statistics, with the `hot` most used objects (at most 1,000).
+    /// Returns the store's statistics, with the `hot` most used objects (at most 1,000); in a cluster, those of this node's
+    /// home.
     pub fn telemetry(&self, hot: u32) -> Result<Telemetry> {
         match self.session()?.root().request(Request::Telemetry { hot })? {
-            Response::Telemetry(telemetry) => Ok(*telemetry),
+            Response::Telemetry(mut telemetry) => {
+                for container in &mut telemetry.containers {
+                    container.label = labels::outer_label(&container.label).to_owned();
+                }
+                Ok(*telemetry)
+            }
             other => Err(surprise("telemetry", &other)),
         }
     }
+    /// Returns what the daemon of this node tells of the cluster: the view, what happened, and what it concludes from that.
+    /// `Unsupported` if the store is no part of one.
+    pub fn ha_report(&self) -> Result<HaReport> {
+        match self.session()?.root().request(Request::HaReport)? {
+            Response::Ha(report) => Ok(*report),
+            other => Err(surprise("a report of the cluster", &other)),
+        }
+    }
+    /// Returns when everything acknowledged so far, and all pipelined operations of this session, survive the loss of
+    /// `losses` nodes. Waits for mirrors to come for up to `patience`, then `Busy`; `Unsupported` if homes are to have none.
+    /// Independent of [`Store::flush`]: a loss of power of all nodes at once is another matter.
+    pub fn protect(&self, losses: u32, patience: Duration) -> Result<()> {
+        const PAUSE: Duration = Duration::from_millis(20);
+        self.wait_all()?;
+        let begin = Instant::now();
+        for (_, link) in self.session()?.all() {
+            loop {
+                match link.request(Request::Protect { losses }) {
+                    // A node that gets its home back begins anew with it, and is not there for a moment.
+                    Err(error)
+                        if matches!(error.kind(), ErrorKind::Busy | ErrorKind::Disconnected)
+                            && begin.elapsed() < patience =>
+                    {
+                        std::thread::sleep(PAUSE);
+                    }
+                    answer => {
+                        answer?;
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
     /// Waits for all pipelined operations of this session.
     pub fn wait_all(&self) -> Result<()> {
-        self.session()?.root().queue.settle_all()
+        self.session()?.links.try_for_each(|link| link.queue.settle_all())
     }
     /// Returns when the safe pipelined changes ([`Precondition`](crate::Precondition),
     /// [`Object::launch_write_kept`](crate::Object::launch_write_kept)) of all dead processes are carried out. An
@@ -392,10 +297,10 @@ impl Store {
     pub fn settle_dead(&self) -> Result<()> {
         self.session()?.root().channel.settle_dead()
     }
-    /// Notifies `listener` of the progress of pipelined messages ([`crate::Op::message`]): now, and whenever it
+    /// Notifies `listener` of the progress of pipelined messages ([`crate::Op::message`]) for the home of a container: now, and whenever it
     /// changes, until the listener is dropped. A forked child has messages of its own, and notifies no listener.
-    pub fn tell_settled(&self, listener: Weak<dyn Settling>) -> Result<()> {
-        self.session()?.root().queue.tell(listener);
+    pub fn tell_settled(&self, container: ContainerId, listener: Weak<dyn Settling>) -> Result<()> {
+        self.session()?.home(container).queue.tell(listener);
         Ok(())
     }
     /// Ends the session that this store shares with its clones, containers, objects and indices: waits for pipelined
@@ -416,18 +321,13 @@ impl Store {
     /// Applies one update; `subject` names its object in errors.
     pub(crate) fn change(&self, update: Update, subject: impl Fn() -> String) -> Result<()> {
         let session = self.session()?;
-        match content::apply(session.root(), vec![update], &subject)? {
+        match content::apply(session.home(update.container()), vec![update], &subject)? {
             Response::Applied { codes, .. } => match codes.first() {
                 None | Some(cenote_model::KeyCode::Ok) => Ok(()),
                 Some(code) => Err(code_error(*code, subject())),
             },
             other => Err(surprise("an outcome", &other)),
         }
-    }
-    fn command(&self, request: Request) -> Result<()> {
-        let session = self.session()?;
-        session.root().channel.check_writable()?;
-        session.root().request(request).map(drop)
     }
 }
 

@@ -1,5 +1,7 @@
 //! A transaction: updates gathered here, and applied by the engine as one.
 
+mod concerns;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -22,6 +24,7 @@ use crate::precondition::Precondition;
 use crate::records::{self, RecordCache};
 use crate::session::Session;
 use crate::store::{Store, check_value};
+use concerns::{changed_objects, one_home};
 
 /// Small, created for each transaction, and keyed by values of this process itself.
 type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
@@ -162,7 +165,7 @@ impl Transaction {
             self.runs.push(stored.run);
             stored.write_out()?;
             let len = u64::from(stored.len);
-            let source = if session.root().channel.is_bound() {
+            let source = if object.home(&session).channel.is_bound() {
                 // It is read before the daemon lets this session read it: from the transaction's own memory.
                 let (from, to) = ((at - offset) as usize, (at - offset + len) as usize);
                 let own: Box<[u8]> = bytes[from..to].into();
@@ -398,18 +401,19 @@ impl Transaction {
         }
         let updates = std::mem::take(&mut self.updates);
         let checks = std::mem::take(&mut self.checks);
-        let (changed, instance) = (changed_objects(&updates), session.root().channel.attachment().instance);
+        let link = one_home(&session, &updates, &checks)?;
+        let (changed, instance) = (changed_objects(&updates), link.channel.attachment().instance);
         let stamp = |index: &IndexKey, records: &IndexOverlay| {
-            records.cache.as_ref().map(|cache| cache.stamp(&session.root().channel, *index))
+            records.cache.as_ref().map(|cache| cache.stamp(&link.channel, *index))
         };
         let _under_way: Vec<_> =
             self.indices.values().filter_map(|records| records.cache.as_ref().map(RecordCache::begin_change)).collect();
         let before: Vec<_> = self.indices.iter().map(|(index, records)| stamp(index, records)).collect();
         // On failure the drop of `self` gives the space back.
-        match session.root().request(Request::Apply { checks, updates, atomic: true })? {
+        match link.request(Request::Apply { checks, updates, atomic: true })? {
             Response::Applied { epoch, words, .. } => {
                 self.runs.clear();
-                if changed.len() == words.len() && session.root().channel.attachment().instance == instance {
+                if changed.len() == words.len() && link.channel.attachment().instance == instance {
                     for (key, (before, after)) in changed.iter().zip(&words) {
                         self.learn(&session, *key, Version { instance, word: *before }, *after);
                     }
@@ -417,11 +421,11 @@ impl Transaction {
                 for ((index, records), before) in self.indices.iter_mut().zip(before) {
                     // A deleted index has another word now, so its cache is void.
                     if let (Some(cache), Some(before), false) = (&records.cache, before, records.deleted) {
-                        let now = cache.stamp(&session.root().channel, *index);
+                        let now = cache.stamp(&link.channel, *index);
                         cache.changed(before, now, records.fresh, records.changed.drain());
                     }
                 }
-                self.durable.iter().try_for_each(|key| flush(session.root(), *key))?;
+                self.durable.iter().try_for_each(|key| flush(link, *key))?;
                 Ok(epoch)
             }
             other => Err(surprise("an epoch", &other)),
@@ -434,7 +438,7 @@ impl Transaction {
     /// Caches its changes of an object, if there was no other change in between.
     fn learn(&self, session: &Session, key: ObjectKey, before: Version, after: u64) {
         let Some(overlay) = self.objects.get(&key).filter(|it| !it.deleted && it.shared.is_empty()) else { return };
-        if session.root().channel.is_bound() {
+        if session.home(key.container).channel.is_bound() {
             return; // its pieces name this transaction's own memory
         }
         let cache = session.object(key);
@@ -465,6 +469,7 @@ impl Transaction {
         if updates.is_empty() {
             return Ok(Op::of(&session, container, None));
         }
+        let link = one_home(&session, &updates, std::slice::from_ref(precondition.check()))?;
         let mut runs = std::mem::take(&mut self.runs).into_iter();
         let object = |key: &ObjectKey| Some(session.object(*key));
         let subjects = updates.iter().map(|update| match update {
@@ -483,7 +488,7 @@ impl Transaction {
             _ => Subject::Part { object: None, run: None, bytes: 0 },
         });
         let subjects = subjects.collect();
-        let ticket = session.root().queue.push(updates, subjects, 0, &precondition.together());
+        let ticket = link.queue.push(updates, subjects, 0, &precondition.together());
         let mut is_known = true;
         for records in self.indices.values_mut() {
             let Some(cache) = &records.cache else { continue };
@@ -496,9 +501,9 @@ impl Transaction {
         if !is_known {
             // The guard has changed since the start, and the cache filled since then lacks this change: while the
             // change is in flight, the index's word claims that the cache holds.
-            session.root().queue.settle(ticket.batch.number);
+            link.queue.settle(ticket.batch.number);
         }
-        session.root().keep();
+        link.keep();
         Ok(Op::of(&session, container, Some(ticket)))
     }
     /// Drops all changes.
@@ -511,30 +516,13 @@ impl Drop for Transaction {
             && session.generation == fork::generation()
             && !self.runs.is_empty()
         {
+            let link = session.home(self.container());
             for run in self.runs.drain(..) {
-                session.root().channel.unlease_later(run);
+                link.channel.unlease_later(run);
             }
-            session.root().keep();
+            link.keep();
         }
     }
-}
-
-/// The objects whose version words these updates raise, in the order of the engine's answer. Creations raise none.
-fn changed_objects(updates: &[Update]) -> Vec<ObjectKey> {
-    let mut changed: Vec<ObjectKey> = Vec::new();
-    for update in updates {
-        if let Update::Write { key, .. }
-        | Update::Punch { key, .. }
-        | Update::Truncate { key, .. }
-        | Update::ObjectDelete { key }
-        | Update::Share { to: key, .. } = update
-            && changed.last() != Some(key)
-            && !changed.contains(key)
-        {
-            changed.push(*key);
-        }
-    }
-    changed
 }
 
 #[cold]

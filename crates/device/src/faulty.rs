@@ -189,6 +189,9 @@ impl Device for Faulty<Arc<dyn Device>> {
     fn segment(&self, number: u64) -> Result<Option<SegmentFile>> {
         self.faults.plain("device segment", || self.inner.segment(number))
     }
+    fn committed(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.committed(offset, len)
+    }
     fn note(&self) -> String {
         self.inner.note()
     }

@@ -152,6 +152,24 @@ impl SegmentIo {
             crate::write_back::persist(map, offset, len);
         }
     }
+    /// The mapping, if it is one of memory whose truncation by another process this one survives.
+    fn map_of_memory(&self) -> Option<&Mapping> {
+        self.map.as_ref().filter(|map| self.is_tmpfs && map.is_watched())
+    }
+    /// Writes all of `bytes`, through the mapping if there is one of memory that is there: only then no page has to be made.
+    pub fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        match self.map_of_memory().filter(|map| map.is_resident(offset, bytes.len())) {
+            Some(map) if map.copy_in(offset, bytes) && !map.is_torn() => Ok(()),
+            _ => self.write_at(offset, bytes), // which says what is wrong
+        }
+    }
+    /// Fills `buf` with bytes that were written, through the mapping if there is one of memory.
+    pub fn copy_out(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        match self.map_of_memory() {
+            Some(map) if map.copy_out(offset, buf) && !map.is_torn() => Ok(()),
+            _ => self.read_at(offset, buf), // which says what is wrong
+        }
+    }
     /// Fills `buf`.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.inside(offset, buf.len())?;

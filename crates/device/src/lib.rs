@@ -23,6 +23,7 @@ pub mod map;
 pub mod measure;
 pub mod mem;
 mod meta_dir;
+pub mod mirror;
 pub mod object;
 pub mod packing;
 mod persistent_memory;

@@ -24,11 +24,15 @@ pub struct StoreLock {
 impl StoreLock {
     /// Takes the lock of the store in `dir`; `None` if another process (or another engine in this one) holds it.
     pub fn acquire(dir: &Path) -> Result<Option<Self>> {
+        Self::acquire_file(dir, LOCK_FILE)
+    }
+    /// Takes the lock of something else in `dir`, by a file of its own.
+    pub fn acquire_file(dir: &Path, name: &str) -> Result<Option<Self>> {
         let fail = |errno: Errno| {
-            Error::io(format!("lock file {}", dir.join(LOCK_FILE).display()), &errno.into())
+            Error::io(format!("lock file {}", dir.join(name).display()), &errno.into())
                 .try_next("check that the directory exists and that you may write to it")
         };
-        let opened = StoreDir::open(dir)?.file_or_new(LOCK_FILE, Purpose::Write, Mode::RUSR | Mode::WUSR);
+        let opened = StoreDir::open(dir)?.file_or_new(name, Purpose::Write, Mode::RUSR | Mode::WUSR);
         let file = OwnedFd::from(opened?);
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Self { _in_child: CloseInChild::new(&file), file })),

@@ -178,6 +178,10 @@ impl Mapping {
         self.watch = Watch::new(self.base, self.len);
         self
     }
+    /// Returns true if this process survives that another one truncates the file.
+    pub fn is_watched(&self) -> bool {
+        self.watch.is_some()
+    }
     /// Returns true if the mapping is watched and its file was truncated.
     #[inline]
     pub fn is_torn(&self) -> bool {

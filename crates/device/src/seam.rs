@@ -21,10 +21,19 @@ pub trait Device: Send + Sync {
     fn segment_bytes(&self) -> u64;
     /// Fills `buf` from `offset`. Fails with `InvalidInput` past the capacity.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+    /// The same for bytes that were written, where a mapping gives them without a system call.
+    fn copy_out(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read_at(offset, buf)
+    }
     /// Writes all of `bytes` at `offset`; on return every process that maps or opens the segment sees them. After an
     /// error any part of the range may have changed, and nothing outside of it (up to the allocation units that the
     /// range touches).
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// The same for bytes of which the medium loses nothing that is not synced, where a mapping takes them without a system
+    /// call.
+    fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_at(offset, bytes)
+    }
     /// Makes every write durable that had returned before the call, through this value or through a segment's
     /// descriptor: on return it survives power loss. Does nothing on volatile devices.
     ///
@@ -42,6 +51,12 @@ pub trait Device: Send + Sync {
     /// A descriptor of a segment for clients; creates the segment if it is absent. `None` if the device is not
     /// shareable: then all bytes must go through `read_at` and `write_at`.
     fn segment(&self, number: u64) -> Result<Option<SegmentFile>>;
+    /// Tells that a client has written a range through a segment, and that the store is about to name it. A device whose
+    /// bytes have copies elsewhere passes them on. An error keeps the store from naming the range.
+    fn committed(&self, offset: u64, len: u64) -> Result<()> {
+        let _ = (offset, len);
+        Ok(())
+    }
     /// A few words for a person about how the device works here; empty if it works as usual for its kind.
     fn note(&self) -> String {
         String::new()

@@ -78,7 +78,7 @@ impl Segmented {
     }
     fn install(&self, number: u64, header: &SegmentHeader, fd: OwnedFd, mode: SegmentMode) -> Result<Arc<Segment>> {
         let file = SegmentFile { fd: Arc::new(fd), data_offset: header.data_offset, len: header.len, mode };
-        let io = SegmentIo::new(file, true, self.place.subject(number))?;
+        let io = SegmentIo::new(file, true, self.place.subject(number))?.watched();
         let segment = Arc::new(Segment { io, dirty: AtomicBool::new(false), shared: AtomicBool::new(false) });
         self.segments.write().insert(number, Arc::clone(&segment));
         Ok(segment)
@@ -150,6 +150,25 @@ impl Segmented {
         }
         Ok(())
     }
+    fn read(&self, offset: u64, buf: &mut [u8], read: fn(&SegmentIo, u64, &mut [u8]) -> Result<()>) -> Result<()> {
+        self.parts(offset, buf.len(), |number, inner, range| {
+            if let Some(segment) = self.find(number)? {
+                return read(&segment.io, inner, &mut buf[range]);
+            }
+            buf[range].fill(0); // never written
+            Ok(())
+        })
+    }
+    fn write(&self, offset: u64, bytes: &[u8], write: fn(&SegmentIo, u64, &[u8]) -> Result<()>) -> Result<()> {
+        self.parts(offset, bytes.len(), |number, inner, range| {
+            let segment = self.find_or_make(number)?;
+            // Set before and after: a concurrent sync may clear the flag before the bytes are written.
+            segment.dirty.store(true, Ordering::SeqCst);
+            let outcome = write(&segment.io, inner, &bytes[range]);
+            segment.dirty.store(true, Ordering::SeqCst);
+            outcome
+        })
+    }
 }
 
 impl Device for Segmented {
@@ -163,23 +182,17 @@ impl Device for Segmented {
         self.shape.segment_bytes
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.parts(offset, buf.len(), |number, inner, range| {
-            if let Some(segment) = self.find(number)? {
-                return segment.io.read_at(inner, &mut buf[range]);
-            }
-            buf[range].fill(0); // never written
-            Ok(())
-        })
+        self.read(offset, buf, SegmentIo::read_at)
+    }
+    fn copy_out(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read(offset, buf, SegmentIo::copy_out)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.parts(offset, bytes.len(), |number, inner, range| {
-            let segment = self.find_or_make(number)?;
-            // Set before and after: a concurrent sync may clear the flag before the bytes are written.
-            segment.dirty.store(true, Ordering::SeqCst);
-            let outcome = segment.io.write_at(inner, &bytes[range]);
-            segment.dirty.store(true, Ordering::SeqCst);
-            outcome
-        })
+        self.write(offset, bytes, SegmentIo::write_at)
+    }
+    fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let write = if self.shape.kind.is_persistent() { SegmentIo::write_at } else { SegmentIo::copy_in };
+        self.write(offset, bytes, write)
     }
     fn sync(&self) -> Result<()> {
         if !self.shape.kind.is_persistent() {

@@ -95,6 +95,11 @@ pub enum Purpose {
     Append,
 }
 
+/// Where a file is until it is put in place. An opening of the store's directory deletes `.new-`, and may come in between.
+fn prepared(name: &str) -> String {
+    format!(".next-{name}")
+}
+
 /// A store's directory.
 #[derive(Debug)]
 pub struct StoreDir {
@@ -258,6 +263,32 @@ impl StoreDir {
             let _ = rustix::fs::unlinkat(&self.fd, &fresh, AtFlags::empty());
             self.fail(name, errno)
         })
+    }
+    /// The bytes of a small file, up to one more than `most`; `None` if there is none.
+    pub fn read_bytes(&self, name: &str, most: usize) -> Result<Option<Vec<u8>>> {
+        let Some(file) = self.file(name, Purpose::Read)? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        let read = file.take(most as u64 + 1).read_to_end(&mut bytes);
+        read.map(|_| Some(bytes)).map_err(|error| Error::io(self.path.join(name).display().to_string(), &error))
+    }
+    /// Writes a small file beside its name, durably: what [`StoreDir::put_in_place`] puts into its place.
+    pub fn prepare(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let fresh = prepared(name);
+        let _ = rustix::fs::unlinkat(&self.fd, &fresh, AtFlags::empty());
+        let made = self.create(&fresh, OFlags::empty(), Mode::RUSR | Mode::WUSR).and_then(|mut file| {
+            file.write_all(bytes).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            rustix::fs::fsync(&file)
+        });
+        made.map_err(|errno| {
+            let _ = rustix::fs::unlinkat(&self.fd, &fresh, AtFlags::empty());
+            self.fail(name, errno)
+        })
+    }
+    /// Gives a prepared file its name, replacing what had it, durably. After an error nobody knows which of the two a
+    /// power failure leaves.
+    pub fn put_in_place(&self, name: &str) -> Result<()> {
+        let renamed = rustix::fs::renameat(&self.fd, prepared(name), &self.fd, name);
+        renamed.and_then(|()| rustix::fs::fsync(&self.fd)).map_err(|errno| self.fail(name, errno))
     }
     /// Creates a small file durably. Returns false if it exists already.
     pub fn write_new(&self, name: &str, text: &str) -> Result<bool> {

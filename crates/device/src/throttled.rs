@@ -74,6 +74,9 @@ impl Device for Throttled<Arc<dyn Device>> {
     fn segment(&self, _number: u64) -> Result<Option<SegmentFile>> {
         Ok(None)
     }
+    fn committed(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.committed(offset, len)
+    }
     fn note(&self) -> String {
         self.inner.note()
     }

@@ -47,6 +47,8 @@ pub enum Report {
         /// True if its data were moved away before.
         is_empty: bool,
     },
+    /// It stops with all other nodes: nobody is to take anything over.
+    Closing,
     /// As host of this home: all extents that this excluded node had are made good.
     Paid {
         /// The home.

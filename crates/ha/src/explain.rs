@@ -2,18 +2,20 @@
 
 use std::fmt::Write;
 
-use crate::{Action, Contents, Debt, Event, History, MemberState, MirrorState, Proposal, Seen, View};
+use cenote_model::NodeId;
+
+use crate::{Action, Contents, Debt, Event, History, MemberState, MirrorState, Proposal, Reason, Seen, View};
 
 /// The text for a person: events, the state of the view, and each action with its reason. Times are before `now_us`.
 pub fn explain(history: &History, proposal: &Proposal, now_us: u64) -> String {
     let mut text = String::from("What happened\n");
-    let mut events = history.log().peekable();
-    if events.peek().is_none() {
+    let events = story(history);
+    if events.is_empty() {
         text.push_str("  nothing worth telling\n");
     }
-    for event in events {
-        let ago = now_us.saturating_sub(event.at_us) as f64 / 1e6;
-        let _ = writeln!(text, "  {ago:.1} s ago {}", happened(event));
+    for (at_us, what) in events {
+        let ago = now_us.saturating_sub(at_us) as f64 / 1e6;
+        let _ = writeln!(text, "  {ago:.1} s ago {what}");
     }
     text.push_str("What is known\n");
     match history.view() {
@@ -25,7 +27,7 @@ pub fn explain(history: &History, proposal: &Proposal, now_us: u64) -> String {
         text.push_str("  nothing has to be done\n");
     }
     for decided in &proposal.decided {
-        let _ = writeln!(text, "  {}: {}", done(&decided.action, now_us), decided.why);
+        let _ = writeln!(text, "  {}: {}", decided.action.text(now_us), decided.why);
     }
     if let Some(view) = &proposal.view {
         let before = view.number - 1;
@@ -58,6 +60,47 @@ fn known(view: &View, text: &mut String) {
     }
 }
 
+/// What happened, oldest first: when, and the sentence.
+pub fn story(history: &History) -> Vec<(u64, String)> {
+    let mut before = None;
+    let tell = |event: &Event| {
+        let what = match &event.seen {
+            Seen::Register { view, .. } => changed(before.replace(std::sync::Arc::clone(view)).as_deref(), view),
+            _ => happened(event),
+        };
+        (event.at_us, what)
+    };
+    history.log().map(tell).collect()
+}
+
+/// What a view changes.
+fn changed(before: Option<&View>, view: &View) -> String {
+    let Some(before) = before else { return format!("the register answered with view {}", view.number) };
+    let mut changes = Vec::new();
+    for member in &view.members {
+        let was_live = before.is_live(member.id);
+        match member.state {
+            MemberState::Live { .. } if !was_live => changes.push(format!("node {} takes part", member.id.0)),
+            MemberState::Excluded { .. } if was_live => changes.push(format!("node {} is excluded", member.id.0)),
+            MemberState::Excluded { is_owed: false, .. } if before.owed().any(|(node, _)| node == member.id) => {
+                changes.push(format!("nothing is missing because of node {} any more", member.id.0));
+            }
+            _ => {}
+        }
+    }
+    for home in &view.homes {
+        let Some(was) = before.home(home.id) else { continue };
+        if was.host != home.host {
+            changes.push(format!("node {} hosts {} in term {}", home.host.0, home.id, home.term));
+        }
+        let new = home.mirrors.iter().filter(|node| !was.mirrors.contains(node));
+        changes.extend(new.map(|node| format!("node {} mirrors {}", node.0, home.id)));
+        let gone = was.mirrors.iter().filter(|node| !home.copies().any(|copy| copy == **node));
+        changes.extend(gone.map(|node| format!("node {} mirrors {} no longer", node.0, home.id)));
+    }
+    format!("view {} is in force: {}", view.number, changes.join(", "))
+}
+
 fn happened(event: &Event) -> String {
     match &event.seen {
         Seen::Register { view, .. } => format!("the register answered with view {}", view.number),
@@ -83,25 +126,65 @@ fn happened(event: &Event) -> String {
     }
 }
 
-fn done(action: &Action, now_us: u64) -> String {
-    let left = |until: u64| until.saturating_sub(now_us) as f64 / 1e6;
-    match action {
-        Action::Wait { until_us: Some(until) } => format!("wait for {:.1} s at most", left(*until)),
-        Action::Wait { until_us: None } => "wait".into(),
-        Action::Exclude { node } => format!("exclude node {}", node.0),
-        Action::TakeOver { home, by, wait_leases_until_us: None } => format!("node {} takes over {home}", by.0),
-        Action::TakeOver { home, wait_leases_until_us: Some(until), .. } => {
-            format!("this node opens {home}, and acts for it in {:.1} s", left(*until))
+impl Action {
+    /// The action as a sentence; times are counted from `now_us`.
+    pub fn text(&self, now_us: u64) -> String {
+        let left = |until: u64| until.saturating_sub(now_us) as f64 / 1e6;
+        match self {
+            Self::Wait { until_us: Some(until) } => format!("wait for {:.1} s at most", left(*until)),
+            Self::Wait { until_us: None } => "wait".into(),
+            Self::Exclude { node } => format!("exclude node {}", node.0),
+            Self::TakeOver { home, by, wait_leases_until_us: None } => format!("node {} takes over {home}", by.0),
+            Self::TakeOver { home, wait_leases_until_us: Some(until), .. } => {
+                format!("this node opens {home}, and acts for it in {:.1} s", left(*until))
+            }
+            Self::DropMirror { home, node } => format!("go on without node {} as mirror of {home}", node.0),
+            Self::AddMirror { home, node } => format!("node {} becomes a mirror of {home}", node.0),
+            Self::Readmit { node, contents: Contents::Kept } => format!("readmit node {} with what it has", node.0),
+            Self::Readmit { node, contents: Contents::Empty } => format!("readmit node {} as an empty node", node.0),
+            Self::Settle { node } => format!("count node {} no longer as a loss", node.0),
+            Self::Refuse { node } => format!("refuse what calls itself node {}", node.0),
+            Self::Rebuild { what } => rebuilt(what),
+            Self::Freeze { suspects, homes } => frozen(suspects, homes),
+            Self::Tell => "note".into(),
         }
-        Action::DropMirror { home, node } => format!("go on without node {} as mirror of {home}", node.0),
-        Action::AddMirror { home, node } => format!("node {} becomes a mirror of {home}", node.0),
-        Action::Readmit { node, contents: Contents::Kept } => format!("readmit node {} with what it has", node.0),
-        Action::Readmit { node, contents: Contents::Empty } => format!("readmit node {} as an empty node", node.0),
-        Action::Settle { node } => format!("count node {} no longer as a loss", node.0),
-        Action::Refuse { node } => format!("refuse what calls itself node {}", node.0),
-        Action::Rebuild { what } => rebuilt(what),
-        Action::Freeze { suspects, homes } => frozen(suspects, homes),
-        Action::Tell => "note".into(),
+    }
+    /// Its kind, as a word for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Wait { .. } => "wait",
+            Self::Exclude { .. } => "exclude",
+            Self::TakeOver { .. } => "take-over",
+            Self::DropMirror { .. } => "drop-mirror",
+            Self::AddMirror { .. } => "add-mirror",
+            Self::Readmit { .. } => "readmit",
+            Self::Settle { .. } => "settle",
+            Self::Refuse { .. } => "refuse",
+            Self::Rebuild { .. } => "rebuild",
+            Self::Freeze { .. } => "freeze",
+            Self::Tell => "tell",
+        }
+    }
+    /// Returns true if it brings copies back, or gives a home another host.
+    pub fn repairs(&self) -> bool {
+        matches!(self, Self::Rebuild { .. } | Self::AddMirror { .. } | Self::TakeOver { .. })
+    }
+}
+
+impl Reason {
+    /// The node that it puts in doubt.
+    pub fn doubts(&self) -> Option<NodeId> {
+        match self {
+            Self::Silent { node, .. }
+            | Self::OtherFirst { node }
+            | Self::Refused { node, .. }
+            | Self::RefusedTooLong { node, .. }
+            | Self::Goodbye { node, .. }
+            | Self::Reported { node, .. }
+            | Self::LostDevices { node, .. }
+            | Self::GivenUp { node } => Some(*node),
+            _ => None,
+        }
     }
 }
 
@@ -113,13 +196,11 @@ fn rebuilt(what: &Debt) -> String {
     }
 }
 
-fn frozen(suspects: &[cenote_model::NodeId], homes: &[crate::HomeId]) -> String {
+fn frozen(suspects: &[NodeId], homes: &[crate::HomeId]) -> String {
     let nodes: Vec<String> = suspects.iter().map(|node| format!("node {}", node.0)).collect();
     let homes: Vec<String> = homes.iter().map(ToString::to_string).collect();
     let lost =
         if homes.is_empty() { "bytes that only they have".into() } else { format!("all of {}", homes.join(", ")) };
-    format!(
-        "FREEZE; going on without {} could lose {lost}. Bring one of them back, or give one up with `cenote ha --give-up`",
-        nodes.join(", ")
-    )
+    let first = if nodes.len() == 1 { "it has" } else { "one of them has" };
+    format!("FREEZE; going on without {} could lose {lost}, so {first} to come back first", nodes.join(", "))
 }

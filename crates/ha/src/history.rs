@@ -45,6 +45,7 @@ impl History {
     /// Adds an event. Events come as they are seen; a sign of life may be older than the answer that tells of it.
     pub fn record(&mut self, event: Event, settings: &Settings) {
         let at_us = event.at_us;
+        let view_before = self.view.as_ref().map(|view| view.number);
         match &event.seen {
             Seen::Register { view, asked_us } => self.told_view(view, *asked_us, at_us, settings),
             Seen::Heard(node) => self.peer(*node).detector.heard(at_us),
@@ -75,7 +76,8 @@ impl History {
             Seen::ClockOff { node, by_us } => self.peer(*node).clock_off_us = *by_us,
             Seen::GivenUp(node) => self.peer(*node).given_up = true,
         }
-        self.keep(event);
+        let is_new_view = self.view.as_ref().map(|view| view.number) != view_before;
+        self.keep(event, is_new_view);
     }
 
     fn peer(&mut self, node: NodeId) -> &mut Peer {
@@ -83,9 +85,10 @@ impl History {
     }
 
     /// Keeps what a person wants to read: not each heartbeat.
-    fn keep(&mut self, event: Event) {
+    fn keep(&mut self, event: Event, is_new_view: bool) {
         let is_news = match &event.seen {
-            Seen::Heard(_) | Seen::Reports { .. } | Seen::Register { .. } => false,
+            Seen::Heard(_) | Seen::Reports { .. } | Seen::Mirror { state: MirrorState::Has(_), .. } => false,
+            Seen::Register { .. } => is_new_view,
             seen => !self.log.iter().rev().take(16).any(|before| before.seen == *seen),
         };
         if is_news {

@@ -20,7 +20,7 @@ pub use action::{Action, Contents, Debt, Decided, Proposal};
 pub use decide::decide;
 pub use detector::Detector;
 pub use event::{Event, Hello, MirrorState, Report, Seen};
-pub use explain::explain;
+pub use explain::{explain, story};
 pub use history::{History, LOG_EVENTS_MAX};
 pub use lease::{lease_until_us, leases_over_us, may_act};
 pub use reason::Reason;

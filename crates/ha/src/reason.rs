@@ -11,6 +11,11 @@ use crate::{HomeId, Identity};
 pub enum Reason {
     /// This process has not read the register yet.
     NoView,
+    /// All nodes are being stopped.
+    Closing {
+        /// Who said so.
+        node: NodeId,
+    },
     /// The register does not answer.
     RegisterSilent {
         /// Microseconds since the question that it last answered.
@@ -263,6 +268,7 @@ impl Reason {
                 "the register has answered nothing that was asked in the last {}; homes of this node do not act until it does",
                 s(*since_us)
             ),
+            Self::Closing { node } => write!(f, "{} said that all nodes are being stopped", n(*node)),
             Self::NotLive => write!(f, "the view does not have this node among those that take part"),
             Self::Silent { node, silence_us, phi } => write!(
                 f,
@@ -371,7 +377,7 @@ impl Reason {
                  cluster that had this name",
                 n(*node)
             ),
-            Self::NoMember { node } => write!(f, "the view has no {}; `cenote cluster join` adds one", n(*node)),
+            Self::NoMember { node } => write!(f, "the view has no {}: it is no member of this cluster", n(*node)),
             Self::TwoOfOne { node, at, other, identity } => write!(
                 f,
                 "{} is live at {at}, and another process says at {other} that it is {}{}",

@@ -14,8 +14,8 @@ pub struct Settings {
     pub silence_us_min: u64,
     /// …and everybody is for a longer one, whatever was learned.
     pub silence_us_max: u64,
-    /// How long a node is waited for whose machine answers and refuses connections: its daemon is being started again,
-    /// and what it had in shared memory is there.
+    /// How long a node is waited for whose machine answers and refuses connections: its daemon may be started again, and what
+    /// it had in shared memory is there. A daemon tells that it lives before it opens its home, however long that takes.
     pub restart_us_max: u64,
     /// A node that was excluded once lately is readmitted after so long; each further exclusion doubles this…
     pub damp_us_min: u64,
@@ -35,7 +35,7 @@ impl Default for Settings {
             drift_ppm_max: 1000,
             silence_us_min: 500_000,
             silence_us_max: 5_000_000,
-            restart_us_max: 30_000_000,
+            restart_us_max: 700_000,
             damp_us_min: 2_000_000,
             damp_us_max: 600_000_000,
             flap_us_window: 3_600_000_000,

@@ -100,7 +100,7 @@ pub struct View {
 impl View {
     /// The node with this number.
     pub fn member(&self, id: NodeId) -> Option<&Member> {
-        self.members.iter().find(|member| member.id == id)
+        self.member_at(id).map(|at| &self.members[at])
     }
     /// Returns true if the node takes part.
     pub fn is_live(&self, id: NodeId) -> bool {
@@ -119,14 +119,64 @@ impl View {
     }
     /// The home with this number.
     pub fn home(&self, id: HomeId) -> Option<&Home> {
-        self.homes.iter().find(|home| home.id == id)
+        self.home_at(id).map(|at| &self.homes[at])
     }
     pub(crate) fn set_state(&mut self, id: NodeId, state: MemberState) {
-        if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
-            member.state = state;
+        if let Some(at) = self.member_at(id) {
+            self.members[at].state = state;
         }
     }
     pub(crate) fn home_mut(&mut self, id: HomeId) -> Option<&mut Home> {
-        self.homes.iter_mut().find(|home| home.id == id)
+        let at = self.home_at(id)?;
+        Some(&mut self.homes[at])
+    }
+    // Decisions look up each of thousands of members. Lists are in order of numbers unless somebody made them otherwise;
+    // then, and for numbers that are not there, all are looked at.
+    fn member_at(&self, id: NodeId) -> Option<usize> {
+        let found = self.members.binary_search_by_key(&id, |member| member.id).ok();
+        found.or_else(|| self.members.iter().position(|member| member.id == id))
+    }
+    fn home_at(&self, id: HomeId) -> Option<usize> {
+        let found = self.homes.binary_search_by_key(&id, |home| home.id).ok();
+        found.or_else(|| self.homes.iter().position(|home| home.id == id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(ids: &[u16]) -> View {
+        let state = MemberState::Live { since_view: 1 };
+        let member = |id: &u16| Member { id: NodeId(*id), address: format!("h{id}"), identity: Identity(0), state };
+        let home = |id: &u16| Home {
+            id: HomeId(*id),
+            host: NodeId(*id),
+            mirrors: Vec::new(),
+            term: u64::from(*id),
+            mirrors_wanted: 0,
+        };
+        View {
+            cluster: ClusterId(1),
+            number: 1,
+            survives: 1,
+            members: ids.iter().map(member).collect(),
+            homes: ids.iter().map(home).collect(),
+        }
+    }
+
+    #[test]
+    fn members_and_homes_are_found_in_whatever_order_they_are() {
+        for ids in [&[1, 2, 5, 9, 700][..], &[9, 1, 700, 2, 5], &[700, 9, 5, 2, 1], &[]] {
+            let mut view = view(ids);
+            for id in 0..800 {
+                let is_there = ids.contains(&id);
+                assert_eq!(view.member(NodeId(id)).map(|found| found.id.0), is_there.then_some(id), "{ids:?}");
+                assert_eq!(view.home(HomeId(id)).map(|found| found.term), is_there.then_some(u64::from(id)), "{ids:?}");
+                view.set_state(NodeId(id), MemberState::Excluded { is_owed: true, since_view: 2 });
+                assert!(!view.is_live(NodeId(id)));
+            }
+            assert_eq!(view.owed().count(), ids.len());
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Each rule by itself: what was seen, what follows, and the sentence that says why.
 
+#[path = "rules/large.rs"]
+mod large;
 #[path = "rules/membership.rs"]
 mod membership;
 #[path = "rules/returns.rs"]

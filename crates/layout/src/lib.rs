@@ -20,6 +20,6 @@ pub use composite::{Composite, Layer};
 pub use coverage::Coverage;
 pub use geometry::{Piece, StripeWrite, WriteAs, part_lengths, pieces, plan_write};
 pub use layout::{Domain, Layout, PARTS_MAX, SPAN_BYTES, Scheme, UNIT_BYTES_DEFAULT, UNIT_BYTES_MAX, UNIT_BYTES_MIN};
-pub use place::{Candidate, Place, StripeKey, choose, choose_instead, hash_of};
+pub use place::{Candidate, Place, StripeKey, choose, choose_instead, hash_of, near};
 pub use ranges::Ranges;
 pub use survival::{Survival, survives, weakest};

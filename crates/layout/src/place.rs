@@ -73,11 +73,14 @@ fn hash_at(stripe: u64, place: Place) -> u64 {
     xxh3_64_with_seed(&[n0, n1, d0, d1], stripe)
 }
 
+/// The hash as a number between 0 and 1: its upper 52 bits and a half, which is exact, so neither 0 nor 1 comes out.
+fn uniform(hash: u64) -> f64 {
+    ((hash >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
+}
+
 /// `-ln u` of the hash as a number `u` between 0 and 1, to 13 digits, the same to the bit everywhere.
 fn exponential(hash: u64) -> f64 {
-    // The upper 52 bits and a half, which is exact: so neither 0 nor 1 comes out.
-    let u = ((hash >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
-    let bits = u.to_bits();
+    let bits = uniform(hash).to_bits();
     let mut exponent = ((bits >> 52) & 0x7ff) as i32 - 1023;
     let mut mantissa = f64::from_bits((bits & ((1 << 52) - 1)) | (1023 << 52));
     if mantissa > std::f64::consts::SQRT_2 {
@@ -91,8 +94,21 @@ fn exponential(hash: u64) -> f64 {
     -(f64::from(exponent) * std::f64::consts::LN_2 + 2.0 * s * series)
 }
 
-fn score(stripe: u64, candidate: &Candidate) -> f64 {
-    candidate.weight as f64 / exponential(hash_at(stripe, candidate.place))
+/// Candidate and score: the higher one wins, and of equals the first place.
+type Scored = (f64, Place);
+
+fn by_score(one: &Scored, other: &Scored) -> std::cmp::Ordering {
+    other.0.total_cmp(&one.0).then(one.1.cmp(&other.1))
+}
+
+fn score(hash: u64, weight: u64) -> f64 {
+    weight as f64 / exponential(hash)
+}
+
+/// Says whether a score is certainly below another one, without the logarithm: `-ln u > 1 - u`. The allowance is far more than
+/// what is rounded.
+fn is_below(hash: u64, weight: u64, bar: f64) -> bool {
+    weight as f64 * (1.0 + 1e-9) < bar * (1.0 - uniform(hash))
 }
 
 /// Chooses places for all parts of a new stripe, part 0 first: the best candidates, no two in one failure domain.
@@ -102,6 +118,22 @@ fn score(stripe: u64, candidate: &Candidate) -> f64 {
 /// error says how many are needed and how many are there.
 pub fn choose(key: StripeKey, layout: &Layout, candidates: &[Candidate]) -> Result<Vec<Place>> {
     choose_instead(key, layout, &vec![None; layout.parts()], candidates)
+}
+
+/// The candidates that are looked at for a stripe in a large cluster: `width` of them that follow each other in the order
+/// given, which is kept, beginning where the stripe's hash falls. All if there are no more.
+///
+/// Each candidate is among those of equally many stripes, and shares stripes with the `2 * width - 2` beside it at most.
+/// This bounds three things that grow with the cluster otherwise: what [`choose`] costs; how many nodes a repair
+/// disturbs; and how likely it is that nodes which die together have all that is left of some stripe (Cidon et al.,
+/// *Copysets*, ATC 2013). Give neighbours that are not lost together: of several racks in turns.
+pub fn near(key: StripeKey, candidates: &[Candidate], width: usize) -> Vec<Candidate> {
+    if candidates.len() <= width {
+        return candidates.to_vec();
+    }
+    // By proportion instead of by remainder: a candidate more or less moves the begin by one at most.
+    let begin = ((u128::from(hash_of(key)) * candidates.len() as u128) >> 64) as usize;
+    candidates.iter().cycle().skip(begin).take(width).copied().collect()
 }
 
 /// Chooses places for the parts that have none. Parts that have one keep it, and no other part comes into its domain.
@@ -128,23 +160,36 @@ pub fn choose_instead(
 fn best(stripe: u64, domain: Domain, taken: &[Place], wanted: usize, candidates: &[Candidate]) -> Vec<Place> {
     let free = |place: Place| !taken.iter().any(|other| other.shares(place, domain));
     let usable = candidates.iter().filter(|candidate| candidate.weight > 0 && free(candidate.place));
-    let mut scored: Vec<(f64, Place)> = usable.map(|one| (score(stripe, one), one.place)).collect();
-    let by_score = |one: &(f64, Place), other: &(f64, Place)| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1));
-    // With one candidate a domain the first `wanted` are the answer: no need to sort the rest of thousands.
-    let head = (wanted * 4).min(scored.len());
-    if head > 0 && head < scored.len() {
-        scored.select_nth_unstable_by(head - 1, by_score);
+    // With one candidate a domain the first `wanted` are the answer: no need to score and sort the rest of thousands.
+    let head = best_scored(stripe, usable.clone(), wanted * 4);
+    let chosen = apart(&head, domain, wanted);
+    if chosen.len() == wanted || head.len() < wanted * 4 {
+        return chosen;
     }
-    scored[..head].sort_unstable_by(by_score);
-    let mut chosen = apart(&scored[..head], domain, wanted);
-    if chosen.len() < wanted && head < scored.len() {
-        scored.sort_unstable_by(by_score);
-        chosen = apart(&scored, domain, wanted);
-    }
-    chosen
+    let mut all: Vec<Scored> = usable.map(|one| (score(hash_at(stripe, one.place), one.weight), one.place)).collect();
+    all.sort_unstable_by(by_score);
+    apart(&all, domain, wanted)
 }
 
-fn apart(scored: &[(f64, Place)], domain: Domain, wanted: usize) -> Vec<Place> {
+/// The candidates with the best scores, at most `count`, best first.
+fn best_scored<'a>(stripe: u64, candidates: impl Iterator<Item = &'a Candidate>, count: usize) -> Vec<Scored> {
+    let mut head: Vec<Scored> = Vec::with_capacity(count + 1);
+    for one in candidates {
+        let hash = hash_at(stripe, one.place);
+        let is_full = head.len() == count;
+        if is_full && head.last().is_none_or(|(bar, _)| is_below(hash, one.weight, *bar)) {
+            continue;
+        }
+        let scored = (score(hash, one.weight), one.place);
+        let at = head.partition_point(|other| by_score(other, &scored).is_lt());
+        head.insert(at, scored);
+        head.truncate(count);
+    }
+    head
+}
+
+/// The first of these that are in different domains.
+fn apart(scored: &[Scored], domain: Domain, wanted: usize) -> Vec<Place> {
     let mut chosen: Vec<Place> = Vec::with_capacity(wanted);
     for (_, place) in scored {
         if chosen.len() == wanted {
@@ -205,9 +250,31 @@ mod tests {
     #[test]
     fn the_logarithm_is_one() {
         for hash in [0, 1, 1 << 11, u64::MAX / 3, u64::MAX / 2, u64::MAX - 5000, u64::MAX] {
-            let u = ((hash >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
-            let (ours, theirs) = (exponential(hash), -u.ln());
+            let (ours, theirs) = (exponential(hash), -uniform(hash).ln());
             assert!(ours > 0.0 && (ours - theirs).abs() <= 1e-13 * theirs.abs().max(1e-3), "{hash}: {ours} {theirs}");
+        }
+    }
+
+    #[test]
+    fn what_is_chosen_is_what_scoring_and_sorting_all_gives() {
+        let mut rng = cenote_workload::Rng::new(20);
+        for stripe in 0..3000 {
+            let (nodes, devices) = (rng.between(1, 300) as u16, rng.between(1, 3) as u16);
+            let uneven = rng.chance(500);
+            let mut weight = || if uneven { rng.below(5) * rng.size(1 << 40) } else { 7 };
+            let place = |node, device| Place { node: NodeId(node), device: DeviceId(device) };
+            let all: Vec<Candidate> = (0..nodes)
+                .flat_map(|node| (0..devices).map(move |device| place(node, device)))
+                .map(|place| Candidate { place, weight: weight() })
+                .collect();
+            let taken: Vec<Place> = (0..rng.below(3)).map(|_| rng.pick(&all).place).collect();
+            let (domain, wanted) = (*rng.pick(&[Domain::Node, Domain::Device]), rng.below(8) as usize);
+            let is_free = |place: Place| !taken.iter().any(|other| other.shares(place, domain));
+            let usable = all.iter().filter(|one| one.weight > 0 && is_free(one.place));
+            let mut scored: Vec<Scored> =
+                usable.map(|one| (score(hash_at(stripe, one.place), one.weight), one.place)).collect();
+            scored.sort_unstable_by(by_score);
+            assert_eq!(best(stripe, domain, &taken, wanted, &all), apart(&scored, domain, wanted), "stripe {stripe}");
         }
     }
 }

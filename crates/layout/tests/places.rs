@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use cenote_layout::{Candidate, Layout, Place, StripeKey, choose, choose_instead, hash_of};
+use cenote_layout::{Candidate, Layout, Place, StripeKey, choose, choose_instead, hash_of, near};
 use cenote_model::{ContainerId, DeviceId, ErrorKind, NodeId, ObjectId, ObjectKey};
 use cenote_workload::Rng;
 
@@ -190,4 +190,40 @@ fn a_lost_part_goes_where_it_would_have_gone_and_the_others_stay() {
         *heirs.entry(again[lost]).or_default() += 1;
     }
     assert_eq!(heirs.len(), 18, "every device inherits some");
+}
+
+#[test]
+fn of_many_candidates_some_that_follow_each_other_are_looked_at_each_as_often() {
+    const STRIPES: u64 = 40_000;
+    let (all, layout) = (candidates(300, 1, |_| 1), layout("4+2"));
+    let mut seen = [0_u64; 300];
+    let mut peers: HashSet<u16> = HashSet::new();
+    for stripe in 0..STRIPES {
+        let some = near(key(stripe), &all, 20);
+        let at = usize::from(some[0].place.node.0);
+        assert!(some.iter().enumerate().all(|(step, one)| *one == all[(at + step) % 300]), "stripe {stripe}: {some:?}");
+        let nodes: Vec<u16> = choose(key(stripe), &layout, &some).unwrap().iter().map(|place| place.node.0).collect();
+        for node in &nodes {
+            seen[usize::from(*node)] += 1;
+        }
+        if nodes.contains(&7) {
+            peers.extend(nodes);
+        }
+    }
+    let (statistic, bound) = chi_square(&seen, &[STRIPES as f64 * 6.0 / 300.0; 300]);
+    assert!(statistic < bound, "{statistic} of {bound}");
+    assert!(peers.iter().all(|node| *node <= 26 || *node >= 288) && peers.len() > 30, "{peers:?}");
+}
+
+#[test]
+fn a_candidate_more_or_less_moves_those_looked_at_by_one_or_two() {
+    let all = candidates(300, 1, |_| 1);
+    let fewer: Vec<Candidate> = all.iter().copied().filter(|one| one.place.node.0 != 150).collect();
+    for stripe in 0..2000 {
+        let with: HashSet<Place> = near(key(stripe), &all, 20).iter().map(|one| one.place).collect();
+        let without = near(key(stripe), &fewer, 20);
+        let new = without.iter().filter(|one| !with.contains(&one.place)).count();
+        assert!(new <= 2, "stripe {stripe}: {new}");
+    }
+    assert_eq!(near(key(1), &all[..20], 20), &all[..20]);
 }

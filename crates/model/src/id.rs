@@ -9,13 +9,33 @@ use crate::{Error, ErrorKind, Result};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct StoreId(pub u128);
 
-/// Identifies a container within a store. Never reused.
+/// Identifies a home of a cluster: an engine with its journal, which has the containers whose ids name it. 0 is the
+/// home of a store that has no other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct HomeId(pub u16);
+
+/// Identifies a container within a store. Never reused. The bits from [`ContainerId::HOME_SHIFT`] on name its home.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ContainerId(pub u64);
 
 impl ContainerId {
-    /// The number of the engine that has the container, of so many in the store (0 counts as 1).
-    pub fn home(self, engines: u16) -> u16 {
+    /// First bit of the home's number. The largest id stays below 2^60, the bound of ids on media.
+    pub const HOME_SHIFT: u32 = 44;
+    /// The smallest id that a home gives to a container.
+    pub fn first_of(home: HomeId) -> Self {
+        Self(u64::from(home.0) << Self::HOME_SHIFT | 1)
+    }
+    /// The home of the container.
+    #[inline]
+    pub fn home(self) -> HomeId {
+        HomeId((self.0 >> Self::HOME_SHIFT) as u16)
+    }
+    /// Its number at its home.
+    pub fn local(self) -> u64 {
+        self.0 & ((1 << Self::HOME_SHIFT) - 1)
+    }
+    /// The number of the engine that has the container, of so many in its store (0 counts as 1).
+    pub fn engine(self, engines: u16) -> u16 {
         (self.0 % u64::from(engines.max(1))) as u16
     }
 }
@@ -80,8 +100,17 @@ hex_id!(ObjectId, "object");
 hex_id!(IndexId, "index");
 
 impl fmt::Display for ContainerId {
+    /// `c7`; with a home in a cluster `n2c7`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "c{}", self.0)
+        match (self.home(), *self == Self(u64::MAX)) {
+            (HomeId(0), _) | (_, true) => write!(f, "c{}", self.0),
+            (home, false) => write!(f, "{home}c{}", self.local()),
+        }
+    }
+}
+impl fmt::Display for HomeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "n{}", self.0)
     }
 }
 impl fmt::Display for DeviceId {
@@ -145,6 +174,10 @@ mod tests {
     fn ids_are_shown_by_kind_and_number() {
         let (container, device) = (ContainerId(7), DeviceId(3));
         assert_eq!(format!("{container} {device}"), "c7 d3");
+        let far = ContainerId(ContainerId::first_of(HomeId(65535)).0 + 6);
+        assert_eq!((far.to_string().as_str(), far.home()), ("n65535c7", HomeId(65535)));
+        assert!(far.0 < 1 << 60);
+        assert_eq!((container.home(), container.engine(3), container.engine(0)), (HomeId(0), 1, 0));
         let object = ObjectKey { container, object: ObjectId(0x2a) };
         assert_eq!(object.to_string(), format!("c7/{}", ObjectId(0x2a)));
         assert_eq!(IndexKey { container, index: IndexId(9) }.to_string(), format!("c7/{}", IndexId(9)));

@@ -3,9 +3,11 @@
 //! This room must not know I/O, state or encodings: what a value looks like on media is the `store` crate's business,
 //! what it looks like between processes is `wire`'s.
 
+mod check;
 mod container;
 mod error;
 mod extent;
+mod ha;
 mod histogram;
 mod id;
 mod limits;
@@ -23,14 +25,16 @@ mod tier_text;
 mod units;
 mod update;
 
+pub use check::Check;
 pub use container::{
     CONTAINER_MODE, CONTAINER_MODE_BITS, CONTAINER_MODE_PRIVATE, ContainerInfo, ContainerSpec, Durability, Right,
     SnapshotInfo,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use extent::{Birth, Encoding, Extent, Sums};
+pub use ha::{HaDecided, HaEvent, HaHome, HaNode, HaReport};
 pub use histogram::{HISTOGRAM_BUCKETS, Histogram, histogram_bucket, histogram_end_ns};
-pub use id::{ContainerId, DEVICES_WORD, DeviceId, IndexId, IndexKey, NodeId, ObjectId, ObjectKey, StoreId};
+pub use id::{ContainerId, DEVICES_WORD, DeviceId, HomeId, IndexId, IndexKey, NodeId, ObjectId, ObjectKey, StoreId};
 pub use limits::*;
 pub use manage::{
     Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, PluginState, PolicyState, RuleState,
@@ -40,8 +44,8 @@ pub use packed::{Codec, Packed};
 pub use profile::{Learner, Profile, ProfilePoint, Seen, Speed};
 pub use records::Records;
 pub use request::{
-    Check, ContainerContent, Explanation, ExtentWhy, Finding, FlushTarget, IndexContent, KeyCode, Lease, Lookup,
-    NextFrom, ObjectStat, Request, Response, Run, StoreStats, Touch, VerifyReport,
+    ContainerContent, Explanation, ExtentWhy, Finding, FlushTarget, IndexContent, KeyCode, Lease, Lookup, NextFrom,
+    ObjectStat, Request, Response, Run, StoreStats, Touch, VerifyReport,
 };
 pub use telemetry::{
     ClientTelemetry, ContainerTelemetry, Counts, Flow, FlowEnd, FlowWhy, HEAT_AGES, HEAT_AGES_S, HOT_MAX, HeatRow,

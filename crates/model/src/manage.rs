@@ -37,6 +37,20 @@ pub enum Arrange {
     Release { to: Option<String> },
 }
 
+impl Arrange {
+    /// The name of the device that it is about, if there is one.
+    pub fn device_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Promote { to }
+            | Self::Demote { to }
+            | Self::Pin { to }
+            | Self::Archive { to }
+            | Self::Release { to } => to.as_mut(),
+            Self::Evict | Self::Unpin => None,
+        }
+    }
+}
+
 /// One move of an arrangement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ArrangeMove {

@@ -3,9 +3,9 @@
 #![allow(missing_docs, reason = "the line above a variant says what its fields are")]
 
 use crate::{
-    Arrange, ArrangeProgress, ArrangeTarget, Arrangement, ContainerId, ContainerInfo, DeviceId, DeviceInfo, DeviceSpec,
-    Durability, Error, Extent, IndexId, IndexKey, ObjectId, ObjectKey, PolicyState, Profile, Records, SnapshotInfo,
-    Telemetry, Timed, Update,
+    Arrange, ArrangeProgress, ArrangeTarget, Arrangement, Check, ContainerId, ContainerInfo, DeviceId, DeviceInfo,
+    DeviceSpec, Durability, Error, Extent, HaReport, IndexId, IndexKey, ObjectId, ObjectKey, PolicyState, Profile,
+    Records, SnapshotInfo, Telemetry, Timed, Update,
 };
 
 /// A request of a client to a store. The same values go to an engine in the process and, encoded by `wire`, to a
@@ -108,10 +108,16 @@ pub enum Request {
     Moved,
     /// The store's telemetry, with the `hot` most used objects (at most [`crate::HOT_MAX`]).
     Telemetry { hot: u32 },
+    /// The view of the cluster, and what the daemon concludes from what it has seen. `Unsupported` if the store is no part of one,
+    /// or no daemon serves it.
+    HaReport,
+    /// Answered when everything that the home acknowledged so far survives the loss of so many nodes, its own among them. `Busy` if
+    /// fewer nodes mirror it now; `Unsupported` if it is to have no mirrors.
+    Protect { losses: u32 },
     /// Writes a checkpoint now.
     Checkpoint,
-    /// Asks the daemon to finish its work and exit.
-    Shutdown,
+    /// Asks the daemon to finish its work and exit. `cluster`: all nodes are being stopped, so none is to take another's homes.
+    Shutdown { cluster: bool },
     /// Reports ranges (offset, length) of an object that cannot be read in their place. A range with a valid copy moves
     /// to that copy; fails if no range has one.
     Unreadable { key: ObjectKey, ranges: Vec<(u64, u64)> },
@@ -152,23 +158,6 @@ pub enum FlushTarget {
     Container(ContainerId),
     /// One object (flushed with its container's earlier updates, since durability keeps their order).
     Object(ObjectKey),
-}
-
-/// A precondition: something that a transaction read and relies on.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Check {
-    /// The object was not changed after `epoch` (0: it does not exist).
-    Object { key: ObjectKey, epoch: u64 },
-    /// The record was not changed after `epoch` (0: it does not exist).
-    Record { index: IndexKey, key: Vec<u8>, epoch: u64 },
-    /// The record has this value (`None`: it does not exist), whoever set it at whatever time.
-    Value { index: IndexKey, key: Vec<u8>, value: Option<Vec<u8>> },
-    /// No record has a key that begins with `prefix`. Like every check it applies to the state before the updates of
-    /// its request: records that these delete count, records that they put do not. An index that does not exist has no
-    /// records.
-    NoKeys { index: IndexKey, prefix: Vec<u8> },
-    /// The object exists and has this size in bytes.
-    Size { key: ObjectKey, size: u64 },
 }
 
 /// The start of [`Request::Next`].
@@ -397,7 +386,7 @@ impl Request {
                 | Self::HabitLearned { .. }
                 | Self::PolicySet { dry_run: false, .. }
                 | Self::Checkpoint
-                | Self::Shutdown
+                | Self::Shutdown { .. }
         )
     }
 }
@@ -454,12 +443,14 @@ pub enum Response {
     Moved(u64),
     /// To [`Request::Telemetry`].
     Telemetry(Box<Telemetry>),
+    /// To [`Request::HaReport`].
+    Ha(Box<HaReport>),
     /// To [`Request::PolicyShow`].
     Policy(Box<PolicyState>),
     /// To [`Request::Progress`].
     Progress(Vec<ArrangeProgress>),
-    /// To [`Request::Read`]: the object's size, and the bytes.
-    Bytes { size: u64, bytes: Vec<u8> },
+    /// To [`Request::Read`]: the object's size, the value of its version word while both were so, and the bytes.
+    Bytes { size: u64, version: u64, bytes: Vec<u8> },
     /// Success without a result.
     Done,
     /// Failure; nothing was changed.
@@ -481,7 +472,7 @@ mod tests {
         let profile = |measure_ms| Request::Profile { name: "disk".into(), measure_ms };
         let set = |dry_run| Request::PolicySet { text: None, dry_run };
         assert!(
-            [arrange(false), profile(1), set(false), Request::Shutdown, Request::Checkpoint]
+            [arrange(false), profile(1), set(false), Request::Shutdown { cluster: false }, Request::Checkpoint]
                 .iter()
                 .all(Request::changes)
         );

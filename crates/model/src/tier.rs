@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::path::PathBuf;
 
-use crate::{DeviceId, Speed, TierOptions, size};
+use crate::{DeviceId, HomeId, Speed, TierOptions, size};
 
 /// The kind of a device. The order is the assumed order of speed until a device is measured; the numbers are those on
 /// media and on the wire.
@@ -164,6 +164,8 @@ pub struct StoreConfig {
     pub readers: Vec<u32>,
     /// Engines that share the devices, each with a lock, a journal and containers of its own: 1 to 16; 0 counts as 1.
     pub engines: u16,
+    /// The home that this store is in a cluster; 0 for a store by itself. A home of a cluster has one engine.
+    pub home: HomeId,
 }
 
 #[cfg(test)]

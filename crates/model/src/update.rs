@@ -2,7 +2,7 @@
 
 #![allow(missing_docs, reason = "the line above a variant says what its fields are")]
 
-use crate::{ContainerId, ContainerSpec, Extent, IndexKey, ObjectKey};
+use crate::{ContainerId, ContainerSpec, Extent, IndexKey, ObjectKey, Run};
 
 /// One change to a store. Every change by a user is a list of these; a transaction is one list, applied whole or not at
 /// all, and the journal is a sequence of such lists.
@@ -27,6 +27,9 @@ pub enum Update {
     ObjectCreate { key: ObjectKey, block_shift: u8 },
     /// Deletes it.
     ObjectDelete { key: ObjectKey },
+    /// Fills leased space with these bytes, which its client could not write there itself: for a [`Update::Write`] of the
+    /// same request. The space is in memory. Not in the journal: what the write needs is in the extent.
+    Fill { container: ContainerId, run: Run, bytes: Vec<u8> },
     /// Points `[offset, offset + extent.len)` at bytes already written to the device; grows the size to cover it.
     Write { key: ObjectKey, offset: u64, extent: Extent },
     /// Turns a range into a hole; the size stays.
@@ -59,6 +62,7 @@ impl Update {
             Self::ContainerCreate { id, .. }
             | Self::ContainerRename { id, .. }
             | Self::ContainerSet { id, .. }
+            | Self::Fill { container: id, .. }
             | Self::ContainerDelete { id } => *id,
             Self::SnapshotCreate { of, .. } | Self::SnapshotDelete { of, .. } | Self::SnapshotRollback { of, .. } => {
                 *of

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use cenote_model::{Error, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
+use smallvec::{SmallVec, smallvec};
 
 use crate::{Consumer, Spin};
 
@@ -45,6 +46,8 @@ impl AsFd for Doorbell {
     }
 }
 
+/// While it spins, one look in so many is at the sockets, by a system call.
+const LOOK_EVERY: usize = 16;
 /// How long to spin for an announced frame: the time of a large copy or a fast device.
 const ANNOUNCED_FOR_NS: u64 = 250_000;
 
@@ -67,30 +70,63 @@ impl Poller {
     /// Returns when a ring has a frame or is closed, when the doorbell was rung, or when the time is over. Before
     /// the call, release what was taken from the rings.
     pub fn wait<'a>(&mut self, rings: impl Iterator<Item = &'a Consumer> + Clone, timeout: Duration) {
-        let is_ready = || rings.clone().any(Consumer::is_ready);
-        if timeout.is_zero() || self.spin.until(is_ready) {
-            return;
+        self.wait_also(rings, &[], timeout);
+    }
+    /// The same, but also returns when one of the `others` is ready, and which of them are.
+    pub fn wait_also<'a>(
+        &mut self,
+        rings: impl Iterator<Item = &'a Consumer> + Clone,
+        others: &[(BorrowedFd<'_>, PollFlags)],
+        timeout: Duration,
+    ) -> Vec<usize> {
+        let (mut ready, mut looks) = (Vec::new(), 0);
+        let mut is_ready = || {
+            if rings.clone().any(Consumer::is_ready) {
+                return true;
+            }
+            let mut is_rung = false;
+            looks = (looks + 1) % LOOK_EVERY;
+            if !others.is_empty() && looks == 1 {
+                (is_rung, ready) = look(&self.bell, others, Duration::ZERO);
+            }
+            is_rung || !ready.is_empty()
+        };
+        if timeout.is_zero() || self.spin.until(&mut is_ready) {
+            return ready;
         }
         // Ask every ring: an expired announcement must not count later.
         let announced = rings.clone().filter(|ring| ring.take_announcement()).count();
         if announced > 0 && self.spin.for_ns(ANNOUNCED_FOR_NS, is_ready) {
-            return;
+            return ready;
         }
         // Arm every ring. `all` stops early at a ring that is ready, which is as good.
         if rings.clone().all(Consumer::arm) {
             let begin = Instant::now();
-            self.sleep(timeout);
+            (_, ready) = look(&self.bell, others, timeout);
             self.spin.slept(begin.elapsed());
         }
         rings.for_each(Consumer::disarm);
+        ready
     }
-    fn sleep(&self, timeout: Duration) {
-        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        let mut fds = [PollFd::new(&self.bell.event, PollFlags::IN)];
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(0) | Err(Errno::INTR) => {}
-            Ok(_) => self.bell.silence(),
-            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+}
+
+/// Waits until the bell was rung, one of the `others` is ready or the time is over; returns whether it was rung, which is
+/// told once, and which of the others are ready.
+fn look(bell: &Doorbell, others: &[(BorrowedFd<'_>, PollFlags)], timeout: Duration) -> (bool, Vec<usize>) {
+    let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+    let mut fds: SmallVec<[PollFd<'_>; 8]> = smallvec![PollFd::new(&bell.event, PollFlags::IN)];
+    fds.extend(others.iter().map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)));
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(0) | Err(Errno::INTR) => {}
+        Ok(_) => {
+            let is_rung = !fds[0].revents().is_empty();
+            if is_rung {
+                bell.silence();
+            }
+            let ready = (0..others.len()).filter(|at| !fds[at + 1].revents().is_empty());
+            return (is_rung, ready.collect());
         }
+        Err(_) => std::thread::sleep(Duration::from_millis(1)),
     }
+    (false, Vec::new())
 }

@@ -43,6 +43,8 @@ const ANNOUNCED_AT: usize = 320;
 const CROWDED_AT: usize = 384;
 const SKIP: u32 = u32::MAX;
 const FRAME_HEADER_BYTES: usize = 8;
+/// Bytes of a frame within which [`Consumer::take_cut`] cuts.
+const CUT_WITHIN: usize = 64;
 
 /// Bytes of memory for a ring that holds `data_bytes` (rounded up to a power of two), in whole pages.
 pub fn ring_bytes_for(data_bytes: usize) -> usize {
@@ -315,6 +317,20 @@ impl Producer {
     }
 }
 
+/// Appends bytes of a ring: plain data, whatever the peer does meanwhile. `from` must be valid for reads of `len` bytes.
+#[inline]
+unsafe fn copy_out(from: *const u8, len: usize, to: &mut Vec<u8>) {
+    to.reserve(len);
+    // SAFETY: the source is the caller's promise; the target was just reserved.
+    unsafe {
+        std::ptr::copy_nonoverlapping(from, to.as_mut_ptr().add(to.len()), len);
+        to.set_len(to.len() + len);
+    }
+}
+
+/// The beginning of a frame, and the rest of it if that was cut off.
+pub type CutFrame<'a> = (&'a [u8], Option<Vec<u8>>);
+
 /// The reading end.
 pub struct Consumer {
     memory: RingMemory,
@@ -350,6 +366,32 @@ impl Consumer {
     /// now; `Disconnected` if there is none and the ring is closed. [`Consumer::release`] frees the room.
     #[inline]
     pub fn take(&mut self) -> Result<Option<&[u8]>> {
+        let Some((from, len)) = self.next_frame()? else { return Ok(None) };
+        self.frame.clear();
+        // SAFETY: `next_frame` checked the bounds.
+        unsafe { copy_out(from, len, &mut self.frame) };
+        Ok(Some(&self.frame))
+    }
+    /// The same; `cut` is shown the beginning of the frame, and says where the part begins that the caller wants to own.
+    pub fn take_cut(&mut self, cut: impl Fn(&[u8]) -> Option<usize>) -> Result<Option<CutFrame<'_>>> {
+        self.frame.clear();
+        let Some((from, len)) = self.next_frame()? else { return Ok(None) };
+        let (shown, mut rest) = (len.min(CUT_WITHIN), None);
+        // SAFETY: `next_frame` checked the bounds.
+        unsafe { copy_out(from, shown, &mut self.frame) };
+        let (at, to) = match cut(&self.frame).filter(|at| *at <= shown) {
+            Some(at) => {
+                self.frame.truncate(at);
+                (at, rest.insert(Vec::new()))
+            }
+            None => (shown, &mut self.frame),
+        };
+        unsafe { copy_out(from.wrapping_add(at), len - at, to) }; // SAFETY: as above
+        Ok(Some((&self.frame, rest)))
+    }
+    /// Steps over the next frame. Returns where it lies, within the memory, and its length.
+    #[inline]
+    fn next_frame(&mut self) -> Result<Option<(*const u8, usize)>> {
         loop {
             if self.tail == self.head {
                 self.refresh()?;
@@ -375,16 +417,13 @@ impl Consumer {
             if len > self.memory.frame_max() || span > available || span > to_end {
                 return Err(self.memory.damaged("a frame's length is out of bounds"));
             }
-            self.frame.clear();
-            self.frame.reserve(len);
-            // SAFETY: source in bounds (just checked), target reserved; the bytes are plain data whatever the peer does.
-            unsafe {
-                std::ptr::copy_nonoverlapping(from.add(FRAME_HEADER_BYTES), self.frame.as_mut_ptr(), len);
-                self.frame.set_len(len);
-            }
             self.head = self.head.wrapping_add(span);
-            return Ok(Some(&self.frame));
+            return Ok(Some((from.wrapping_add(FRAME_HEADER_BYTES).cast_const(), len)));
         }
+    }
+    /// The same; the frame is the caller's.
+    pub fn take_owned(&mut self) -> Result<Option<Vec<u8>>> {
+        Ok(if self.take()?.is_some() { Some(std::mem::take(&mut self.frame)) } else { None })
     }
     /// Returns the room of all frames taken so far to the producer. Once per batch is enough.
     #[inline]

@@ -152,6 +152,11 @@ pub(crate) fn wait_for(fd: impl AsFd, flags: PollFlags, deadline: Instant) -> Re
     }
 }
 
+/// Sends without a signal if the other end is gone.
+pub(crate) fn send(socket: impl AsFd, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
+}
+
 /// A connection. Frames arrive whole, or the connection is unusable: after any error but a timeout before a frame's
 /// first byte, drop it.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Rings between threads and processes, and with a hostile peer.
 #![allow(unsafe_code, reason = "a mapping to share")]
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use cenote_model::ErrorKind;
 use cenote_rpc::{Consumer, Doorbell, FrameLog, Poller, Producer, RingMemory, Waker, ring_bytes_for};
+use rustix::event::PollFlags;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -378,4 +379,24 @@ fn a_log_has_what_its_writer_did_not_take_back() {
         assert!(!found.is_ready());
     }
     assert!(first > 400, "its memory was used again");
+}
+
+#[test]
+fn a_bell_that_rings_while_the_poller_looks_around_is_heard() {
+    let bell = Doorbell::new().unwrap();
+    let silent = Doorbell::new().unwrap();
+    let mut poller = Poller::new(bell.clone());
+    for round in 0..300_u64 {
+        let bell = bell.clone();
+        let ringing = std::thread::spawn(move || {
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_micros(round % 30) {}
+            bell.ring();
+        });
+        let begin = Instant::now();
+        poller.wait_also([].iter(), &[(silent.as_fd(), PollFlags::IN)], Duration::from_secs(5));
+        assert!(begin.elapsed() < Duration::from_secs(4), "round {round}");
+        ringing.join().unwrap();
+        poller.wait_also([].iter(), &[(silent.as_fd(), PollFlags::IN)], Duration::from_millis(1));
+    }
 }

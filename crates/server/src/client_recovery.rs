@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use cenote_device::control::ClientFile;
-use cenote_model::{Check, Request, Response, Result, Update};
+use cenote_model::{Check, ErrorKind, Request, Response, Result, Update};
 use cenote_rpc::{Consumer, RingMemory, ring_bytes_for};
 use cenote_store::SessionId;
 use cenote_wire::{Assembly, decode_request};
 
-use crate::Service;
+use crate::clients::Served;
 use crate::service::lock;
 
 /// Size of a client's redo log of pipelined changes, in bytes.
@@ -64,18 +64,22 @@ pub(crate) fn is_spent(file: &ClientFile) -> bool {
     rings && log_memory(file).is_ok_and(|log| log.is_none_or(is_empty)) && file.slots().min() == u64::MAX
 }
 
-/// Carries out the requests and changes that a dead client left in its file.
-pub(crate) fn recover(service: &Service, session: SessionId, file: &ClientFile) {
+/// Carries out the requests and changes that a dead client left in its file. Returns false if the home cannot be
+/// reached, so that some of it is still to be carried out.
+pub(crate) fn recover(home: &dyn Served, session: SessionId, file: &ClientFile) -> bool {
     if file.mapping().is_torn() {
-        return;
+        return true;
     }
-    let results = [requests(service, session, file), redo(service, session, file)];
+    let results = [requests(home, session, file), redo(home, session, file)];
+    let mut is_done = true;
     for error in results.into_iter().filter_map(Result::err) {
-        tracing::warn!(%error, session = session.0, "what a dead client left cannot be read to its end");
+        is_done &= !matches!(error.kind(), ErrorKind::Busy | ErrorKind::Disconnected);
+        tracing::warn!(%error, session = session.0, "what a dead client left is not carried out to its end");
     }
+    is_done
 }
 
-fn requests(service: &Service, session: SessionId, file: &ClientFile) -> Result<()> {
+fn requests(home: &dyn Served, session: SessionId, file: &ClientFile) -> Result<()> {
     let Ok([memory, _]) = crate::daemon::ring_memories(file) else { return Ok(()) };
     let mut ring = Consumer::new(memory)?;
     let mut assembly = Assembly::default();
@@ -83,14 +87,14 @@ fn requests(service: &Service, session: SessionId, file: &ClientFile) -> Result<
         // The rest of a message that an earlier engine began to take cannot be decoded; the messages behind it can.
         let decoded = assembly.take(frame, decode_request);
         if let Ok(Some(Ok((seq, request @ Request::Apply { .. })))) = decoded {
-            apply(service, session, seq, request)?;
+            apply(home, session, seq, request)?;
         }
         ring.release();
     }
     Ok(())
 }
 
-fn redo(service: &Service, session: SessionId, file: &ClientFile) -> Result<()> {
+fn redo(home: &dyn Served, session: SessionId, file: &ClientFile) -> Result<()> {
     let Some(memory) = log_memory(file)? else { return Ok(()) };
     let mut log = Consumer::new(memory)?;
     let mut message: Option<Message> = None;
@@ -103,10 +107,10 @@ fn redo(service: &Service, session: SessionId, file: &ClientFile) -> Result<()> 
                 all_checks.extend(checks);
                 all.extend(updates);
             }
-            _ => send(service, session, message.replace((number, checks, updates, atomic)))?,
+            _ => send(home, session, message.replace((number, checks, updates, atomic)))?,
         }
     }
-    send(service, session, message)?;
+    send(home, session, message)?;
     log.release();
     Ok(())
 }
@@ -118,19 +122,16 @@ fn taken(ring: &mut Consumer) -> Result<Option<&[u8]>> {
 
 type Message = (u64, Vec<Check>, Vec<Update>, bool);
 
-fn send(service: &Service, session: SessionId, message: Option<Message>) -> Result<()> {
+fn send(home: &dyn Served, session: SessionId, message: Option<Message>) -> Result<()> {
     let Some((_, checks, updates, atomic)) = message.filter(|(_, _, updates, _)| !updates.is_empty()) else {
         return Ok(());
     };
-    apply(service, session, 0, Request::Apply { checks, updates, atomic })
+    apply(home, session, 0, Request::Apply { checks, updates, atomic })
 }
 
-/// Fails if the engine is being closed: the next engine takes the rest.
-fn apply(service: &Service, session: SessionId, seq: u64, request: Request) -> Result<()> {
-    // A late answer has no receiver; what it reports is in the journal by then.
-    let answer = service.lock().handle(session, seq, request, || Box::new(drop));
-    if let Some(Response::Failed(error)) = answer {
-        service.with_engine(|_| ())?;
+/// Fails if the home is being closed, or cannot be reached: the next one takes the rest.
+fn apply(home: &dyn Served, session: SessionId, seq: u64, request: Request) -> Result<()> {
+    if let Some(Response::Failed(error)) = home.carry_out(session, seq, request)? {
         tracing::info!(%error, session = session.0, "a change that a dead client left is not carried out");
     }
     Ok(())

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cenote_cluster::register::{GROUP_FILE, GROUP_LOCK_FILE, VIEW_FILE, VIEW_LOCK_FILE};
+use cenote_cluster::{KEY_FILE, MEMBERS_FILE, Members, NODE_FILE};
 use cenote_device::home::{self, Orphan};
 use cenote_device::rados_dir::ADDRESS_FILE;
 use cenote_device::{LOCK_FILE, SharedControl, StoreDir, StoreLock, SystemClock, SystemDevices};
@@ -10,6 +12,7 @@ use cenote_host::home::shm_base;
 use cenote_model::{DeviceKind, Error, ErrorKind, Result, StoreId};
 use cenote_store::{Engine, Seams};
 
+use crate::daemon::location;
 use crate::daemon::{LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE, SOCKET, WEB_ADDRESS_FILE};
 use crate::identity::{self, IDENTITY_FILE};
 use crate::metadata::{self, Metadata};
@@ -57,6 +60,9 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
         clock: Arc::new(SystemClock),
         control: Arc::new(SharedControl::default()),
     };
+    if let Some(members) = Members::read(dir)? {
+        location::forget(dir, &members)?;
+    }
     let failures = Engine::destroy(seams, force)?;
     home::remove_memory(&shm_base(), summary.id)?;
     identity::forget_claims(meta.files.as_ref())?;
@@ -65,8 +71,11 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
         let _ = std::fs::remove_dir(&device.path); // only if it is empty now
     }
     let logs = [LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE];
+    let register = [VIEW_FILE, VIEW_LOCK_FILE, GROUP_FILE, GROUP_LOCK_FILE];
+    let cluster = [MEMBERS_FILE, KEY_FILE, NODE_FILE].into_iter().chain(register);
     for name in [SOCKET, WEB_ADDRESS_FILE, PLUGIN_FILE, IDENTITY_FILE, SECRET_FILE, ADDRESS_FILE]
         .into_iter()
+        .chain(cluster)
         .chain(logs)
         .chain([LOCK_FILE])
     {

@@ -2,18 +2,64 @@
 
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cenote_device::control::is_counting;
 use cenote_model::{Request, Response, Timed};
 use cenote_store::{Engine, Outcome, REQUESTS_TIMED_IN, SessionId};
 
 use crate::service::{Guarded, Reply, Service, Shared, closed, lock, nanos};
+use crate::words::{Holder, Item, Look, Parked, Words};
+
+/// Longest wait for other nodes to let go of something before it is changed.
+const ASIDE_MAX: Duration = Duration::from_secs(10);
 
 /// The engines, for many requests in a row: the one that had the last request is locked.
 pub struct Handling<'a> {
     pub(crate) service: &'a Service,
     held: Option<Held<'a>>,
+}
+
+impl Service {
+    /// Ends a session whose process left or died, after its requests that wait.
+    pub fn session_close(&self, session: SessionId) {
+        match self.words.get().filter(|words| words.waits(session)) {
+            Some(words) => words.put_aside(session, Parked::close()),
+            None => self.session_end(session),
+        }
+    }
+    /// Handles a request whose late answer has no receiver. Returns when what it reports is in the journal.
+    pub(crate) fn handle_or_wait(&self, session: SessionId, seq: u64, request: Request) -> Option<Response> {
+        let (send, receive) = std::sync::mpsc::sync_channel(1);
+        let answer = self.lock().handle(session, seq, request, || Box::new(move |answer| drop(send.send(answer))));
+        if answer.is_none() && self.words.get().is_some_and(|words| words.waits(session)) {
+            return receive.recv_timeout(ASIDE_MAX).ok(); // it is not in the journal before other nodes have let go
+        }
+        answer
+    }
+    /// Carries out what was put aside and may be handled now.
+    pub(crate) fn go_on(&self) {
+        let Some(words) = self.words.get() else { return };
+        while let Some((session, item)) = words.next() {
+            match item {
+                Item::Close => self.session_end(session),
+                Item::Request(parked) => {
+                    let (seq, from, request, reply) = *parked;
+                    let look = Look::of(&request);
+                    let mut reply = Some(reply);
+                    let later = || reply.take().unwrap_or_else(|| Box::new(drop));
+                    let response = self.lock().handle_now(session, seq, request, later);
+                    if let Some(holder) = from {
+                        words.looked(holder, look, response.as_ref());
+                    }
+                    if let (Some(reply), Some(response)) = (reply, response) {
+                        reply(response);
+                    }
+                }
+            }
+            words.went(session);
+        }
+    }
 }
 
 /// A locked engine.
@@ -32,6 +78,39 @@ impl<'a> Handling<'a> {
     }
     /// Handles a request. `None`: the response comes later, through the reply that `later` creates.
     pub fn handle(
+        &mut self,
+        session: SessionId,
+        seq: u64,
+        request: Request,
+        later: impl FnOnce() -> Reply,
+    ) -> Option<Response> {
+        match self.service.words.get() {
+            None => self.handle_now(session, seq, request, later),
+            Some(words) => self.handle_from(words, None, (session, seq, request), later),
+        }
+    }
+    /// Handles a request of a client of another node, or of this one, once nobody trusts what it changes.
+    pub(crate) fn handle_from(
+        &mut self,
+        words: &Words,
+        from: Option<Holder>,
+        (session, seq, request): (SessionId, u64, Request),
+        later: impl FnOnce() -> Reply,
+    ) -> Option<Response> {
+        let change = words.begin(from, &request);
+        if !words.may_go(session, &change) {
+            words.put_aside(session, Parked::request(seq, from, request, later(), change));
+            return None;
+        }
+        let look = Look::of(&request);
+        let response = self.handle_now(session, seq, request, later);
+        words.end(change);
+        if let Some(holder) = from {
+            words.looked(holder, look, response.as_ref());
+        }
+        response
+    }
+    fn handle_now(
         &mut self,
         session: SessionId,
         seq: u64,

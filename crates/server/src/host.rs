@@ -1,24 +1,27 @@
 //! A store opened by this process: lock, control table, engine and its threads.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use cenote_device::control::{ClientFile, ClientRoom, ControlView, SharedControl};
+use cenote_cluster::Members;
+use cenote_device::control::{ControlView, SharedControl, boot_ns};
+use cenote_device::mirror::Rehomed;
 use cenote_device::rados_dir::ADDRESS_FILE;
-use cenote_device::{Holder, RadosMetaDir, StoreDir, StoreLock, SystemClock, SystemDevices, home, store_dir};
+use cenote_device::{Devices, Holder, RadosMetaDir, StoreDir, StoreLock, SystemClock, SystemDevices, home, store_dir};
 use cenote_host::home::shm_base;
 use cenote_host::{fork, process};
-use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreConfig, StoreId};
-use cenote_store::{Engine, Seams, SessionId, SessionInfo, StoreSummary};
+use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, NodeId, Result, StoreConfig, StoreId};
+use cenote_store::{Engine, Seams, SessionInfo, StoreSummary};
 use rustix::fs::{Mode, OFlags};
 
 use crate::Service;
-use crate::client_recovery::{self, Gate};
+use crate::clients::{Client, Clients};
 use crate::identity::{self, Identity};
 use crate::metadata::{self, Metadata};
+use crate::mirroring::Mirroring;
 use crate::service::lock;
+use crate::words::Words;
 
 /// How to open a store, and whether to create one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,6 +35,8 @@ pub struct OpenHow<'a> {
     /// A shared library with a placement policy ([`crate::Plugin`]), which must load. `None`: the one stored with the
     /// store ([`crate::keep_plugin`]), if there is one.
     pub policy_plugin: Option<&'a Path>,
+    /// Note all changes, for copies on other nodes.
+    pub mirrored: bool,
 }
 
 /// Wraps an engine's seams.
@@ -48,6 +53,12 @@ pub struct Host {
     /// Value of the instance word for this engine.
     pub instance: u64,
     dir: PathBuf,
+    /// Where its shared memory is.
+    base: PathBuf,
+    /// It is a copy of another node's home.
+    is_copy: bool,
+    /// Its changes, if other nodes are to have copies.
+    pub(crate) mirroring: Option<Arc<Mirroring>>,
     /// The store's home, if that is not its directory.
     rados: Option<Arc<RadosMetaDir>>,
     /// Owner of the directory.
@@ -55,27 +66,41 @@ pub struct Host {
     /// The directory itself, whatever its path leads to by now.
     dir_fd: OwnedFd,
     store_lock: Mutex<Option<StoreLock>>,
+    /// That of the node's directory, if the home of the node lies in a copy below.
+    node_lock: Mutex<Option<StoreLock>>,
     /// Fork generation of the host.
     generation: u64,
-    /// The gates of this engine's clients, by the numbers of their files: they decide who takes from a client's rings.
-    gates: Mutex<HashMap<u64, Arc<Gate>>>,
-    /// Held while changes of dead clients are carried out.
-    settling: Mutex<()>,
-    /// Sessions whose clients have no file yet.
-    coming: Mutex<HashSet<SessionId>>,
+    pub(crate) clients: Clients,
 }
 
-/// A client, as the host knows it.
-#[derive(Clone)]
-pub struct Client {
-    /// Its session with the engine.
-    pub session: SessionId,
-    /// Its reader slots and rings.
-    pub file: ClientFile,
-    pub(crate) gate: Arc<Gate>,
+/// Where a store is, and what keeps others from it.
+struct Place {
+    base: PathBuf,
+    owner: u32,
+    dir_fd: OwnedFd,
+    store_lock: StoreLock,
+    /// It is a copy of another node's home: its memory belongs to no other directory.
+    is_copy: bool,
 }
 
 impl Host {
+    /// Returns true if another node was the home's host before.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.is_copy
+    }
+    /// Lets other nodes remember what they see of the store. The thread behind `bell` sends them messages, and carries out
+    /// what waits for their answers.
+    /// `formerly`: a home whose host was another node may have told any of these until a moment ago.
+    pub(crate) fn tell_words(&self, bell: cenote_rpc::Doorbell, formerly: &[NodeId]) {
+        if self.control.granted().0 == 0 {
+            for node in formerly {
+                self.control.grant(node.0, boot_ns() + Words::trusted_for_ns());
+            }
+        }
+        let words = Words::of(self.control.clone(), Box::new(boot_ns));
+        words.on_work(Box::new(move || bell.ring()));
+        let _ = self.service.words.set(Arc::new(words));
+    }
     /// Opens the store in `dir`. `None` if another process has it.
     pub fn open(dir: &Path, how: &OpenHow<'_>) -> Result<Option<Self>> {
         let subject = || format!("store {}", dir.display());
@@ -92,6 +117,11 @@ impl Host {
             // Before the lock file is created: do not change a directory that holds no store.
             let found = Engine::peek(&metadata::look(dir)?)?;
             home::make_memory_dir(&shm_base(), found.id, &store_dir)?;
+        }
+        if !how.mirrored && Members::read(dir)?.is_some_and(|members| members.protect > 0) {
+            return Err(Error::new(ErrorKind::Unsupported, subject())
+                .because("other nodes have copies of it, which only its daemon keeps the same")
+                .try_next("open it through the daemon, as all commands do by themselves"));
         }
         let Some(store_lock) = StoreLock::acquire(dir)? else { return Ok(None) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -117,15 +147,50 @@ impl Host {
             identity::enter(dir, &meta, summary)?;
         }
         let control = Arc::new(SharedControl::default());
-        let seams = Seams {
-            meta: Arc::clone(&meta.files),
-            devices: Arc::new(
-                SystemDevices::default().of_owner(store_dir.owner()).noting(identity::notes(dir, &meta.files)?),
-            ),
-            clock: Arc::new(SystemClock),
-            control: control.clone(),
+        let notes = identity::notes(dir, &meta.files)?;
+        let devices = Arc::new(SystemDevices::default().of_owner(store_dir.owner()).noting(notes));
+        let place = Place { base: shm_base(), owner: store_dir.owner(), dir_fd, store_lock, is_copy: false };
+        Self::start(dir, how, place, meta, control, devices, exists).map(Some)
+    }
+    /// Opens a home that another node had, from the copy in `dir`, whose shared memory is below `base`. `NotFound` if the
+    /// copy is not there; `Busy` if another process has it.
+    pub fn open_copy(dir: &Path, base: &Path, policy_plugin: Option<&Path>) -> Result<Self> {
+        let subject = || format!("copy of a home in {}", dir.display());
+        let store_dir = StoreDir::open(dir)?;
+        let Some(store_lock) = StoreLock::acquire(dir)? else {
+            return Err(Error::new(ErrorKind::Busy, subject()).because("another process has it"));
         };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir_fd =
+            rustix::fs::open(dir, flags, Mode::empty()).map_err(|errno| Error::io(subject(), &errno.into()))?;
+        let meta = Metadata::of_copy(dir)?;
+        Engine::peek(meta.files.as_ref())?;
+        let devices = SystemDevices::with_shm_base(base).of_owner(store_dir.owner());
+        let control = Arc::new(SharedControl::new(base).with_what_survived());
+        let place = Place { base: base.to_path_buf(), owner: store_dir.owner(), dir_fd, store_lock, is_copy: true };
+        let how = OpenHow { policy_plugin, mirrored: true, ..OpenHow::default() };
+        Self::start(dir, &how, place, meta, control, Arc::new(Rehomed::new(devices, dir)), true)
+    }
+    fn start(
+        dir: &Path,
+        how: &OpenHow<'_>,
+        place: Place,
+        meta: Metadata,
+        control: Arc<SharedControl>,
+        devices: Arc<dyn Devices>,
+        exists: bool,
+    ) -> Result<Self> {
+        let subject = || format!("store {}", dir.display());
+        let Place { base, owner, dir_fd, store_lock, is_copy } = place;
+        let seams =
+            Seams { meta: Arc::clone(&meta.files), devices, clock: Arc::new(SystemClock), control: control.clone() };
         let seams = if let Some(wrap) = how.world { wrap(seams) } else { seams };
+        let (seams, mirroring) = if how.mirrored {
+            let (seams, mirroring) = Mirroring::wrap(seams, control.clone(), draw()?);
+            (seams, Some(mirroring))
+        } else {
+            (seams, None)
+        };
         let tuning = crate::memory::tuning()?;
         let mut engines: Vec<Engine> = match how.create {
             Some(config) if !exists => {
@@ -152,33 +217,37 @@ impl Host {
             gone
         }));
         let instance = ControlView::map(control.read_only()?)?.instance();
-        if let Err(error) = home::note_home(&shm_base(), summary.id, dir) {
+        if let Err(error) = home::note_home(&base, summary.id, dir) {
             tracing::warn!(%error, "if the directory is deleted by hand, its memory will have to be as well");
         }
-        identity::note_memory(dir, summary.id, false);
+        if !is_copy {
+            identity::note_memory(dir, summary.id, false);
+        }
         if !exists {
             Identity::here(dir, summary.id)?.write(meta.local.as_ref())?;
         }
+        let (dir, generation) = (dir.to_path_buf(), fork::generation());
+        let clients = Clients::of(control.clone());
         let store_lock = Mutex::new(Some(store_lock));
-        let (dir, owner, generation) = (dir.to_path_buf(), store_dir.owner(), fork::generation());
-        let (gates, settling, coming) = (Mutex::default(), Mutex::default(), Mutex::default());
         let host = Self {
             service,
             control,
             summary,
             instance,
             dir,
+            base,
+            is_copy,
+            mirroring,
             rados: meta.rados,
             owner,
             dir_fd,
             store_lock,
+            node_lock: Mutex::default(),
             generation,
-            gates,
-            settling,
-            coming,
+            clients,
         };
         host.reap();
-        Ok(Some(host))
+        Ok(host)
     }
     /// The store's id.
     pub fn id(&self) -> StoreId {
@@ -204,71 +273,15 @@ impl Host {
     /// Admits a client: opens a session (the same one for the same nonce) and creates its file, with the lock by which
     /// its process proves that it lives.
     pub fn client(&self, who: &SessionInfo, ring_bytes: u64) -> Result<(Client, OwnedFd)> {
-        // Until its process holds a file, the session must not be taken for an abandoned one.
-        let mut coming = lock(&self.coming);
-        let (pid, write) = (who.pid, who.write);
-        let session = self.service.session_open(who)?;
-        coming.insert(session);
-        drop(coming);
-        let log_bytes = if write { client_recovery::log_memory_bytes() } else { 0 };
-        let room = ClientRoom { session: session.0, ring_bytes, log_bytes };
-        let made = self.control.client_create(pid, &room);
-        lock(&self.coming).remove(&session);
-        let (file, alive) = made?;
-        file.counters().set_session(session.0);
-        let gate = Arc::<Gate>::default();
-        lock(&self.gates).insert(file.number(), gate.clone());
-        Ok((Client { session, file, gate }, alive))
+        self.clients.admit(self.service.as_ref(), who, ring_bytes)
     }
     /// Forgets a client's file once nothing of it is needed.
     pub fn client_remove(&self, number: u64) {
-        lock(&self.gates).remove(&number);
-        self.control.client_remove(number);
+        self.clients.remove(number);
     }
     /// Carries out the pipelined changes of dead processes, closes their sessions, and forgets their files.
     pub fn reap(&self) {
-        // The order matters: a session that is no longer in `coming` has its file.
-        let sessions = self.service.sessions();
-        let coming = lock(&self.coming).clone();
-        let held = self.control.clients().into_iter().filter(|(_, file)| file.is_held());
-        // The file's name holds the session; a client can change the file's content, which counts only without that
-        // name.
-        let owner = |(session, file): (u64, ClientFile)| if session == 0 { file.counters().session() } else { session };
-        let live: BTreeSet<u64> = held.map(owner).collect();
-        for (session, who) in sessions {
-            // A session of an earlier version has no file: its process decides, if it is visible.
-            let is_live = live.contains(&session.0) || process::started_of(who.pid) == Some(who.started);
-            if !is_live && !coming.contains(&session) {
-                self.settle_dead(session);
-            }
-        }
-        // The next engine handles the file of a session that could not be closed.
-        if self.service.with_engine(|_| ()).is_err() {
-            return; // it is being closed
-        }
-        let sessions = self.service.sessions();
-        let clients = self.control.clients();
-        for (at, (session, file)) in clients.iter().enumerate() {
-            let has_session = sessions.iter().any(|(id, _)| id.0 == *session);
-            let is_left = || has_session && clients[at + 1..].iter().any(|(other, _)| other == session);
-            if !has_session && !file.is_held() || is_left() && client_recovery::is_spent(file) {
-                self.client_remove(file.number());
-            }
-        }
-    }
-    /// Carries out and closes one session whose process is gone. [`Host::reap`] removes its files.
-    pub(crate) fn settle_dead(&self, session: SessionId) {
-        let _one = lock(&self.settling);
-        let Some((_, who)) = self.service.sessions().into_iter().find(|(id, _)| *id == session) else { return };
-        tracing::info!(session = session.0, pid = who.pid, "its process is gone: its leases go back");
-        for (_, file) in self.control.clients().iter().filter(|(of, _)| who.write && *of == session.0) {
-            let gate = lock(&self.gates).get(&file.number()).cloned();
-            if let Some(gate) = gate {
-                gate.shut();
-            }
-            client_recovery::recover(&self.service, session, file);
-        }
-        self.service.session_close(session);
+        self.clients.reap(self.service.as_ref(), || self.service.with_engine(|_| ()).is_err());
     }
     /// Closes the engine and releases the directory.
     pub fn close(&self) -> Result<()> {
@@ -281,9 +294,13 @@ impl Host {
     }
     /// Notes that the directory no longer changes, so that a copy of it agrees with its shared memory.
     fn note_closed(&self) {
-        if lock(&self.store_lock).is_some() && !self.is_deleted() {
+        if lock(&self.store_lock).is_some() && !self.is_deleted() && !self.is_copy {
             identity::note_memory(&self.dir, self.summary.id, true);
         }
+    }
+    /// Keeps the lock of the node's directory for as long as the home is open.
+    pub(crate) fn keep_node_lock(&self, held: StoreLock) {
+        *lock(&self.node_lock) = Some(held);
     }
     /// Returns true if somebody deleted the directory.
     pub fn is_deleted(&self) -> bool {
@@ -298,9 +315,10 @@ impl Host {
         if let Some(held) = lock(&self.store_lock).take() {
             self.control.let_go();
             if self.is_deleted() {
-                let _ = home::remove_memory(&shm_base(), self.summary.id);
+                let _ = home::remove_memory(&self.base, self.summary.id);
             }
             drop(held);
+            drop(lock(&self.node_lock).take());
         }
     }
 }
@@ -312,6 +330,16 @@ impl Drop for Host {
             let _ = self.service.close();
             self.unlock();
         }
+    }
+}
+
+/// A random number.
+pub(crate) fn draw() -> Result<u64> {
+    let mut bytes = [0; 8];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(8) => Ok(u64::from_ne_bytes(bytes)),
+        Ok(_) => Err(Error::new(ErrorKind::Io, "the system's random numbers").because("there were too few")),
+        Err(errno) => Err(Error::io("the system's random numbers", &errno.into())),
     }
 }
 
@@ -366,7 +394,7 @@ pub fn this_process(nonce: u128, write: bool) -> SessionInfo {
     let pid = std::process::id();
     let started = process::started_of(pid).unwrap_or(0);
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    SessionInfo { nonce, pid, started, uid, gid, write, bound: None }
+    SessionInfo { nonce, pid, started, uid, gid, write, bound: None, node: None }
 }
 
 /// The configuration with its devices: the given ones, or a memory tier and a directory sized for this machine.

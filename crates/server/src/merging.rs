@@ -8,7 +8,7 @@ use cenote_store::{CONTAINERS_MAX, FOLLOWERS_MAX, LIMIT_MAX, LISTED_MAX};
 
 /// How the answers to a request become one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Merge {
+pub enum Merge {
     /// All must succeed; the landlord's answer counts, with what the others add to it.
     Sum,
     /// Containers in the order of labels, so many at most.

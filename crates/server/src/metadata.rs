@@ -38,6 +38,11 @@ impl Metadata {
         };
         Ok(Self::in_pool(local, opened))
     }
+    /// Opens the copy of another node's home.
+    pub fn of_copy(dir: &Path) -> Result<Self> {
+        let local = Arc::new(FsMetaDir::open(dir)?);
+        Ok(Self { files: Arc::clone(&local) as Arc<dyn MetaDir>, local, rados: None })
+    }
     /// Takes the store over, whoever has it.
     pub fn take(dir: &Path, address: &Address) -> Result<Self> {
         let local = Arc::new(FsMetaDir::open(dir)?);

@@ -29,7 +29,7 @@ enum Route {
 
 /// The home of a container.
 fn home_of(container: ContainerId, homes: usize) -> usize {
-    usize::from(container.home(homes as u16))
+    usize::from(container.engine(homes as u16))
 }
 
 /// The home of a new container: FNV-1a of its label, modulo the number of engines.
@@ -85,7 +85,9 @@ fn route(request: &Request, homes: usize) -> Route {
         | Request::RulesTry
         | Request::Progress => Route::All,
         Request::Profile { .. }
-        | Request::Shutdown
+        | Request::HaReport
+        | Request::Protect { .. }
+        | Request::Shutdown { .. }
         | Request::DeviceAdd { .. }
         | Request::DeviceDrain { .. }
         | Request::DeviceRemove { .. } => Route::Home(0),
@@ -337,7 +339,7 @@ fn plan(checks: &[Check], updates: &[Update], atomic: bool, homes: usize) -> Res
         }
     }
     for check in checks {
-        let container = container_of(check);
+        let container = check.container();
         let home = home_of(container, homes);
         let (one, other) = *first.get_or_insert((home, container));
         if one != home {
@@ -346,13 +348,6 @@ fn plan(checks: &[Check], updates: &[Update], atomic: bool, homes: usize) -> Res
     }
     let home = first.map_or(0, |(home, _)| home);
     Ok(if of.is_empty() { Plan::Whole(home) } else { Plan::Split(of) })
-}
-
-fn container_of(check: &Check) -> ContainerId {
-    match check {
-        Check::Object { key, .. } | Check::Size { key, .. } => key.container,
-        Check::Record { index, .. } | Check::Value { index, .. } | Check::NoKeys { index, .. } => index.container,
-    }
 }
 
 #[cold]

@@ -13,9 +13,11 @@ use cenote_host::{fork, memory};
 use cenote_model::{DeviceId, DeviceInfo, Error, ErrorKind, Request, Response, Result, Telemetry, Timed};
 use cenote_store::{Engine, Job, JobDone, SessionId, SessionInfo, Ticket};
 
+use crate::clients::Served;
 use crate::handling::Handling;
 use crate::merging;
 use crate::profile::QUIET;
+use crate::words::Words;
 
 /// Called once with the response to a request that could not be answered immediately.
 pub type Reply = Box<dyn FnOnce(Response) + Send>;
@@ -39,6 +41,8 @@ pub struct Service {
     pub(crate) homes: Vec<Arc<Shared>>,
     /// Held by requests that give a container a label, since no two engines may have the same.
     pub(crate) labels: Mutex<()>,
+    /// In a cluster: which words of the home other nodes trust.
+    pub(crate) words: OnceLock<Arc<Words>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Fork generation of the service: a forked child has a copy of the memory and must not touch the store with it.
     generation: u64,
@@ -108,7 +112,8 @@ impl Service {
             threads.push(spawn("cenote-profile", landlord, Shared::profile_loop));
         }
         let generation = fork::generation();
-        Arc::new(Self { homes, labels: Mutex::default(), threads: Mutex::new(threads), generation })
+        let (labels, words) = (Mutex::default(), OnceLock::new());
+        Arc::new(Self { homes, labels, words, threads: Mutex::new(threads), generation })
     }
     /// The engine that knows the store as a whole.
     pub(crate) fn landlord(&self) -> &Shared {
@@ -146,7 +151,7 @@ impl Service {
         Ok(session)
     }
     /// Ends a session whose process left or died.
-    pub fn session_close(&self, session: SessionId) {
+    pub(crate) fn session_end(&self, session: SessionId) {
         // The landlord last: a session that it does not know is closed.
         for shared in self.homes.iter().rev() {
             let _ = shared.with_engine(|engine| engine.session_close(session));
@@ -224,6 +229,28 @@ impl Service {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+}
+
+impl Served for Service {
+    fn session_open(&self, who: &SessionInfo) -> Result<SessionId> {
+        Service::session_open(self, who)
+    }
+    fn session_close(&self, session: SessionId) {
+        Service::session_close(self, session);
+    }
+    /// Not those of other nodes, which say themselves when they end.
+    fn sessions(&self) -> Vec<(SessionId, SessionInfo)> {
+        let mut all = Service::sessions(self);
+        all.retain(|(_, who)| who.node.is_none());
+        all
+    }
+    fn carry_out(&self, session: SessionId, seq: u64, request: Request) -> Result<Option<Response>> {
+        let answer = self.handle_or_wait(session, seq, request);
+        if let Some(Response::Failed(_)) = answer {
+            self.with_engine(|_| ())?; // it is being closed
+        }
+        Ok(answer)
     }
 }
 

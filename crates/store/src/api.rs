@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cenote_device::{Clock, Control, Devices, MetaDir};
-use cenote_model::{ContainerId, DeviceId, DeviceSpec, IndexKey, ObjectKey, Response, StoreId};
+use cenote_model::{ContainerId, DeviceId, DeviceSpec, HomeId, IndexKey, NodeId, ObjectKey, Response, StoreId};
 
 /// Everything that the engine needs of the world.
 #[derive(Clone)]
@@ -40,6 +40,8 @@ pub struct SessionInfo {
     /// Its further groups, if owners and modes of containers bind it. `None`: it may do everything, as the store's
     /// owner and root.
     pub bound: Option<Arc<[u32]>>,
+    /// The node of its process, if that is another one: pid and start time are of that node then.
+    pub node: Option<NodeId>,
 }
 
 impl SessionInfo {
@@ -114,6 +116,8 @@ pub struct StoreSummary {
     pub readers: Vec<u32>,
     /// Number of engines.
     pub engines: u16,
+    /// The home that the store is in a cluster; 0 for a store by itself.
+    pub home: HomeId,
 }
 
 /// Settings that may differ from one opening to the next. The default is for a node of two cores and more.

@@ -111,6 +111,20 @@ impl Part {
         }
         Ok(())
     }
+    /// Reads any range of plain bytes in memory. Like clients that map memory, it does not verify units of which it needs
+    /// a part alone.
+    pub fn copy_from_memory(&self, from: u32, into: &mut [u8]) -> Result<()> {
+        self.device.copy_out(self.offset + u64::from(from), into)?;
+        let skip = (from.next_multiple_of(UNIT) - from) as usize;
+        let is_end = from as usize + into.len() == self.len as usize;
+        let units = into.get(skip..).unwrap_or_default().chunks(UNIT as usize);
+        let sums = self.sums.get(from.div_ceil(UNIT) as usize..).unwrap_or_default();
+        let is_bad = |(unit, sum): (&[u8], &u32)| (unit.len() == UNIT as usize || is_end) && sum_of(unit) != *sum;
+        if units.zip(sums).any(is_bad) {
+            return Err(Error::new(ErrorKind::Corrupt, "stored bytes").because("they do not match their checksums"));
+        }
+        Ok(())
+    }
     /// Reads and verifies the whole part.
     pub fn read(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.len as usize];

@@ -5,14 +5,18 @@
 
 use std::sync::Arc;
 
+use cenote_device::mirror::FileKind;
 use cenote_device::{LogFile, MetaDir};
-use cenote_model::{DeviceId, Error, ErrorKind, Result};
+use cenote_model::{ContainerId, DeviceId, Error, ErrorKind, HomeId, Result, Update};
 
+use crate::engine::POLICY_FILE;
+use crate::habits::HABITS;
+use crate::profile::PROFILE;
 use crate::space::{DeviceSlot, STAMP_BYTES};
-use crate::superblock::{HOMES_MAX, Loan};
+use crate::superblock::{HOMES_MAX, Loan, SUPERBLOCK};
 
 /// Files of the store that tenants read and the landlord writes.
-const SHARED: [&str; 2] = [crate::profile::PROFILE, crate::engine::POLICY_FILE];
+const SHARED: [&str; 2] = [PROFILE, POLICY_FILE];
 /// Loans begin and end at multiples of this, where devices are large enough: huge pages have one owner.
 const GRAIN_BYTES: u64 = 2 << 20;
 /// The same on small devices.
@@ -29,6 +33,8 @@ pub(crate) struct Home {
     pub index: u16,
     /// Number of engines.
     pub count: u16,
+    /// The home that the store is in a cluster; 0 for a store by itself.
+    pub of_cluster: HomeId,
 }
 
 impl Home {
@@ -41,10 +47,32 @@ impl Home {
         let (count, index) = (u64::from(self.count), u64::from(self.index));
         if count == 1 { from } else { from + (index + count - from % count) % count }
     }
+    /// Fails if an update gives a new container or snapshot an id of another home.
+    pub fn check_new(self, updates: &[Update]) -> Result<()> {
+        let new = |update: &Update| match update {
+            Update::ContainerCreate { id, .. } | Update::SnapshotCreate { id, .. } => (id.0 != 0).then_some(*id),
+            _ => None,
+        };
+        match updates.iter().filter_map(new).find(|id| id.home() != self.of_cluster) {
+            None => Ok(()),
+            Some(id) => Err(Error::new(ErrorKind::InvalidInput, format!("container {id}"))
+                .because(format!("this is home {}, which gives no such number", self.of_cluster))
+                .try_next("give it the number 0: the store chooses one")),
+        }
+    }
+    /// The first id from `from` on that this engine may give to a container or a snapshot.
+    pub fn next_container(self, from: u64) -> u64 {
+        self.next_id(from.max(ContainerId::first_of(self.of_cluster).0))
+    }
 }
 
 /// Checks the number of engines of a new store.
-pub(crate) fn check_count(engines: u16, devices: &[cenote_model::DeviceSpec]) -> Result<()> {
+pub(crate) fn check_count(engines: u16, of_cluster: HomeId, devices: &[cenote_model::DeviceSpec]) -> Result<()> {
+    if engines > 1 && of_cluster.0 != 0 {
+        return Err(Error::new(ErrorKind::Unsupported, "a new store")
+            .because("a home of a cluster has one engine")
+            .try_next("make the store with one engine"));
+    }
     if usize::from(engines) > HOMES_MAX {
         return Err(Error::new(ErrorKind::InvalidInput, "a new store")
             .because(format!("{engines} engines"))
@@ -116,6 +144,17 @@ fn prefix_of(home: u16) -> String {
     format!("home-{home}.")
 }
 
+/// What a file of a store is, for copies of it on other nodes. `None`: it is none of the engines' files.
+pub fn file_kind(name: &str) -> Option<FileKind> {
+    let within = name_within(name);
+    if crate::journal::sequence_of(within).is_some() {
+        return Some(FileKind::Log);
+    }
+    let is_whole = crate::checkpoint::sequence_of(within).is_some()
+        || [SUPERBLOCK, PROFILE, HABITS, POLICY_FILE].contains(&within);
+    is_whole.then_some(FileKind::Whole)
+}
+
 /// The name of a file within its home.
 pub(crate) fn name_within(name: &str) -> &str {
     let within = |home: u16| name.strip_prefix(&prefix_of(home));
@@ -157,14 +196,18 @@ mod tests {
     fn ids_are_their_homes() {
         for count in 1..=5 {
             for index in 0..count {
-                let home = Home { index, count };
+                let home = Home { index, count, of_cluster: HomeId(0) };
                 for from in 1..40 {
                     let id = home.next_id(from);
                     assert!(id >= from && id < from + u64::from(count) && id % u64::from(count) == u64::from(index));
                 }
             }
         }
-        assert_eq!(Home { index: 0, count: 1 }.next_id(17), 17);
+        assert_eq!(Home { index: 0, count: 1, of_cluster: HomeId(0) }.next_id(17), 17);
+        let third = Home { index: 0, count: 1, of_cluster: HomeId(3) };
+        assert_eq!(third.next_container(1), 3 << ContainerId::HOME_SHIFT | 1);
+        assert_eq!(third.next_container(3 << ContainerId::HOME_SHIFT | 9), 3 << ContainerId::HOME_SHIFT | 9);
+        assert_eq!(third.next_id(5), 5);
     }
 
     #[test]
@@ -205,7 +248,7 @@ mod tests {
     #[test]
     fn a_tenant_has_files_of_its_own_and_reads_those_of_the_store() {
         let root: Arc<dyn MetaDir> = Arc::new(MemMetaDir::default());
-        let home = HomeDir::of(&root, Home { index: 2, count: 3 });
+        let home = HomeDir::of(&root, Home { index: 2, count: 3, of_cluster: HomeId(0) });
         home.write_file("checkpoint-000001", b"mine").unwrap();
         root.write_file("checkpoint-000002", b"the landlord's").unwrap();
         assert_eq!(home.list().unwrap(), ["checkpoint-000001"]);

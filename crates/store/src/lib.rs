@@ -50,4 +50,5 @@ pub use api::{Outcome, RecoveryReport, RolledBack, Seams, SessionId, SessionInfo
 pub use engine::{
     CONTAINERS_MAX, Engine, FOLLOWERS_MAX, Job, JobDone, LIMIT_MAX, LISTED_MAX, Measurement, REQUESTS_TIMED_IN,
 };
+pub use home::file_kind;
 pub use superblock::Loan;

@@ -52,6 +52,17 @@ impl Session {
     pub fn is_own(&self) -> bool {
         self.info.nonce == OWN_NONCE
     }
+    /// Returns true if its process writes into mapped segments, so that the engine sees none of the bytes.
+    pub fn maps_segments(&self) -> bool {
+        self.info.bound.is_none() && self.info.node.is_none() && !self.is_own()
+    }
+    /// Returns true if the session leases all of a range.
+    pub fn leases_all(&self, dev: DeviceIndex, offset: u64, len: u64) -> bool {
+        let before = self.leases.range(..=(dev, offset)).next_back();
+        before.is_some_and(|((of, from), bytes)| {
+            *of == dev && offset.checked_add(len).is_some_and(|end| end <= from + bytes)
+        })
+    }
     /// Takes a range out of the leases. Returns false if the session does not lease all of it.
     pub fn consume(&mut self, dev: DeviceIndex, offset: u64, len: u64) -> bool {
         let Some((key, lease_len)) = self.leases.range(..=(dev, offset)).next_back().map(|(key, len)| (*key, *len))

@@ -2,7 +2,9 @@
 //! each device.
 
 use cenote_device::{Device, MetaDir};
-use cenote_model::{DeviceId, DeviceKind, DeviceSpec, DeviceState, Error, ErrorKind, Result, StoreId, TierOptions};
+use cenote_model::{
+    DeviceId, DeviceKind, DeviceSpec, DeviceState, Error, ErrorKind, HomeId, Result, StoreId, TierOptions,
+};
 
 use crate::codec::{Decoded, Decoder, Encode, Malformed, Ordinals as _};
 use crate::space::DeviceSlot;
@@ -21,8 +23,8 @@ const STAMP_VERSION: u32 = 1;
 const UNIT_BYTES_MIN: u32 = 512;
 /// Most engines of a store.
 pub(crate) const HOMES_MAX: usize = 16;
-/// This node: the only one of a store.
-const NODE: u16 = 0;
+/// The node of a device: that of the home whose superblock it is.
+const HERE: u16 = 0;
 /// Magic, version, checksum.
 const HEAD: usize = 16;
 /// Bytes of a device's stamp.
@@ -30,11 +32,12 @@ const STAMP_LEN: usize = 512;
 
 /// Features that a reader must know, by bit, and whether this program does.
 const FEATURES: [(&str, bool); 4] =
-    [("several engines", true), ("several nodes", false), ("parity", false), ("encryption", false)];
+    [("several engines", true), ("several nodes", true), ("parity", false), ("encryption", false)];
 /// Bit of [`FEATURES`]: several engines.
 const NEEDS_HOMES: u64 = 1;
 /// Number of the feature "several nodes", and of "encryption".
 const NODES_BIT: u32 = 1;
+const NEEDS_NODES: u64 = 1 << NODES_BIT;
 const KEYS_BIT: u32 = 3;
 
 /// The superblock.
@@ -46,6 +49,8 @@ pub(crate) struct Superblock {
     pub devices: Vec<SuperblockDevice>,
     /// The space lent to each engine, the landlord (0) first. Empty: one engine has everything.
     pub homes: Vec<Vec<Loan>>,
+    /// The home that the store is in a cluster; 0 for a store by itself.
+    pub home: HomeId,
 }
 
 /// A run of a device that is lent to an engine.
@@ -117,7 +122,7 @@ impl SuperblockDevice {
         bytes.put_u32(self.unit_bytes);
         bytes.put_u64(self.segment_bytes);
         bytes.put_u64(self.incarnation);
-        bytes.put_u16(NODE);
+        bytes.put_u16(HERE);
         bytes.put_bytes(b"");
     }
     fn decode(from: &mut Decoder<'_>, version: u32, unknown: &mut Option<String>) -> Decoded<Self> {
@@ -136,7 +141,7 @@ impl SuperblockDevice {
             options: if version == 1 { TierOptions::default() } else { options_of(from)? },
         };
         let (unit_bytes, segment_bytes, incarnation) = (from.u32()?, from.u64()?, from.ordinal()?);
-        if version >= 3 && (from.u16()?, from.bytes()?) != (NODE, b"".as_slice()) {
+        if version >= 3 && (from.u16()?, from.bytes()?) != (HERE, b"".as_slice()) {
             *unknown = Some(name_of(NODES_BIT));
         }
         if unit_bytes < UNIT_BYTES_MIN || segment_bytes == 0 {
@@ -175,8 +180,9 @@ impl Superblock {
         }
         bytes.put_u32(self.devices.len() as u32);
         self.devices.iter().for_each(|device| device.encode(&mut bytes));
-        bytes.put_u16(NODE);
-        bytes.put_u64(if self.homes.len() > 1 { NEEDS_HOMES } else { 0 });
+        bytes.put_u16(self.home.0);
+        let needs = |is_needed: bool, bit| if is_needed { bit } else { 0 };
+        bytes.put_u64(needs(self.homes.len() > 1, NEEDS_HOMES) | needs(self.home.0 != 0, NEEDS_NODES));
         bytes.put_u32(self.homes.len() as u32);
         for loans in &self.homes {
             bytes.put_u32(loans.len() as u32);
@@ -203,11 +209,11 @@ impl Superblock {
             let count = from.count(40)?;
             let devices =
                 (0..count).map(|_| SuperblockDevice::decode(from, version, &mut unknown)).collect::<Decoded<_>>()?;
-            let homes = if version < 3 { Vec::new() } else { tail_of(from, &mut unknown)? };
+            let (home, homes) = if version < 3 { Default::default() } else { tail_of(from, &mut unknown)? };
             if unknown.is_none() {
                 from.end()?;
             }
-            Ok(Self { id, writers, readers, devices, homes })
+            Ok(Self { id, writers, readers, devices, homes, home })
         };
         let superblock = read(&mut Decoder::new(&body)).map_err(|malformed| damaged("superblock", malformed.0))?;
         if let Some(feature) = unknown {
@@ -261,20 +267,22 @@ fn name_of(bit: u32) -> String {
     FEATURES.get(bit as usize).map_or_else(|| format!("feature {bit}"), |(name, _)| (*name).to_owned())
 }
 
-/// What follows the devices from version 3 on: the homes. `unknown`: a feature that this program does not have; what
+/// What follows the devices from version 3 on: the home in its cluster, and the loans of engines. `unknown`: a feature that this program does not have; what
 /// follows cannot be read then.
-fn tail_of(from: &mut Decoder<'_>, unknown: &mut Option<String>) -> Decoded<Vec<Vec<Loan>>> {
-    let node = from.u16()?;
+fn tail_of(from: &mut Decoder<'_>, unknown: &mut Option<String>) -> Decoded<(HomeId, Vec<Vec<Loan>>)> {
+    let home = HomeId(from.u16()?);
     let needs = from.u64()?;
     let is_known = |bit: u32| FEATURES.get(bit as usize).is_some_and(|(_, known)| *known);
     let first = (0..u64::BITS).find(|bit| needs >> bit & 1 != 0 && !is_known(*bit));
-    let first = first.or_else(|| (node != NODE).then_some(NODES_BIT));
     *unknown = first.map(name_of).or_else(|| unknown.take());
     if unknown.is_some() {
-        return Ok(Vec::new());
+        return Ok((home, Vec::new()));
+    }
+    if (home.0 != 0) != (needs & NEEDS_NODES != 0) {
+        return Err(Malformed("a home that no cluster has"));
     }
     let count = from.count(4)?;
-    if count > HOMES_MAX || (count > 1) != (needs & NEEDS_HOMES != 0) {
+    if count > HOMES_MAX || (count > 1) != (needs & NEEDS_HOMES != 0) || count > 1 && home.0 != 0 {
         return Err(Malformed("a number of engines that no store has"));
     }
     let mut homes = Vec::new();
@@ -286,7 +294,7 @@ fn tail_of(from: &mut Decoder<'_>, unknown: &mut Option<String>) -> Decoded<Vec<
     if from.count(6)? > 0 {
         *unknown = Some(name_of(KEYS_BIT));
     }
-    Ok(homes)
+    Ok((home, homes))
 }
 
 /// The error for a store with a feature that this program does not have.

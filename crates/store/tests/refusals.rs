@@ -61,7 +61,8 @@ fn no_more_bytes_are_carried_than_a_message_holds() {
     ] {
         assert_eq!(error_of(world.ask(request)).kind(), kind);
     }
-    assert_eq!(world.ask(read(key, CARRIED_BYTES_MAX)), Response::Bytes { size: 0, bytes: vec![] });
+    let Response::Bytes { size: 0, bytes, .. } = world.ask(read(key, CARRIED_BYTES_MAX)) else { panic!() };
+    assert!(bytes.is_empty());
     let answer = world.ask(deposit(container, most));
     let seq = world.seq;
     assert_eq!(world.ask_as(seq, deposit(container, most)), answer, "sent again it is the same space");
@@ -98,8 +99,8 @@ fn an_object_that_goes_while_its_bytes_are_waited_for_is_told() {
     let container = world.container("c", Durability::Async);
     let key = object(container, 1);
     world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
-    world.write(key, 0, &[3; 10_000]).unwrap();
-    let (session, read) = (world.session, Request::Read { key, offset: 0, len: 10_000 });
+    world.write(key, 0, &vec![3; 100_000]).unwrap();
+    let (session, read) = (world.session, Request::Read { key, offset: 0, len: 100_000 });
     let Outcome::Wait(ticket) = world.engine().handle(session, 0, read) else { panic!() };
     // It waits for a job; until then other requests go on.
     let updates = vec![Update::ObjectDelete { key }];
@@ -336,4 +337,61 @@ fn what_programs_learn_and_users_rule_has_bounds() {
     let target = Box::new(ArrangeTarget::Range { key, offset: 5, len: 0 });
     let error = error_of(world.ask(Request::Arrange { target, what: Arrange::Evict, dry_run: true }));
     assert_eq!(error.kind(), InvalidInput);
+}
+
+/// A write whose bytes travel with it.
+fn filled(key: ObjectKey, run: Run, bytes: &[u8]) -> Vec<Update> {
+    let sums: Vec<u32> = bytes.chunks(65536).map(crc).collect();
+    let extent = Extent::whole(run.device, run.offset, bytes.len() as u32, Sums::from_slice(&sums));
+    let fill = Update::Fill { container: key.container, run, bytes: bytes.to_vec() };
+    vec![fill, Update::Write { key, offset: 0, extent }]
+}
+
+#[test]
+fn bytes_that_travel_with_a_write_are_written_once_and_only_into_own_memory() {
+    let mut world = World::new(&three_tiers(4 * MIB, 8 * MIB, 8 * MIB));
+    let container = world.container("far", Durability::Async);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    let run = world.room(container, 4096).unwrap();
+    // In a request of its own numbers, each with its code, and again under the same number.
+    let updates = filled(key, run, &[7; 4096]);
+    let ask = |updates: &[Update]| Request::Apply { checks: vec![], updates: updates.to_vec(), atomic: false };
+    let first = world.ask(ask(&updates));
+    let seq = world.seq;
+    assert!(matches!(&first, Response::Applied { codes, .. } if codes.is_empty()), "{first:?}");
+    assert_eq!(world.read(key).unwrap(), [7; 4096]);
+    let other = filled(key, run, &[9; 4096]);
+    assert!(matches!(world.ask_as(seq, ask(&other)), Response::Applied { .. }));
+    assert_eq!(world.read(key).unwrap(), [7; 4096], "a repetition writes nothing");
+    // The space is used up; nobody fills what is not theirs, or more than they have.
+    assert_eq!(error_of(world.ask(ask(&other))).kind(), InvalidInput);
+    let short = world.room(container, 4096).unwrap();
+    let long = filled(key, Run { len: 8192, ..short }, &[9; 8192]);
+    assert_eq!(error_of(world.ask(ask(&long))).kind(), InvalidInput);
+    let more = vec![Update::Fill { container, run: short, bytes: vec![9; 4097] }];
+    assert_eq!(error_of(world.ask(ask(&more))).kind(), InvalidInput);
+    let nowhere = vec![Update::Fill { container, run: Run { device: DeviceId(99), ..short }, bytes: vec![9] }];
+    assert_eq!(error_of(world.ask(ask(&nowhere))).kind(), InvalidInput);
+    assert_eq!(world.read(key).unwrap(), [7; 4096]);
+    // Codes stay beside their updates.
+    let mut mixed = filled(object(container, 77), short, &[9; 4096]);
+    mixed.push(Update::ObjectCreate { key: object(container, 2), block_shift: 12 });
+    let answer = world.ask(ask(&mixed));
+    let codes = [KeyCode::Ok, KeyCode::NotFound, KeyCode::Ok];
+    assert!(matches!(&answer, Response::Applied { codes: found, .. } if *found == codes), "{answer:?}");
+    // What was filled survives a death, and its journal is read without the bytes.
+    world.kill();
+    world.open().unwrap();
+    assert_eq!(world.read(key).unwrap(), [7; 4096]);
+}
+
+#[test]
+fn files_are_not_filled() {
+    let mut world = World::new(&three_tiers(4 * MIB, 8 * MIB, 8 * MIB));
+    let container = world.container("sync", Durability::Sync);
+    let run = world.room(container, 4096).unwrap();
+    let fill = Update::Fill { container, run, bytes: vec![1; 4096] };
+    let error = error_of(world.apply(vec![fill], false));
+    assert!(error.kind() == InvalidInput && error.cause().contains("memory"), "{error}");
 }

@@ -95,7 +95,7 @@ fn requests(c: ContainerId) -> Vec<(&'static str, Request, Takes)> {
         ("moved", Request::Moved, Nothing),
         ("telemetry", Request::Telemetry { hot: 9 }, Nothing),
         ("checkpoint", Request::Checkpoint, Store),
-        ("shutdown", Request::Shutdown, Store),
+        ("shutdown", Request::Shutdown { cluster: false }, Store),
         ("unreadable", Request::Unreadable { key, ranges: vec![(0, 1)] }, Read),
         ("policy set", Request::PolicySet { text: None, dry_run: false }, Store),
         ("policy show", Request::PolicyShow, Store),
@@ -143,7 +143,7 @@ fn requests(c: ContainerId) -> Vec<(&'static str, Request, Takes)> {
 
 fn bound(uid: u32, groups: &[u32], write: bool) -> SessionInfo {
     let nonce = u128::from(uid) << 8 | u128::from(write);
-    SessionInfo { nonce, pid: 9, started: 1, uid, gid: uid, write, bound: Some(Arc::from(groups)) }
+    SessionInfo { nonce, pid: 9, started: 1, uid, gid: uid, write, bound: Some(Arc::from(groups)), node: None }
 }
 
 struct RightsWorld {
@@ -271,7 +271,7 @@ fn what_may_not_be_found_is_in_no_list() {
     assert!(is_denied(&asked.ask_as(&other, read())));
     let spec = ContainerSpec { owner_uid: Some(OWNER), mode: 0o704, ..ContainerSpec::default() };
     asked.world.must(vec![Update::ContainerSet { id: c, spec }]);
-    let Response::Bytes { size: 6, bytes } = asked.ask_as(&other, read()) else { panic!() };
+    let Response::Bytes { size: 6, bytes, .. } = asked.ask_as(&other, read()) else { panic!() };
     assert_eq!(bytes, b"secret");
 }
 
@@ -358,7 +358,7 @@ fn carried_bytes_come_out_as_they_went_in() {
             [(0, 400_000), (0, 1), (99, 2), (65_000, 6000), (69_999, 130_000), (399_999, 9), (500_000, 9)]
         {
             let read = Request::Read { key: mine, offset: offset as u64, len };
-            let Response::Bytes { size: 400_000, bytes } = asked.ask_as(&who, read) else { panic!() };
+            let Response::Bytes { size: 400_000, bytes, .. } = asked.ask_as(&who, read) else { panic!() };
             let end = expected.len().min(offset + len as usize);
             assert!(bytes == expected[offset.min(end)..end], "{len} bytes at {offset}, drained: {drained}");
         }

@@ -190,7 +190,8 @@ pub fn make(dir: &Path) -> ModelResult<()> {
     };
     let mut devices = vec![spec("file", DeviceKind::File, 512 << 10), spec("folder", DeviceKind::Directory, 512 << 10)];
     devices[1].options.set("compress", "zstd");
-    let config = StoreConfig { devices, writers: vec![1001], readers: vec![1002], engines: 1 };
+    let config =
+        StoreConfig { devices, writers: vec![1001], readers: vec![1002], engines: 1, ..StoreConfig::default() };
     let mut store = Fixture::of(Engine::create_tuned(seams(dir)?, STORE, &config, tuning())?)?;
     let first = store.container("first", Durability::Async)?;
     let second = store.container("zweite läufe", Durability::Sync)?;

@@ -16,6 +16,7 @@ pub mod faults;
 pub mod fixture;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+pub mod growth;
 pub mod oracle;
 pub mod rng;
 pub mod sim;

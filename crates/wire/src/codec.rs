@@ -3,7 +3,12 @@
 use cenote_codec::{Decoder, Encode as _, Subject};
 use cenote_model::{Error, ErrorKind, Request, Response, Result};
 
-use crate::WIRE_VERSION;
+use crate::between::HEAD_BYTES;
+use crate::{PART_LAST, WIRE_VERSION};
+
+/// Kind of [`Response::Bytes`], which a test compares, and the bytes of a frame before those of the object.
+const BYTES: u8 = 42;
+const BYTES_HEAD: usize = 1 + HEAD_BYTES + 8 + 8 + 4;
 
 /// A type with an encoding.
 pub(crate) trait Wire: Sized {
@@ -256,6 +261,32 @@ pub fn decode_request(bytes: &[u8]) -> Result<(u64, Request)> {
 /// Appends the response to request `seq` to `out`.
 pub fn encode_response(seq: u64, response: &Response, out: &mut Vec<u8>) {
     encode(seq, response, out);
+}
+
+/// Appends the response to request `seq` that brings bytes of an object, without these bytes: they are to follow.
+pub fn encode_bytes_head(seq: u64, (size, version): (u64, u64), len: usize, out: &mut Vec<u8>) {
+    encode_response(seq, &Response::Bytes { size, version, bytes: Vec::new() }, out);
+    let at = out.len() - size_of::<u32>();
+    out[at..].copy_from_slice(&(len as u32).to_le_bytes());
+}
+
+/// Where the bytes begin in a frame that is a whole response with bytes of an object, from the frame's beginning.
+pub fn bytes_in_frame(frame: &[u8]) -> Option<usize> {
+    let is_so = frame.first() == Some(&PART_LAST) && frame.get(HEAD_BYTES) == Some(&BYTES);
+    (is_so && frame.len() >= BYTES_HEAD).then_some(BYTES_HEAD)
+}
+
+/// Decodes such a response, whose bytes lie apart, and the number of its request.
+pub fn decode_bytes(head: &[u8], bytes: Vec<u8>) -> Result<(u64, Response)> {
+    let (head, len) = head.split_last_chunk::<4>().ok_or_else(|| malformed("no head"))?;
+    if u32::from_le_bytes(*len) as usize != bytes.len() {
+        return Err(malformed("a count past the end"));
+    }
+    let empty = [head.get(1..).unwrap_or_default(), &[0; 4]].concat();
+    match decode_response(&empty)? {
+        (seq, Response::Bytes { size, version, .. }) => Ok((seq, Response::Bytes { size, version, bytes })),
+        _ => Err(malformed("another response")),
+    }
 }
 
 /// Decodes a response and the number of its request from bytes that may be hostile.

@@ -5,16 +5,26 @@
 //! `u32` count. The decoder takes bytes from anyone: it neither panics nor allocates more than a small multiple of
 //! what it is given.
 
+mod between;
 mod codec;
 mod greeting;
+mod ha;
 mod parts;
 mod profile;
 mod telemetry;
 mod values;
+mod words;
 
-pub use codec::{decode_request, decode_response, encode_request, encode_response};
-pub use greeting::{Greeting, decode_greeting, encode_greeting};
+pub use between::{
+    Between, NodeMessage, RemoteSession, decode_between, encode_between, encode_changes, encode_forwarded,
+    encode_words, is_about_view, is_deposit,
+};
+pub use codec::{
+    bytes_in_frame, decode_bytes, decode_request, decode_response, encode_bytes_head, encode_request, encode_response,
+};
+pub use greeting::{ClusterPlace, Greeting, decode_greeting, encode_greeting};
 pub use parts::{Assembly, MESSAGE_BYTES_MAX, PART_LAST, PART_MORE, parts};
+pub use words::{Changed, WordsMessage};
 
 /// First byte of every message. A peer that reads another value answers `VersionMismatch`.
-pub const WIRE_VERSION: u8 = 12;
+pub const WIRE_VERSION: u8 = 15;

@@ -28,6 +28,10 @@ pub fn parts(message: &[u8], frame_max: usize) -> impl Iterator<Item = (u8, &[u8
 pub struct Assembly(Vec<u8>);
 
 impl Assembly {
+    /// Returns true if no message is begun.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
     /// Takes the next frame; if it completes a message, calls `use_it` with the message.
     pub fn take<T>(&mut self, frame: &[u8], use_it: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
         let (flag, piece) = frame.split_first().ok_or_else(|| malformed("an empty frame"))?;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use cenote_model::{
     Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, Birth, Check, Codec, ContainerContent,
     ContainerId, ContainerInfo, ContainerSpec, DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState, Durability,
-    Encoding, Error, ErrorKind, Explanation, Extent, ExtentWhy, Finding, FlushTarget, IndexContent, IndexId, IndexKey,
-    KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey, ObjectStat, Packed, PluginState, PolicyState,
-    Records, Request, Response, Result, RuleState, Run, SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums,
-    TierOptions, Touch, Update, VerifyReport,
+    Encoding, Error, ErrorKind, Explanation, Extent, ExtentWhy, Finding, FlushTarget, HomeId, IndexContent, IndexId,
+    IndexKey, KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey, ObjectStat, Packed, PluginState,
+    PolicyState, Records, Request, Response, Result, RuleState, Run, SnapshotInfo, StoreConfig, StoreId, StoreStats,
+    Sums, TierOptions, Touch, Update, VerifyReport,
 };
 
 use crate::codec::{Input, Wire, malformed, put_bytes, take_bytes, wire_enum, wire_struct};
@@ -30,7 +30,7 @@ macro_rules! wire_id {
         }
     )* };
 }
-wire_id!(StoreId: u128, ContainerId: u64, ObjectId: u128, IndexId: u128, DeviceId: u16, NodeId: u16, Birth: u64);
+wire_id!(StoreId: u128, ContainerId: u64, ObjectId: u128, IndexId: u128, DeviceId: u16, NodeId: u16, HomeId: u16, Birth: u64);
 wire_struct!(ObjectKey, 24, { container, object });
 wire_struct!(IndexKey, 24, { container, index });
 
@@ -133,7 +133,7 @@ wire_struct!(DeviceInfo, 93, {
     id, spec, state, used_bytes, reserved_bytes, leased_bytes, evictable_bytes, unit_bytes, segment_bytes, speed, note,
     packed_bytes, unpacked_bytes,
 });
-wire_struct!(StoreConfig, 14, { devices, writers, readers, engines });
+wire_struct!(StoreConfig, 16, { devices, writers, readers, engines, home });
 
 impl Wire for Error {
     const BYTES_MIN: usize = 13;
@@ -169,6 +169,7 @@ wire_enum!(Update, 9, "update", {
     15 => SnapshotDelete { of, name },
     16 => SnapshotRollback { of, name },
     17 => Share { to, at, from, offset, len },
+    18 => Fill { container, run, bytes },
 });
 wire_enum!(Check, 29, "check", {
     1 => Object { key, epoch },
@@ -221,7 +222,7 @@ wire_enum!(Request, 1, "request", {
     20 => Verify { target },
     21 => Stats,
     22 => Checkpoint,
-    23 => Shutdown,
+    23 => Shutdown { cluster },
     24 => SnapshotList { container, after, limit },
     25 => SnapshotByName { container, name, pin },
     26 => SnapshotUnpin { id },
@@ -241,6 +242,8 @@ wire_enum!(Request, 1, "request", {
     45 => Deposit { container, bytes, avoid, durability },
     46 => ContainerContent { id, limit, bytes_max },
     47 => Moved,
+    48 => HaReport,
+    49 => Protect { losses },
 });
 
 /// The lengths of all keys and values, then their bytes: neither end visits each record's bytes.
@@ -305,7 +308,8 @@ wire_enum!(Response, 1, "response", {
     33 => Habit(learned),
     40 => Policy(state),
     41 => Progress(all),
-    42 => Bytes { size, bytes },
+    42 => Bytes { size, version, bytes },
     44 => Content(content),
     45 => Moved(bytes),
+    46 => Ha(report),
 });

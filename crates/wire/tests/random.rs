@@ -168,7 +168,7 @@ impl Random {
     }
     fn update(&mut self) -> Update {
         let id = ContainerId(self.next());
-        match self.below(17) {
+        match self.below(18) {
             0 => Update::ContainerCreate { id, label: self.text(), spec: self.spec() },
             1 => Update::ContainerRename { id, label: self.text() },
             2 => Update::ContainerSet { id, spec: self.spec() },
@@ -181,19 +181,17 @@ impl Random {
             9 => Update::IndexCreate { key: self.index() },
             10 => Update::IndexDelete { key: self.index() },
             11 => Update::Put { index: self.index(), key: self.bytes(), value: self.bytes(), only_new: self.flag() },
-            12 => Update::SnapshotCreate {
-                of: id,
-                id: ContainerId(self.next()),
-                name: self.text(),
-                replace: self.flag(),
-                unix_ms: self.next(),
-            },
+            12 => {
+                let (of, id, unix_ms) = (id, ContainerId(self.next()), self.next());
+                Update::SnapshotCreate { of, id, name: self.text(), replace: self.flag(), unix_ms }
+            }
             13 => Update::SnapshotDelete { of: id, name: self.text() },
             14 => Update::SnapshotRollback { of: id, name: self.text() },
             15 => {
                 let (to, from) = (self.key(), self.key());
                 Update::Share { to, at: self.next(), from, offset: self.next(), len: self.next() }
             }
+            16 => Update::Fill { container: id, run: self.run(), bytes: self.bytes() },
             _ => Update::Del { index: self.index(), key: self.bytes() },
         }
     }
@@ -294,7 +292,7 @@ impl Random {
             33 => Request::Unreadable { key: self.key(), ranges: self.list(4, |r| (r.next(), r.next())) },
             38 => Request::Moved,
             37 => Request::ContainerContent { id: container, limit, bytes_max: limit },
-            _ => Request::Shutdown,
+            _ => Request::Shutdown { cluster: self.below(2) == 0 },
         }
     }
     fn stat(&mut self) -> ObjectStat {
@@ -517,10 +515,11 @@ impl Random {
     }
     fn greeting(&mut self) -> Greeting {
         match self.below(7) {
-            0 => Greeting::Hello { nonce: self.wide(), read_only: self.flag() },
+            0 => Greeting::Hello { nonce: self.wide(), read_only: self.flag(), home: HomeId(self.next() as u16) },
             1 => {
-                let (store, instance, engines) = (StoreId(self.wide()), self.next(), self.next() as u16);
-                Greeting::Welcome { store, instance, write: self.flag(), bound: self.flag(), engines }
+                let (store, instance, home) = (StoreId(self.wide()), self.next(), HomeId(self.next() as u16));
+                let place = ClusterPlace { home, far: self.flag(), leased: self.flag(), homes: vec![home; 3] };
+                Greeting::Welcome { store, instance, write: self.flag(), bound: self.flag(), engines: home.0, place }
             }
             2 => Greeting::Moving,
             3 => Greeting::Refused(Error::new(ErrorKind::Busy, self.text())),

@@ -13,7 +13,8 @@ use crate::clock::Clock;
 use crate::images::{self, Images};
 use crate::keeper::{Bell, Keeper};
 use crate::names::{self};
-use crate::records::{INO_BITS, ROOT};
+use crate::numbering::Numbering;
+use crate::records::ROOT;
 use crate::rights::{self, SEARCH};
 use crate::tree::{Common, FoundNode, NumberMap, Tree, Who};
 use crate::{Attr, Caller, FsError, FsResult, Ino, Kind, Options, Time, fail, stat, top};
@@ -77,7 +78,8 @@ impl Where {
 impl Inner {
     pub fn new(store: &Store, options: Options, clock: Arc<dyn Clock>) -> FsResult<Self> {
         let begun = clock.now();
-        let common = Arc::new(Common { options, clock, bell: Bell::default(), who: Who::new() });
+        let numbering = Numbering::of(store);
+        let common = Arc::new(Common { options, clock, bell: Bell::default(), who: Who::new(store), numbering });
         let mut inner = Self {
             store: store.clone(),
             common: common.clone(),
@@ -130,7 +132,8 @@ impl Inner {
     /// Returns the tree in a container.
     pub fn tree_in(&self, container: Container) -> FsResult<Arc<Tree>> {
         let mut trees = self.trees.lock();
-        if let Some(tree) = trees.get(&container.id().0) {
+        let number = self.common.numbering.tree(container.id());
+        if let Some(tree) = number.and_then(|number| trees.get(&number)) {
             return Ok(tree.clone());
         }
         let tree = Tree::new(container, &self.common)?;
@@ -143,7 +146,8 @@ impl Inner {
     }
     /// Splits an inode number into its tree and the number there; `None`: the top.
     pub fn split(&self, ino: Ino) -> FsResult<Option<(Arc<Tree>, u64)>> {
-        let (number, within) = (ino.0 >> INO_BITS, ino.0 & ((1 << INO_BITS) - 1));
+        let numbering = self.common.numbering;
+        let (number, within) = numbering.split(ino);
         if number == 0 {
             return if ino == Ino::TOP && self.single.is_none() { Ok(None) } else { fail(libc::ESTALE) };
         }
@@ -151,7 +155,7 @@ impl Inner {
             return Ok(Some((tree, within)));
         }
         if self.single.is_none()
-            && let Some(info) = top::containers(self)?.into_iter().find(|info| info.id.0 == number)
+            && let Some(info) = top::containers(self)?.into_iter().find(|info| numbering.tree(info.id) == Some(number))
         {
             return Ok(Some((self.tree_in_label(&info.label)?, within)));
         }
@@ -215,8 +219,9 @@ impl Inner {
     }
     /// Forgets a number that nobody will use again.
     pub fn forget(&self, ino: Ino) {
-        if let Some(tree) = self.known_tree(ino.0 >> INO_BITS) {
-            tree.forget(ino.0 & ((1 << INO_BITS) - 1));
+        let (number, within) = self.common.numbering.split(ino);
+        if let Some(tree) = self.known_tree(number) {
+            tree.forget(within);
         }
     }
 }

@@ -17,6 +17,7 @@ mod images;
 mod inner;
 mod keeper;
 mod names;
+mod numbering;
 mod pipe;
 mod records;
 mod resolve;

@@ -85,8 +85,8 @@ pub fn tree(fs: &Inner, name: &[u8]) -> FsResult<Arc<Tree>> {
         }
         Err(error) => return Err(error.into()),
     };
-    fs.labels.lock().insert(label.to_owned(), (container.id().0, Instant::now()));
     let tree = fs.tree_in(container)?;
+    fs.labels.lock().insert(label.to_owned(), (tree.number, Instant::now()));
     fs.images.found(label, Some(&tree));
     Ok(tree)
 }

@@ -28,6 +28,9 @@ def options() -> argparse.Namespace:
         default=1,
         help="stores with all views at the same time, each for its part of the seeds",
     )
+    parser.add_argument(
+        "--nodes", type=int, default=0, help="each store over so many nodes, and the views on all of them"
+    )
     parser.add_argument("--episode", type=int, default=250, help="operations per episode (%(default)s)")
     parser.add_argument("--differences", type=int, default=1, help="stop after so many (%(default)s)")
     parser.add_argument("--views", help="only these, with commas: files,mount,fsspec,s3,hdf5 (all that can be had)")
@@ -48,7 +51,7 @@ def main() -> int:
     seed = args.seed if args.seed is not None else random.SystemRandom().randrange(10**9)
     if args.stores > 1:
         return side_by_side(args, seed)
-    fixture = Fixture(args.views.split(",") if args.views else None)
+    fixture = Fixture(args.views.split(",") if args.views else None, args.nodes)
     try:
         print(f"seed {seed}; views: {', '.join(fixture.workers)}", flush=True)
         for view, why in fixture.missing.items():

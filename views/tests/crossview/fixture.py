@@ -35,11 +35,16 @@ def plugin() -> Path | None:
 class Fixture:
     """All of it, below one directory that goes at the end. `missing` says what is not there, and why."""
 
-    def __init__(self, views: list[str] | None = None) -> None:
+    def __init__(self, views: list[str] | None = None, nodes: int = 0) -> None:
         shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.dir = Path(tempfile.mkdtemp(prefix="crossview-", dir=shared))
         self.disk = Path(tempfile.mkdtemp(prefix="crossview-"))
-        self.store = self.disk / "store"
+        self.nodes = nodes
+        cluster = self.disk / "cluster"
+        # The directory of the store for each view: that of another node, if there are several.
+        self.stores = [cluster / f"n{number}" for number in range(1, nodes + 1)] or [self.disk / "store"]
+        self.given = 0
+        self.store = self.stores[0]
         self.missing: dict[str, str] = {}
         self.workers: dict[str, Worker] = {}
         self.mounted: Path | None = None
@@ -62,16 +67,28 @@ class Fixture:
             raise RuntimeError(f"cenote {arguments}: {done.stderr}")
         return done.stdout
 
-    def build(self) -> None:
+    def next_store(self) -> Path:
+        """The directory of the store for the next view."""
+        self.given += 1
+        return self.stores[(self.given - 1) % len(self.stores)]
+
+    def make(self) -> None:
+        """Makes the store, on several nodes if so wanted."""
         memory = "name=memory,kind=memory,size=192MiB"
-        self.cenote("init", "--tier", memory, "--tier", f"name=disk,kind=directory,path={self.disk}/tier,size=4GiB")
+        if self.nodes == 0:
+            self.cenote("init", "--tier", memory, "--tier", f"name=disk,kind=directory,path={self.disk}/tier,size=4GiB")
+            return
+        tiers = ["--tier", memory, "--tier", "name=disk,kind=directory,path=disk,size=4GiB"]
+        self.cenote("cluster", "start", self.store.parent, "--local", str(self.nodes), *tiers)
+
+    def build(self) -> None:
+        self.make()
         self.cenote("s3", "key", "add", "root", "--uid", "0" if os.geteuid() == 0 else str(os.geteuid()))
         self.key = json.loads(self.cenote("--json", "s3", "key", "rotate", "root"))
         subprocess.run([command(), "--store", self.store, "serve", "--background"], capture_output=True, check=False)
-        where = str(self.store)
-        self.workers["files"] = Worker("files", (where,))
+        self.workers["files"] = Worker("files", (str(self.next_store()),))
         if self.wants("fsspec"):
-            self.workers["fsspec"] = Worker("fsspec", (where,))
+            self.workers["fsspec"] = Worker("fsspec", (str(self.next_store()),))
         if self.wants("mount") and self.mount():
             self.workers["mount"] = Worker("mount", (str(self.mounted),))
         if self.wants("s3"):
@@ -83,7 +100,7 @@ class Fixture:
         """Mounts the store, if this user can."""
         at = self.disk / "mount"
         at.mkdir()
-        words = [command(), "--store", self.store, "mount", at]
+        words = [command(), "--store", self.next_store(), "mount", at]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode != 0:
             self.missing["mount"] = done.stderr.strip()
@@ -93,7 +110,7 @@ class Fixture:
 
     def serve(self) -> None:
         """Serves it to S3."""
-        words = [command(), "s3", self.store, "--listen", "127.0.0.1:0", "--mode", "daemon"]
+        words = [command(), "s3", self.next_store(), "--listen", "127.0.0.1:0", "--mode", "daemon"]
         with open(self.disk / "s3.log", "ab") as log:
             self.server = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
         found = re.search(r"http://127\.0\.0\.1:(\d+)", self.server.stdout.readline())
@@ -107,14 +124,15 @@ class Fixture:
         if where is None:
             self.missing["hdf5"] = "the connector is not built"
             return
+        store = self.next_store()
         environment = {
             "HDF5_PLUGIN_PATH": str(where),
-            "HDF5_VOL_CONNECTOR": f"cenote store={self.store}",
-            "CENOTE_STORE": str(self.store),
+            "HDF5_VOL_CONNECTOR": f"cenote store={store}",
+            "CENOTE_STORE": str(store),
         }
         try:
             self.workers["hdf5"] = Worker("hdf5", (), environment)
-            self.workers["zarr"] = Worker("zarr", (str(self.store),))
+            self.workers["zarr"] = Worker("zarr", (str(self.next_store()),))
         except RuntimeError as error:
             self.missing["hdf5"] = str(error).strip().rpartition("\n")[2]
 
@@ -132,7 +150,9 @@ class Fixture:
             self.server.stdout.close()
         if self.mounted is not None:
             self.unmount()
-        if self.store.exists():
+        if self.nodes and self.store.exists():
+            self.cenote("cluster", "destroy", self.store.parent, "--yes", check=False)
+        elif self.store.exists():
             self.cenote("stop", check=False)
             self.cenote("destroy", "--yes", "--force", check=False)
         shutil.rmtree(self.dir, ignore_errors=True)

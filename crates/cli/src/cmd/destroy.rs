@@ -73,7 +73,7 @@ pub fn clean(context: &mut Context<'_>, yes: bool, files_alone: bool, also_waiti
 }
 
 /// Asks for confirmation. Without a terminal the answer is no.
-fn confirm(question: &str) -> cenote::Result<()> {
+pub fn confirm(question: &str) -> cenote::Result<()> {
     let refuse = |cause: &str, next: &str| {
         Err(Error::new(ErrorKind::InvalidInput, "confirmation").because(cause).try_next(next))
     };

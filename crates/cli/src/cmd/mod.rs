@@ -2,6 +2,7 @@
 
 pub mod advise;
 pub mod arrange;
+pub mod cluster;
 pub mod consistency;
 mod container;
 pub mod copied;
@@ -9,11 +10,13 @@ mod destroy;
 mod doctor;
 mod explain;
 pub mod files;
+pub mod ha;
 pub mod images;
 mod index;
 pub mod init;
 mod interchange;
 mod list;
+mod log;
 pub mod mount;
 mod object;
 pub mod policy;
@@ -28,7 +31,7 @@ mod tiers;
 mod tiers_plot;
 mod top;
 mod tree;
-mod verify;
+pub mod verify;
 mod web;
 
 use std::path::PathBuf;
@@ -87,6 +90,8 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Init(args) => init::init(context, args),
         Command::Serve(args) => serve::serve(context, args),
         Command::Stop => serve::stop(context),
+        Command::Cluster(command) => cluster::cluster(context, command),
+        Command::Ha(args) => ha::ha(context, args),
         Command::Destroy(args) => destroy::destroy(context, args),
         Command::Adopt(args) => copied::adopt(context, args),
         Command::Clone { dir } => copied::clone(context, dir),
@@ -130,6 +135,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Rules { dry_run } => policy::rules(context, *dry_run),
         Command::Policies => policy::policies(context),
         Command::Verify { container } => verify::verify(context, container.as_deref()),
+        Command::Protect(args) => verify::protect(context, args),
         Command::Flush { container } => verify::flush(context, container.as_deref()),
         Command::Checkpoint => verify::checkpoint(context),
         Command::Advise(args) => advise::advise(context, args),

@@ -7,16 +7,10 @@ use cenote::{ContainerSpec, Error, ErrorKind, OpenOptions, Store};
 use cenote_s3::{Config, GRACE_S, Key, Keys, Server, User, now_s};
 use clap::{Args, Subcommand};
 use serde_json::json;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
-use super::{Access, Context};
-use crate::args::DurabilityArg;
+use super::{Access, Context, log};
+use crate::durability::DurabilityArg;
 use crate::failure::Done;
-
-/// Log level, as for `cenote serve`.
-const LOG_VARIABLE: &str = "CENOTE_LOG";
 
 pub const HELP: &str = "\
 Begin with:
@@ -118,7 +112,7 @@ fn serve(context: &mut Context<'_>, args: &S3Args) -> Done {
             .try_next("give --tls-cert and --tls-key, or --insecure if the network is trusted")
             .into());
     }
-    log();
+    log::begin("s3s"); // which tells of each refused request
     let store = match &args.dir {
         Some(dir) => Store::open_with(dir, &OpenOptions { mode: context.mode(), ..OpenOptions::default() })?,
         None => context.open(Access::Write)?,
@@ -150,15 +144,6 @@ fn serve(context: &mut Context<'_>, args: &S3Args) -> Done {
     context.out.flush()?;
     server.run()?;
     Ok(store.close()?)
-}
-
-/// Logs to standard error. The library's messages about each refused request need `debug`.
-fn log() {
-    let wanted = std::env::var(LOG_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO);
-    let of_library = if wanted >= LevelFilter::DEBUG { wanted } else { LevelFilter::OFF };
-    let targets = Targets::new().with_default(wanted).with_target("s3s", of_library);
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
-    tracing_subscriber::registry().with(targets).with(lines).init();
 }
 
 fn key(context: &mut Context<'_>, command: &KeyCommand) -> Done {

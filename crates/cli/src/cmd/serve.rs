@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use cenote::{Error, ErrorKind, Store};
 use cenote_server::daemon::{self, DaemonOptions};
-
 use tracing_subscriber::filter::LevelFilter;
 
+use super::log::{self, LOG_VARIABLE};
 use super::{Context, files, web};
 use crate::args::ServeArgs;
 use crate::failure::Done;
-
-/// Log level of the daemon: off, error, warn, info (the default), debug, trace.
-const LOG_VARIABLE: &str = "CENOTE_LOG";
 
 pub fn serve(context: &mut Context<'_>, args: &ServeArgs) -> Done {
     let dir = match &args.dir {
@@ -53,23 +50,15 @@ pub fn serve(context: &mut Context<'_>, args: &ServeArgs) -> Done {
             .because("it is not one of off, error, warn, info, debug, trace")
             .into());
     }
-    log();
+    // In the background that is `daemon.log` in the store's directory. `openraft` tells each late heartbeat as an error; what
+    // matters of it is in the errors of the register.
+    log::begin("openraft");
     files::free_in_background(&dir);
     daemon::run(&dir, &options)?;
     match web::address_of_daemon(&dir).filter(|_| args.background && args.http.is_some()) {
         Some(url) => context.out.line(url),
         None => Ok(()),
     }
-}
-
-/// Logs to standard error; in the background that is `daemon.log` in the store's directory.
-fn log() {
-    let wanted = std::env::var(LOG_VARIABLE).ok().and_then(|text| text.parse().ok());
-    tracing_subscriber::fmt()
-        .with_max_level(wanted.unwrap_or(LevelFilter::INFO))
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
 }
 
 pub fn stop(context: &mut Context<'_>) -> Done {

@@ -119,6 +119,23 @@ pub fn flush(context: &mut Context<'_>, container: Option<&OsStr>) -> Done {
     Ok(())
 }
 
+/// Waits until the loss of some nodes is survived.
+pub fn protect(context: &mut Context<'_>, args: &ProtectArgs) -> Done {
+    let store = context.open(Access::Write)?;
+    Ok(store.protect(args.losses, std::time::Duration::from_secs(args.timeout))?)
+}
+
+/// Return when everything acknowledged so far survives the loss of nodes of the cluster
+#[derive(clap::Args, Debug)]
+pub struct ProtectArgs {
+    /// How many nodes may be lost
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    losses: u32,
+    /// Seconds to wait for mirrors that are being made
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    timeout: u64,
+}
+
 pub fn checkpoint(context: &mut Context<'_>) -> Done {
     Ok(context.open(Access::Write)?.checkpoint()?)
 }

@@ -1,6 +1,9 @@
 //! A directory for a store, and the command run on it.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod cluster;
+pub mod hosts;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;

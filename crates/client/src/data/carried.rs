@@ -2,14 +2,18 @@
 //! daemon carries its bytes. This costs one or two copies and a message; the semantics are the same.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use cenote_model::{CARRIED_BYTES_MAX, ErrorKind, Extent, ObjectKey, RUN_BYTES_MAX, Request, Response, Result, Run};
+use cenote_model::{
+    CARRIED_BYTES_MAX, ErrorKind, Extent, ObjectKey, RUN_BYTES_MAX, Request, Response, Result, Run, Update,
+};
 
 use super::read::{ReadDone, Rescues, settle_own_writes};
 use super::write::{Stored, Target, sums_in_place};
 use crate::answer::surprise;
 use crate::link::Link;
 use crate::link::arena::Patience;
+use crate::link::subject::Subject;
 use crate::map::cache::ObjectCache;
 use crate::map::pieces::Source;
 
@@ -40,7 +44,7 @@ pub(super) fn read_at(link: &Link, object: &Arc<ObjectCache>, offset: u64, buf: 
 
 fn read(link: &Link, key: ObjectKey, offset: u64, len: u32) -> Result<(u64, Vec<u8>)> {
     match link.channel.ask(Request::Read { key, offset, len })? {
-        Response::Bytes { size, bytes } => Ok((size, bytes)),
+        Response::Bytes { size, bytes, .. } => Ok((size, bytes)),
         other => Err(surprise("bytes", &other)),
     }
 }
@@ -62,6 +66,66 @@ pub(super) fn store(link: &Link, target: &Target<'_>, mut bytes: &[u8]) -> Resul
         }
     }
     Ok(all)
+}
+
+/// Writes whose bytes travel with them.
+pub(super) struct Filled<'a> {
+    pub updates: Vec<Update>,
+    pub subjects: Vec<Subject>,
+    /// The bytes of the updates that bring some.
+    pub pieces: Vec<&'a [u8]>,
+    /// What found no memory at the home.
+    pub rest: &'a [u8],
+}
+
+/// Makes the updates of a write whose bytes travel with them, to memory that this session leases of another node. `None`
+/// if the home is on this node, or gives no memory.
+pub(super) fn fill<'a>(
+    link: &Link,
+    target: &Target<'_>,
+    mut offset: u64,
+    mut bytes: &'a [u8],
+) -> Result<Option<Filled<'a>>> {
+    if !link.is_far() {
+        return Ok(None);
+    }
+    let mut filled = Filled {
+        updates: Vec::with_capacity(2),
+        subjects: Vec::with_capacity(2),
+        pieces: Vec::with_capacity(1),
+        rest: bytes,
+    };
+    while !bytes.is_empty() {
+        let taken = target.arena.take_far(&link.space, target.container, bytes.len() as u64);
+        let Some(run) = taken.inspect_err(|_| give_back(link, &filled.subjects))? else { break };
+        let (piece, rest) = bytes.split_at(bytes.len().min(usize::try_from(run.len).unwrap_or(usize::MAX)));
+        let len = piece.len() as u32;
+        let extent = Extent::whole(run.device, run.offset, len, sums_in_place(piece));
+        filled.updates.push(Update::Fill { container: target.container, run, bytes: Vec::new() });
+        filled.pieces.push(piece);
+        filled.updates.push(Update::Write { key: target.object.key, offset, extent });
+        let (object, source) = (target.object.clone(), kept(link, target.object, piece));
+        filled.subjects.push(Subject::Part { object: None, run: None, bytes: 0 });
+        filled.subjects.push(Subject::Write { object, offset, len: u64::from(len), source, run });
+        (offset, bytes) = (offset + u64::from(len), rest);
+    }
+    filled.rest = bytes;
+    Ok(Some(filled))
+}
+
+/// The source of bytes that are written: they are kept if others of the object are.
+fn kept(link: &Link, object: &Arc<ObjectCache>, bytes: &[u8]) -> Source {
+    if object.is_kept.load(Ordering::Relaxed) {
+        Source::Kept(link.keeping.keep(object, bytes.to_vec()), 0)
+    } else {
+        Source::ThroughLink
+    }
+}
+
+/// Gives back the space of writes that are not made.
+fn give_back(link: &Link, subjects: &[Subject]) {
+    let run = |subject: &Subject| if let Subject::Write { run, .. } = subject { Some(*run) } else { None };
+    link.channel.unlease(subjects.iter().filter_map(run).collect());
 }
 
 /// Creates extents for the part of `bytes` that a run holds, and returns the length of that part. Surplus space of the

@@ -3,6 +3,7 @@
 
 pub(crate) mod append;
 mod carried;
+mod far;
 mod packed;
 pub(crate) mod read;
 pub(crate) mod source;

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use cenote_model::{Error, ErrorKind, Lookup, OBJECT_BYTES_MAX, Request, Response, Result};
 use smallvec::SmallVec;
 
-use super::carried;
 use super::source::{copy_parts, never_here, resolve};
 use super::tiering;
+use super::{carried, far};
 use crate::link::Link;
 use crate::link::attachment::Attachment;
 use crate::map::cache::{ObjectCache, Planned, Version};
@@ -42,7 +42,7 @@ pub(crate) fn read_at(link: &Link, object: &Arc<ObjectCache>, offset: u64, buf: 
     loop {
         let attachment = link.channel.attachment();
         if attachment.bound {
-            return carried::read_at(link, object, offset, buf);
+            return unmapped(&attachment)(link, object, offset, buf);
         }
         let slot = attachment.readers.enter();
         // The announcement precedes every look at a word: from here on the space of known maps is not reused.
@@ -103,6 +103,11 @@ pub(crate) fn read_at(link: &Link, object: &Arc<ObjectCache>, offset: u64, buf: 
     }
 }
 
+/// How a session reads that maps nothing.
+fn unmapped(attachment: &Attachment) -> fn(&Link, &Arc<ObjectCache>, u64, &mut [u8]) -> Result<ReadDone> {
+    if attachment.place.far { far::read_at } else { carried::read_at }
+}
+
 /// Counts the fallbacks of one read to other tiers.
 #[derive(Default)]
 pub(super) struct Rescues(u32);
@@ -131,7 +136,7 @@ impl Rescues {
 }
 
 /// Length of the part of a range below the size.
-fn wanted(size: u64, offset: u64, len: usize) -> usize {
+pub(super) fn wanted(size: u64, offset: u64, len: usize) -> usize {
     size.saturating_sub(offset).min(len as u64) as usize
 }
 
@@ -234,6 +239,9 @@ pub(crate) fn size_of(link: &Link, object: &ObjectCache) -> Result<u64> {
 
 /// Returns the size and the bytes in use, if the cache can tell both after the lookup of the size.
 pub(crate) fn usage_of(link: &Link, object: &ObjectCache) -> Result<Option<(u64, u64)>> {
+    if link.is_far() {
+        return Ok(None); // its maps say nothing of allocation units
+    }
     let size = size_of(link, object)?;
     let version = link.channel.attachment().version(object.hash);
     // Both of the same version, or none.

@@ -61,6 +61,9 @@ pub(crate) fn copy_parts(link: &Link, object: &ObjectCache, offset: u64, parts: 
             Source::Mapped(address, _) => unsafe {
                 copy_raw(target.as_mut_ptr(), *address as *const u8, target.len());
             },
+            Source::Kept(kept, skip) => {
+                target.copy_from_slice(&kept.bytes[*skip as usize..*skip as usize + part.len]);
+            }
             Source::ThroughLink => return Err(never_here(link, object, offset + part.at as u64, part.len)),
             Source::File { extent, skip } => {
                 let at = offset + part.at as u64;

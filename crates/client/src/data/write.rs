@@ -212,8 +212,8 @@ pub(crate) fn pipeline(
 ) -> Result<Option<Ticket>> {
     link.channel.check_writable()?;
     let last = parts.len().saturating_sub(1);
-    let (mut updates, mut subjects, mut files) =
-        (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()), Vec::new());
+    let (mut updates, mut subjects) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
+    let (mut files, mut pieces) = (Vec::new(), Vec::new());
     for (offset, bytes) in parts {
         check_range(link, target.object, *offset, bytes.len() as u64)?;
     }
@@ -223,6 +223,17 @@ pub(crate) fn pipeline(
             false => SendMode::Later,
             true if number < last => SendMode::WrittenLater,
             true => SendMode::Sent,
+        };
+        let bytes = match carried::fill(link, target, offset, bytes)? {
+            Some(filled) => {
+                let rest = filled.rest;
+                offset += (bytes.len() - rest.len()) as u64;
+                updates.extend(filled.updates);
+                pieces.extend(filled.pieces);
+                subjects.extend(filled.subjects);
+                rest
+            }
+            None => bytes,
         };
         for mut stored in store(link, target, bytes, mode)? {
             let (len, source, run) = (u64::from(stored.len), stored.source, stored.run);
@@ -237,7 +248,7 @@ pub(crate) fn pipeline(
     if updates.is_empty() {
         return Ok(None);
     }
-    let ticket = link.queue.push(updates, subjects, files.len(), together);
+    let ticket = link.queue.push_with(&pieces, updates, subjects, files.len(), together);
     for (index, unwritten) in files {
         if here {
             let result = unwritten.write_out();

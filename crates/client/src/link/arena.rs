@@ -9,6 +9,7 @@ use cenote_model::{
 };
 
 use super::channel::Channel;
+use super::far::FarRuns;
 use super::segments::Segment;
 use super::space::Space;
 use crate::sync::lock;
@@ -131,6 +132,8 @@ pub(crate) struct Arena {
     /// The durability of the class.
     durability: Option<Durability>,
     state: Mutex<ArenaState>,
+    /// Memory of another node.
+    far: Mutex<FarRuns>,
 }
 
 #[derive(Default)]
@@ -156,6 +159,8 @@ impl Arenas {
         for arena in arenas {
             let mut state = lock(&arena.state);
             runs.extend(state.free.extract_if(.., |free| is_of(free.device)).map(|free| free.run()));
+            drop(state);
+            runs.extend(lock(&arena.far).take_of(&is_of));
         }
         runs
     }
@@ -165,6 +170,11 @@ impl Arena {
     /// Returns the durability of the class.
     pub fn durability(&self) -> Option<Durability> {
         self.durability
+    }
+    /// Takes memory of another node for `want` bytes, or for as many as a run has at most. `None` if the home has no
+    /// memory for them now.
+    pub fn take_far(&self, space: &Space, container: ContainerId, want: u64) -> Result<Option<Run>> {
+        lock(&self.far).take(space, (container, self.durability), want)
     }
     /// Adds space that this link has leased already.
     pub fn put(&self, space: &Space, lease: &Lease) -> Result<()> {

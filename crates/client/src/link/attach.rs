@@ -4,15 +4,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cenote_cluster::MEMBERS_FILE;
 use cenote_device::ClientFile;
-use cenote_model::{Error, ErrorKind, Request, Response, Result, StoreId};
+use cenote_model::{Error, ErrorKind, HomeId, Request, Response, Result, StoreId};
 use cenote_server::{Holder, Host, OpenHow, holds_store, this_process};
+
+use cenote_wire::ClusterPlace;
 
 use super::attachment::Attachment;
 use super::channel::{self, Channel};
 use super::handover::HandoverSocket;
 use super::local::Local;
-use super::readers::Readers;
+use super::readers::{Readers, Valid};
 use super::remote::{self, Reached};
 use super::start::start_daemon;
 use super::transport::{Pending, Traffic};
@@ -25,6 +28,9 @@ const BUSY_PATIENCE: Duration = Duration::from_secs(10);
 const MOVING_PATIENCE: Duration = Duration::from_mins(1);
 /// Time limit after the loss of a daemon, before requests in flight fail.
 const AGAIN_PATIENCE: Duration = Duration::from_secs(30);
+/// The same for a home of another node that was not reached before: longer than it takes to notice that its host is lost, and
+/// another node to become the host.
+const FIRST_PATIENCE: Duration = Duration::from_secs(15);
 /// The same after a failed attempt: a series of calls must not wait that long for each.
 const STILL_PATIENCE: Duration = Duration::from_secs(1);
 /// Time limit from the end of the answers until the lock is free.
@@ -38,6 +44,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The parameters of an attempt.
 struct Attempt<'a> {
     dir: &'a Path,
+    home: HomeId,
     options: &'a OpenOptions,
     traffic: &'a Traffic,
 }
@@ -48,12 +55,17 @@ pub(super) fn attach(
     options: &OpenOptions,
     traffic: &Traffic,
 ) -> Result<(Attachment, Option<HandoverSocket>)> {
-    let attempt = Attempt { dir, options, traffic };
+    let attempt = Attempt { dir, home: HomeId(0), options, traffic };
     if options.create_new && holds_store(dir)? {
         return Err(Error::new(ErrorKind::Exists, format!("store {}", dir.display()))
             .try_next("open it, or choose another directory"));
     }
-    match options.mode {
+    let mode = match options.mode {
+        Mode::InProcess | Mode::Auto if !is_in_cluster(dir)? => options.mode,
+        Mode::InProcess => return Err(in_a_cluster(dir)),
+        Mode::Auto | Mode::Daemon => Mode::Daemon,
+    };
+    match mode {
         Mode::InProcess => attempt.in_process().map(|attachment| (attachment, None)),
         Mode::Auto => attempt.auto(),
         Mode::Daemon => attempt.daemon(BUSY_PATIENCE).map(|attachment| (attachment, None)),
@@ -76,7 +88,8 @@ fn is_nobody(error: &Error) -> bool {
 impl<'a> Attempt<'a> {
     /// The parameters of a channel that had an engine already.
     fn of(channel: &'a Channel) -> Self {
-        Self { dir: &channel.address.dir, options: &channel.address.options, traffic: &channel.traffic }
+        let address = &channel.address;
+        Self { dir: &address.dir, home: address.home, options: &address.options, traffic: &channel.traffic }
     }
 }
 
@@ -84,21 +97,28 @@ impl Attempt<'_> {
     fn host(&self) -> Result<Option<Host>> {
         let config = self.options.create.then_some(&self.options.config);
         let policy_plugin = self.options.policy_plugin.as_deref();
-        let how = OpenHow { create: config, create_new: self.options.create_new, policy_plugin, world: None };
+        let how = OpenHow {
+            create: config,
+            create_new: self.options.create_new,
+            policy_plugin,
+            world: None,
+            mirrored: false,
+        };
         Host::open(self.dir, &how)
     }
     fn connect(&self) -> Result<Reached> {
-        remote::connect(self.dir, self.options.read_only, self.traffic)
+        remote::connect(self.dir, self.home, self.options.read_only, self.traffic)
     }
     fn local(&self, host: Host) -> Result<Attachment> {
         let host = Arc::new(host);
         let write = !self.options.read_only;
         let (client, alive) = host.client(&this_process(self.traffic.nonce, write), 0)?;
         let own = client.file.fd().try_clone().map_err(|error| Error::io("client file", &error))?;
-        let readers = Readers::new(host.control.read_only()?, ClientFile::map_held(own, alive)?)?;
+        let readers = Readers::new(host.control.read_only()?, ClientFile::map_held(own, alive)?, Valid::Always)?;
         let (store, instance, engines) = (host.id(), host.instance, host.summary.engines);
         let local = Arc::new(Local::new(host, client, self.traffic.clone()));
-        Ok(Attachment { store, transport: local, readers, instance, write, bound: false, engines })
+        let place = ClusterPlace::default();
+        Ok(Attachment { store, transport: local, readers, instance, write, bound: false, engines, place })
     }
     fn in_process(&self) -> Result<Attachment> {
         let begin = Instant::now();
@@ -128,7 +148,7 @@ impl Attempt<'_> {
                         return Ok((self.local(host)?, Some(waiting)));
                     }
                 }
-                Err(error) => return Err(error),
+                Ok(Reached::Away(error)) | Err(error) => return Err(error),
             }
             if begin.elapsed() > patience {
                 return Err(busy(self.dir));
@@ -171,10 +191,10 @@ impl Attempt<'_> {
                         Ok(None) => continue,
                         Ok(Some(Reached::Daemon(attachment))) => return Ok(*attachment),
                         Ok(Some(Reached::Moving)) => busy(self.dir),
-                        Err(error) => error,
+                        Ok(Some(Reached::Away(error))) | Err(error) => error,
                     }
                 }
-                Err(error) => error,
+                Ok(Reached::Away(error)) | Err(error) => error,
             };
             // Busy: another process starts a daemon, or holds the store. Disconnected: the daemon died during its
             // start.
@@ -190,7 +210,12 @@ impl Attempt<'_> {
 /// `is_known`: an earlier attempt has failed.
 pub(super) fn again(channel: &Channel, pending: Vec<Pending>, is_known: bool) -> Result<Attachment> {
     let known = channel.attachment().store;
-    let result = reconnect(channel, known, if is_known { STILL_PATIENCE } else { AGAIN_PATIENCE }, is_known);
+    let patience = match (is_known, channel.attachment().is_somewhere()) {
+        (true, _) => STILL_PATIENCE,
+        (false, true) => AGAIN_PATIENCE,
+        (false, false) => FIRST_PATIENCE,
+    };
+    let result = reconnect(channel, known, patience, is_known);
     match &result {
         Ok(attachment) => attachment.transport.resend(pending),
         Err(error) => channel::fail_all(pending, error),
@@ -201,7 +226,7 @@ pub(super) fn again(channel: &Channel, pending: Vec<Pending>, is_known: bool) ->
 /// Connects to the daemon of the channel's store if there is one; starts none.
 pub(super) fn look(channel: &Channel) -> Option<Attachment> {
     let Ok(Reached::Daemon(found)) = Attempt::of(channel).connect() else { return None };
-    if found.store == channel.attachment().store {
+    if is_it(channel.attachment().store, found.store) && !is_elsewhere(channel, &found) {
         return Some(*found);
     }
     let _ = found.transport.close();
@@ -212,6 +237,9 @@ pub(super) fn look(channel: &Channel) -> Option<Attachment> {
 pub(super) fn gone(channel: &Channel, known: StoreId) -> Option<Error> {
     if !channel.address.dir.exists() {
         return Some(lost(channel, "it was destroyed, or its directory was moved or deleted"));
+    }
+    if channel.address.home != HomeId(0) {
+        return None; // the daemon knows what became of other homes
     }
     match cenote_server::store_in(&channel.address.dir) {
         Ok(Some(found)) if found != known => Some(replaced(channel, found, known)),
@@ -230,6 +258,50 @@ fn lost(channel: &Channel, why: &str) -> Error {
     Error::new(ErrorKind::Disconnected, channel.name()).because(why).try_next("open the store that is meant anew")
 }
 
+/// Returns true if a home lies elsewhere on this node than before, since another node had it meanwhile. What this process
+/// copied into leased memory lies in the former place, and so does what cached maps name: none of it counts any more.
+fn is_elsewhere(channel: &Channel, found: &Attachment) -> bool {
+    let known = channel.attachment();
+    let is_leased = found.place.leased && !found.place.far;
+    channel.has_mapped() && known.is_somewhere() && is_leased && !found.readers.same_table(&known.readers)
+}
+
+/// Returns true if a found store is the known one; the first one that a link reaches is.
+fn is_it(known: StoreId, found: StoreId) -> bool {
+    known == StoreId(0) || known == found
+}
+
+#[cold]
+fn no_daemon(channel: &Channel, error: &Error) -> Error {
+    let home = channel.address.home;
+    if home == HomeId(0) {
+        return Error::new(ErrorKind::Disconnected, channel.name())
+            .because(format!("its daemon is gone, and there is no other: {error}"))
+            .try_next("start one with `cenote serve DIR` and see its daemon.log");
+    }
+    let next = if error.next_step().is_empty() {
+        "`cenote cluster status` shows which nodes are alive"
+    } else {
+        error.next_step()
+    };
+    Error::new(ErrorKind::Disconnected, format!("home {home} of {}", channel.name()))
+        .because(format!("its node cannot be reached: {error}"))
+        .try_next(next)
+}
+
+/// Returns true if the store is a home of a cluster, which only a daemon opens: other nodes ask it too.
+pub(crate) fn is_in_cluster(dir: &Path) -> Result<bool> {
+    let file = dir.join(MEMBERS_FILE);
+    file.try_exists().map_err(|error| Error::io(file.display().to_string(), &error))
+}
+
+#[cold]
+fn in_a_cluster(dir: &Path) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("store {}", dir.display()))
+        .because("it is a home of a cluster: other nodes use it, so that a daemon has to serve it")
+        .try_next("open it through its daemon, which `cenote cluster start` starts")
+}
+
 /// `once`: an earlier attempt has failed, and at most one daemon is started.
 fn reconnect(channel: &Channel, known: StoreId, patience: Duration, once: bool) -> Result<Attachment> {
     let attempt = Attempt::of(channel);
@@ -240,7 +312,14 @@ fn reconnect(channel: &Channel, known: StoreId, patience: Duration, once: bool) 
             return Err(error);
         }
         let error = match attempt.daemon(Duration::ZERO) {
-            Ok(attachment) if attachment.store == known => return Ok(attachment),
+            Ok(attachment) if is_elsewhere(channel, &attachment) => {
+                let _ = attachment.transport.close();
+                return Err(lost(
+                    channel,
+                    "another node had its home meanwhile, which came back as a copy: what this program had on its way is not in it",
+                ));
+            }
+            Ok(attachment) if is_it(known, attachment.store) => return Ok(attachment),
             Ok(attachment) => {
                 let found = attachment.store;
                 let _ = attachment.transport.close();
@@ -255,9 +334,7 @@ fn reconnect(channel: &Channel, known: StoreId, patience: Duration, once: bool) 
         );
         let is_tried = once && error.kind() != ErrorKind::Busy;
         if !may_pass || is_tried || begin.elapsed() > patience || channel.check_open().is_err() {
-            return Err(Error::new(ErrorKind::Disconnected, channel.name())
-                .because(format!("its daemon is gone, and there is no other: {error}"))
-                .try_next("start one with `cenote serve DIR` and see its daemon.log"));
+            return Err(no_daemon(channel, &error));
         }
         std::thread::sleep(pause);
         // Busy: another process is starting one, which takes a moment. Otherwise this attempt has failed to start one.
@@ -280,23 +357,23 @@ pub(super) fn settle_dead(channel: &Channel) -> Result<()> {
     // A daemon does this for each new client; a daemon that starts now does it at its start.
     let (dir, begin) = (channel.address.dir.as_path(), Instant::now());
     loop {
-        match remote::connect(dir, true, &Traffic::begin()) {
+        match remote::connect(dir, HomeId(0), true, &Traffic::begin()) {
             Ok(Reached::Daemon(attachment)) => return attachment.transport.close(),
             Ok(Reached::Moving) if begin.elapsed() < MOVING_PATIENCE => std::thread::sleep(PAUSE),
             Ok(Reached::Moving) => return Err(busy(dir)),
             Err(error) if is_nobody(&error) => return Ok(()),
-            Err(error) => return Err(error),
+            Ok(Reached::Away(error)) | Err(error) => return Err(error),
         }
     }
 }
 
-/// Asks the daemon of `dir` to leave, and waits until it has left.
-pub(crate) fn stop_daemon(dir: &Path) -> Result<bool> {
+/// Asks the daemon of `dir` to leave, and waits until it has left. `cluster`: with all other nodes.
+pub(crate) fn stop_daemon(dir: &Path, cluster: bool) -> Result<bool> {
     let dir = std::path::absolute(dir).map_err(|error| Error::io(format!("store {}", dir.display()), &error))?;
     let begin = Instant::now();
     let holder = cenote_server::holder(&dir);
     let traffic = Traffic::begin();
-    let attachment = match remote::connect(&dir, false, &traffic) {
+    let attachment = match remote::connect(&dir, HomeId(0), false, &traffic) {
         Ok(Reached::Daemon(attachment)) => attachment,
         Ok(Reached::Moving) => {
             // It is leaving already, or hands the store over.
@@ -309,13 +386,13 @@ pub(crate) fn stop_daemon(dir: &Path) -> Result<bool> {
             }
             return Ok(false);
         }
-        Err(error) => return Err(error),
+        Ok(Reached::Away(error)) | Err(error) => return Err(error),
     };
     let answer = Arc::new(std::sync::Mutex::new(None));
     let filled = answer.clone();
     let done = Box::new(move |response| *lock(&filled) = Some(response));
     // If the request fails, the daemon is gone or on its way out.
-    let _ = attachment.transport.submit(Request::Shutdown, done);
+    let _ = attachment.transport.submit(Request::Shutdown { cluster }, done);
     // It runs until its store is closed; then the connection ends.
     while attachment.transport.progress(traffic.arrivals.count(), Duration::from_millis(20)) {
         if let Some(Response::Failed(error)) = lock(&answer).take() {

@@ -3,10 +3,15 @@
 
 use std::sync::Arc;
 
-use cenote_model::StoreId;
+use std::time::Duration;
+
+use cenote_device::SegmentFile;
+use cenote_model::{DeviceId, Error, ErrorKind, Request, Result, StoreId};
+use cenote_server::Host;
+use cenote_wire::ClusterPlace;
 
 use super::readers::Readers;
-use super::transport::Transport;
+use super::transport::{Done, Pending, Transport, Unsent};
 use crate::map::cache::Version;
 
 /// See the module.
@@ -22,9 +27,28 @@ pub(crate) struct Attachment {
     pub bound: bool,
     /// Engines of the store; leased space is for the containers of one.
     pub engines: u16,
+    /// Where in a cluster the engine is.
+    pub place: ClusterPlace,
 }
 
 impl Attachment {
+    /// That of a link which is attached by its first request. Fails if the system gives no memory.
+    pub fn nowhere() -> Result<Self> {
+        Ok(Self {
+            store: StoreId(0),
+            transport: Arc::new(Nowhere),
+            readers: Readers::nowhere()?,
+            instance: u64::MAX,
+            write: true,
+            bound: true,
+            engines: 1,
+            place: ClusterPlace { far: true, ..ClusterPlace::default() },
+        })
+    }
+    /// Returns false for a link which is not attached yet.
+    pub fn is_somewhere(&self) -> bool {
+        self.store != StoreId(0)
+    }
     /// Returns false once another engine has taken over.
     #[inline]
     pub fn is_current(&self) -> bool {
@@ -38,5 +62,30 @@ impl Attachment {
     #[inline]
     pub fn version(&self, hash: u64) -> Version {
         Version { instance: self.instance, word: self.readers.word(hash) }
+    }
+}
+
+/// The transport of a link that is not attached yet: it takes nothing.
+struct Nowhere;
+
+impl Transport for Nowhere {
+    fn submit(&self, request: Request, done: Done) -> Result<(), Unsent> {
+        Err(Unsent { request, done })
+    }
+    fn progress(&self, _seen: u64, _patience: Duration) -> bool {
+        true // nothing is under way
+    }
+    fn segment(&self, _device: DeviceId, _number: u64) -> Result<(SegmentFile, bool)> {
+        Err(Error::new(ErrorKind::Disconnected, "a home").because("it was not asked for anything yet"))
+    }
+    fn retire(&self) -> Vec<Pending> {
+        Vec::new()
+    }
+    fn close(&self) -> Result<()> {
+        Ok(())
+    }
+    fn resend(&self, _pending: Vec<Pending>) {}
+    fn host(&self) -> Option<&Host> {
+        None
     }
 }

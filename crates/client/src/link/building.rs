@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cenote_model::{Check, Update};
+use cenote_model::{Check, Run, Update};
 
 use super::precondition::{Head, PreconditionCheck};
 use super::queue::{Batch, Ticket, Together};
@@ -16,6 +16,9 @@ const BATCH_UPDATES_MAX: usize = 64;
 /// A batch with this many bytes of data is sent: the cost of its message is then small.
 const BATCH_BYTES_MAX: u64 = 512 << 10;
 
+/// The same for bytes that travel in the message: it fits a frame of the ring.
+const FAR_BATCH_BYTES_MAX: u64 = 120 << 10;
+
 /// Updates that are gathered into a batch until it is sent.
 pub(super) struct Building {
     pub batch: Arc<Batch>,
@@ -27,6 +30,8 @@ pub(super) struct Building {
     pub bytes: u64,
     /// Encoded bytes of updates in the redo log; such updates never share a batch with others.
     pub logged_bytes: Option<usize>,
+    /// The last update that brings bytes with it.
+    last_fill: Option<usize>,
 }
 
 impl Building {
@@ -41,6 +46,7 @@ impl Building {
             is_in_series: false,
             bytes: 0,
             logged_bytes: None,
+            last_fill: None,
         }
     }
     /// Returns true if such updates may join the batch.
@@ -72,8 +78,16 @@ impl Building {
         *bytes += encoded.bytes();
         redo_log.put(self.batch.number, head, encoded, self.atomic).unwrap_or(false)
     }
-    pub fn append(&mut self, head: Head, mut updates: Vec<Update>, mut subjects: Vec<Subject>, io: usize) -> Ticket {
+    /// `pieces`: the bytes of updates that bring some, in order.
+    pub fn append(
+        &mut self,
+        head: Head,
+        (mut updates, mut subjects): (Vec<Update>, Vec<Subject>),
+        pieces: &[&[u8]],
+        io: usize,
+    ) -> Ticket {
         let number = self.batch.number;
+        self.bring(&mut updates, &mut subjects, pieces);
         for subject in &subjects {
             if let Subject::Write { object, .. }
             | Subject::Create(object)
@@ -95,11 +109,47 @@ impl Building {
             first
         };
         self.updates.extend(head.updates);
+        let begin = self.updates.len();
         self.updates.append(&mut updates);
+        let is_fill = |update: &Update| matches!(update, Update::Fill { .. });
+        self.last_fill = self.updates[begin..].iter().rposition(is_fill).map(|at| begin + at).or(self.last_fill);
         Ticket { batch: self.batch.clone(), first, count }
     }
+    /// Gives the updates that bring bytes theirs, in order.
+    fn bring(&mut self, updates: &mut Vec<Update>, subjects: &mut Vec<Subject>, pieces: &[&[u8]]) {
+        let (mut pieces, mut at) = (pieces.iter(), 0);
+        while let Some(update) = updates.get_mut(at) {
+            if let Update::Fill { run, bytes, .. } = update
+                && let Some(piece) = pieces.next()
+            {
+                if at == 0 && self.join(*run, piece) {
+                    updates.remove(0);
+                    subjects.remove(0);
+                    continue;
+                }
+                bytes.extend_from_slice(piece);
+            }
+            at += 1;
+        }
+    }
+    /// Adds bytes to those that the batch brings already, if they go to the space behind them.
+    fn join(&mut self, next: Run, more: &[u8]) -> bool {
+        let last = self.last_fill.and_then(|at| self.updates.get_mut(at));
+        let Some(Update::Fill { run, bytes, .. }) = last else { return false };
+        let is_next = next.device == run.device && next.offset == run.offset + run.len;
+        if is_next {
+            if bytes.capacity() < run.len as usize + more.len() {
+                bytes.reserve(FAR_BATCH_BYTES_MAX as usize); // once a batch
+            }
+            bytes.resize(run.len as usize, 0);
+            bytes.extend_from_slice(more);
+            run.len += next.len;
+        }
+        is_next
+    }
     pub fn is_full(&self) -> bool {
-        self.updates.len() >= BATCH_UPDATES_MAX
+        self.last_fill.is_some() && self.bytes >= FAR_BATCH_BYTES_MAX
+            || self.updates.len() >= BATCH_UPDATES_MAX
             || self.bytes >= BATCH_BYTES_MAX
             || self.logged_bytes.is_some_and(|bytes| bytes >= MESSAGE_BYTES_MAX)
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use cenote_device::SegmentFile;
-use cenote_model::{DeviceId, Error, ErrorKind, ObjectKey, Request, Response, Result, Run};
+use cenote_model::{DeviceId, Error, ErrorKind, HomeId, ObjectKey, Request, Response, Result, Run};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::attach;
@@ -19,8 +19,9 @@ use super::handover::{HandoverSocket, HandoverState};
 use super::redo_log::RedoLog;
 use super::shared::Shared;
 use super::transport::{Done, Pending, RequestOutcome, Slot, Traffic, Unsent};
-use crate::OpenOptions;
+use crate::labels::plain;
 use crate::sync::lock;
+use crate::{Mode, OpenOptions};
 
 /// Interval of checks that the store still exists, by calls that send no message: the loss of a store is reported
 /// within a second.
@@ -33,6 +34,8 @@ const AGAIN_AFTER: Duration = Duration::from_millis(900);
 /// The store and its options.
 pub(super) struct Address {
     pub dir: PathBuf,
+    /// The home of a cluster; 0 for that of the directory.
+    pub home: HomeId,
     pub options: OpenOptions,
 }
 
@@ -41,6 +44,8 @@ struct Life {
     closed: AtomicBool,
     /// Time of the last check that found the store, in ms of the coarse clock.
     seen_there_ms: AtomicU64,
+    /// Memory or files of the store were opened: what this process writes there must be those of the store still.
+    has_mapped: AtomicBool,
 }
 
 /// A channel; see the module.
@@ -64,21 +69,35 @@ impl Channel {
     pub fn open(dir: &Path, options: &OpenOptions, shared: &Arc<Shared>) -> Result<Arc<Self>> {
         let traffic = Traffic::begin();
         let (attachment, waiting) = attach::attach(dir, options, &traffic)?;
-        let channel = Arc::new_cyclic(|myself| Self {
-            myself: myself.clone(),
-            address: Address { dir: dir.to_path_buf(), options: options.clone() },
-            traffic,
-            attachment: ArcSwap::from_pointee(attachment),
-            attaching: Mutex::default(),
-            redo_log: RedoLog::default(),
-            life: Life { closed: AtomicBool::new(false), seen_there_ms: AtomicU64::new(coarse_ms()) },
-            handover: HandoverState::default(),
-            shared: shared.clone(),
-            to_unlease: Mutex::default(),
-        });
+        let address = Address { dir: dir.to_path_buf(), home: HomeId(0), options: options.clone() };
+        let channel = Self::with(address, traffic, Arc::new(attachment), shared);
         channel.redo_log.move_to(&channel.attachment().readers)?;
         channel.listen(waiting);
         Ok(channel)
+    }
+    /// A channel to another home of the cluster, which its first request attaches; `nowhere` until then.
+    pub fn to_home(home: HomeId, of: &Channel, nowhere: &Arc<Attachment>) -> Arc<Self> {
+        let (dir, options) = (of.address.dir.clone(), of.address.options.clone());
+        let options = OpenOptions { mode: Mode::Daemon, create: false, create_new: false, ..options };
+        Self::with(Address { dir, home, options }, Traffic::begin(), nowhere.clone(), &of.shared)
+    }
+    fn with(address: Address, traffic: Traffic, attachment: Arc<Attachment>, shared: &Arc<Shared>) -> Arc<Self> {
+        Arc::new_cyclic(|myself| Self {
+            myself: myself.clone(),
+            address,
+            traffic,
+            attachment: ArcSwap::new(attachment),
+            attaching: Mutex::default(),
+            redo_log: RedoLog::default(),
+            life: Life {
+                closed: AtomicBool::new(false),
+                seen_there_ms: AtomicU64::new(coarse_ms()),
+                has_mapped: AtomicBool::new(false),
+            },
+            handover: HandoverState::default(),
+            shared: shared.clone(),
+            to_unlease: Mutex::default(),
+        })
     }
     /// Starts to listen for other processes.
     pub(super) fn listen(&self, waiting: Option<HandoverSocket>) {
@@ -137,9 +156,14 @@ impl Channel {
         self.replace_attachment(seen, result?);
         Ok(())
     }
+    /// Returns true if this process has opened memory or files of the store.
+    pub(super) fn has_mapped(&self) -> bool {
+        self.life.has_mapped.load(Ordering::SeqCst)
+    }
     /// Replaces a lost engine. The caller holds `attaching`.
     pub(super) fn replace_attachment(&self, old: &Attachment, new: Attachment) {
-        if new.store != old.store || new.bound != old.bound || !new.readers.same_table(&old.readers) {
+        let is_first = !old.is_somewhere(); // nothing was cached of it
+        if !is_first && (new.store != old.store || new.bound != old.bound || !new.readers.same_table(&old.readers)) {
             self.shared.objects.forget_all();
         }
         // The pending requests were sent to the new engine already: nothing in the old file is needed any more.
@@ -179,7 +203,7 @@ impl Channel {
                 self.wait_for(&slot)
             }
         };
-        if let Response::Failed(error) = response { Err(error) } else { Ok(response) }
+        if let Response::Failed(error) = response { Err(plain(error)) } else { Ok(response) }
     }
     fn wait_for(&self, slot: &Slot) -> Response {
         let mut answer = lock(slot).take();
@@ -230,6 +254,7 @@ impl Channel {
     pub fn segment(&self, device: DeviceId, number: u64) -> Result<(SegmentFile, bool)> {
         loop {
             let attachment = self.attachment.load_full();
+            self.life.has_mapped.store(true, Ordering::SeqCst); // first: what comes may be of an engine that is just lost
             match attachment.transport.segment(device, number) {
                 Err(error) if error.kind() == ErrorKind::Disconnected => self.attach_again(&attachment)?,
                 result => return result,

@@ -37,16 +37,15 @@ impl Leaving {
 /// Returns true if a device may have begun to be emptied since the last look.
 #[inline]
 pub(crate) fn is_due(space: &Space) -> bool {
-    space.channel.attachment().readers.word(DEVICES_WORD) != space.leaving.seen.load(Ordering::Relaxed)
+    let known = space.channel.attachment().readers.known_word(DEVICES_WORD);
+    known.is_some_and(|word| word != space.leaving.seen.load(Ordering::Relaxed))
 }
 
 /// Leaves devices that are being emptied.
 pub(crate) fn look(space: &Space) {
     let _one = lock(&space.leaving.looking);
-    let word = space.channel.attachment().readers.word(DEVICES_WORD);
-    if space.leaving.seen.load(Ordering::Relaxed) == word {
-        return;
-    }
+    let known = space.channel.attachment().readers.known_word(DEVICES_WORD);
+    let Some(word) = known.filter(|word| *word != space.leaving.seen.load(Ordering::Relaxed)) else { return };
     let Ok(Response::Devices(devices)) = space.channel.ask(Request::Devices) else { return }; // retried later
     let left: Vec<DeviceId> =
         devices.iter().filter(|device| device.state == DeviceState::Draining).map(|device| device.id).collect();

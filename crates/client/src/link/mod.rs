@@ -13,6 +13,7 @@ pub(crate) mod attachment;
 mod building;
 mod callbacks;
 pub(crate) mod channel;
+mod far;
 mod handover;
 pub(crate) mod history;
 mod keeper;
@@ -34,9 +35,11 @@ mod workers;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use cenote_model::{ContainerId, Request, Response, Result};
+use cenote_model::{ContainerId, HomeId, Request, Response, Result};
 
 use crate::OpenOptions;
+use crate::map::kept::Keeping;
+use attachment::Attachment;
 use channel::Channel;
 use history::ReadHistory;
 use keeper::{Keeper, LooksAfter};
@@ -52,32 +55,45 @@ pub(crate) struct Link {
     pub queue: Arc<Queue>,
     pub space: Space,
     pub history: ReadHistory,
+    /// Bytes of a home on another node.
+    pub keeping: Keeping,
     keeper: Arc<Keeper>,
 }
 
 impl Link {
     /// Attaches to the store in `dir`.
     pub fn open(dir: &Path, options: &OpenOptions, shared: &Arc<Shared>) -> Result<Arc<Self>> {
-        let channel = Channel::open(dir, options, shared)?;
-        Ok(Arc::new_cyclic(|myself: &Weak<Self>| {
+        Channel::open(dir, options, shared).map(Self::of)
+    }
+    /// A link to another home of the cluster, which its first request attaches; `nowhere` until then.
+    pub fn to_home(&self, home: HomeId, nowhere: &Arc<Attachment>) -> Arc<Self> {
+        Self::of(Channel::to_home(home, &self.channel, nowhere))
+    }
+    fn of(channel: Arc<Channel>) -> Arc<Self> {
+        Arc::new_cyclic(|myself: &Weak<Self>| {
             let keeper = Arc::new(Keeper::new(myself.clone()));
             Self {
                 myself: myself.clone(),
                 queue: Queue::new(&channel),
                 space: Space::new(&channel, &keeper),
                 history: ReadHistory::default(),
+                keeping: Keeping::new(),
                 channel,
                 keeper,
             }
-        }))
+        })
     }
     /// Returns a weak handle for callbacks that may outlive the link.
     pub fn myself(&self) -> Weak<Self> {
         self.myself.clone()
     }
+    /// Returns true if another node has the home, so that this process maps nothing of it.
+    pub fn is_far(&self) -> bool {
+        self.channel.attachment().place.far
+    }
     /// Number of the engine that has a container, among those of the store.
     pub fn engine_of(&self, container: ContainerId) -> u16 {
-        container.home(self.channel.attachment().engines)
+        container.engine(self.channel.attachment().engines)
     }
     /// Sends a request after all earlier pipelined updates, and waits for its response.
     pub fn request(&self, request: Request) -> Result<Response> {

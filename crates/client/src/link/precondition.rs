@@ -45,6 +45,10 @@ impl PreconditionCheck {
         let series = Series { index, key: key.to_vec(), id, begun: AtomicU64::new(0) };
         Self { check: self.check.clone(), series: Some(series) }
     }
+    /// The check of every message.
+    pub fn check(&self) -> &Check {
+        &self.check
+    }
     /// Adds the check of every message.
     pub fn begin(&self, head: &mut Head) {
         head.checks.push(self.check.clone());

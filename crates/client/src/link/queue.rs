@@ -16,11 +16,14 @@ use super::channel::Channel;
 use super::precondition::PreconditionCheck;
 use super::redo_log::Encoded;
 use super::subject::{Subject, apply_to_caches};
+use crate::labels::plain;
 use crate::records::RecordCache;
 use crate::sync::lock;
 
 /// Largest number of batches in flight. The engine remembers 4,096 outcomes of a session.
 const IN_FLIGHT_MAX: usize = 128;
+/// The same where batches carry their bytes: what is asked for after them comes after so many.
+const CARRIED_IN_FLIGHT_MAX: usize = 32;
 /// Time that a batch waits for further updates.
 pub(crate) const LINGER: Duration = Duration::from_millis(1);
 
@@ -195,7 +198,19 @@ impl Queue {
     }
     /// Appends updates that stay together. `io` of them wait for I/O.
     pub fn push(&self, updates: Vec<Update>, subjects: Vec<Subject>, io: usize, together: &Together) -> Ticket {
+        self.push_with(&[], updates, subjects, io, together)
+    }
+    /// The same with the bytes of updates that bring some, in order.
+    pub fn push_with(
+        &self,
+        pieces: &[&[u8]],
+        mut updates: Vec<Update>,
+        subjects: Vec<Subject>,
+        io: usize,
+        together: &Together,
+    ) -> Ticket {
         self.make_room();
+        let pieces = if together.is_logged() { own(&mut updates, pieces) } else { pieces };
         let is_whole = matches!(together, Together::Whole);
         let (updates, encoded) = if together.is_logged() { encoded(updates, together) } else { (updates, None) };
         let (ticket, is_full, is_safe) = {
@@ -206,7 +221,7 @@ impl Queue {
             let open = state.open_batch(self);
             let head = open.head(together, &updates);
             let is_safe = !together.is_logged() || open.log(&self.channel.redo_log, &head, encoded.as_ref());
-            let ticket = open.append(head, updates, subjects, io);
+            let ticket = open.append(head, (updates, subjects), pieces, io);
             open.atomic |= is_whole;
             let is_full = is_whole || open.is_full();
             if is_full {
@@ -295,8 +310,12 @@ impl Queue {
         ticket.outcome()
     }
     fn make_room(&self) {
-        if self.in_flight.load(Ordering::Acquire) >= IN_FLIGHT_MAX {
-            self.channel.wait_until(|| self.in_flight.load(Ordering::Acquire) < IN_FLIGHT_MAX);
+        let is_full = || {
+            let count = self.in_flight.load(Ordering::Acquire);
+            count >= IN_FLIGHT_MAX || count >= CARRIED_IN_FLIGHT_MAX && self.channel.is_bound()
+        };
+        if is_full() {
+            self.channel.wait_until(|| !is_full());
         }
     }
     fn seal(&self, state: &mut QueueState) {
@@ -379,6 +398,7 @@ impl Queue {
                     }
                 }
                 Response::Failed(error) => {
+                    let error = plain(error);
                     let told: BTreeSet<usize> = state.errors.iter().map(|(index, _)| *index).collect();
                     for index in (0..state.subjects.len()).filter(|index| !told.contains(index)) {
                         state.errors.push((index, error.clone()));
@@ -437,6 +457,16 @@ impl QueueState {
             }))
         })
     }
+}
+
+/// Gives updates their bytes, which go into the redo log with them. None are left.
+fn own<'a>(updates: &mut [Update], pieces: &[&[u8]]) -> &'a [&'a [u8]] {
+    let fills =
+        updates.iter_mut().filter_map(|it| if let Update::Fill { bytes, .. } = it { Some(bytes) } else { None });
+    for (bytes, piece) in fills.zip(pieces) {
+        bytes.extend_from_slice(piece);
+    }
+    &[]
 }
 
 fn encoded(updates: Vec<Update>, together: &Together) -> (Vec<Update>, Option<Encoded>) {

@@ -1,10 +1,11 @@
 //! The reader's side of the shared control table: announcements, version words, and the long-lived pins of views.
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use cenote_device::control::{ClientFile, ControlView, WRITES_TIMED_IN, is_counting};
+use cenote_device::control::{ClientFile, ControlView, WRITES_TIMED_IN, boot_ns, is_counting};
 use cenote_host::fork;
 use cenote_model::{DeviceId, Result, Timed};
 
@@ -17,6 +18,17 @@ const GROUP_EPOCHS: u64 = 256;
 /// Slots available to views; the rest are for reads.
 const GROUPS_MAX: usize = 24;
 
+/// When the words of a table say whether something changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Valid {
+    /// As long as the table is there: the home is on this node, and can have no other host.
+    Always,
+    /// Until a time that the table says: another node may become the host of the home.
+    UntilTime,
+    /// The same, and only those that the daemon of this node was told: another node has the home.
+    UntilTold,
+}
+
 /// The control table, and the slots of this client.
 pub(crate) struct Readers {
     table: ControlView,
@@ -24,7 +36,25 @@ pub(crate) struct Readers {
     /// Identity of the table's file: device and inode.
     table_is: (u64, u64),
     counting: bool,
+    valid: Valid,
+    /// The last tick in which words were valid.
+    looked_at: AtomicU64,
     groups: Mutex<Vec<Group>>,
+}
+
+/// A value that no word has, and that no other call returns, nor one that follows it.
+#[cold]
+fn fresh() -> u64 {
+    const STRIDE: u64 = 5;
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
+    NEXT.fetch_add(STRIDE, Ordering::Relaxed)
+}
+
+/// A clock that takes some ns to read and stands still for some ms. It jumps when the machine wakes up.
+#[inline]
+fn tick() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
 /// Views that share a slot. The slot has the epoch of the first one, which protects the later ones too.
@@ -65,7 +95,7 @@ impl ReadAnnouncement<'_> {
         let mut slowest = None;
         for part in parts {
             let device = match &part.source {
-                Source::Hole | Source::ThroughLink => continue,
+                Source::Hole | Source::ThroughLink | Source::Kept(..) => continue,
                 Source::Mapped(_, device) => *device,
                 Source::File { extent, .. } => extent.device,
             };
@@ -113,10 +143,23 @@ impl Drop for ViewAnnouncement {
 }
 
 impl Readers {
-    pub fn new(table: OwnedFd, file: ClientFile) -> Result<Self> {
+    pub fn new(table: OwnedFd, file: ClientFile, valid: Valid) -> Result<Self> {
         let table_is = rustix::fs::fstat(&table).map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));
         let table = ControlView::map(table)?;
-        Ok(Self { table, file, table_is, counting: is_counting(), groups: Mutex::default() })
+        Ok(Self {
+            table,
+            file,
+            table_is,
+            counting: is_counting(),
+            valid,
+            looked_at: AtomicU64::new(0),
+            groups: Mutex::default(),
+        })
+    }
+    /// Those of a link that is not attached yet: a table that belongs to no engine.
+    pub fn nowhere() -> Result<Self> {
+        let (table, file) = cenote_device::control::unattached()?;
+        Self::new(table, file, Valid::UntilTold)
     }
     /// The file of this client.
     pub fn file(&self) -> &ClientFile {
@@ -127,10 +170,38 @@ impl Readers {
     pub fn instance(&self) -> u64 {
         self.table.instance()
     }
-    /// Returns the version word of this hash.
+    /// Returns the version word of this hash; a value that no word has if another node has it and it may have changed.
     #[inline]
     pub fn word(&self, hash: u64) -> u64 {
-        self.table.word(hash)
+        match self.valid {
+            Valid::Always => self.table.word(hash),
+            Valid::UntilTold | Valid::UntilTime => self.known_word(hash).unwrap_or_else(fresh),
+        }
+    }
+    /// Returns the version word of this hash; `None` if another node has it and it may have changed.
+    pub fn known_word(&self, hash: u64) -> Option<u64> {
+        match self.valid {
+            Valid::Always => Some(self.table.word(hash)),
+            Valid::UntilTold => self.in_time().then(|| self.table.told(hash)).flatten(),
+            Valid::UntilTime => self.in_time().then(|| self.table.word(hash)),
+        }
+    }
+    /// Returns true if words may be trusted now. The order matters: see [`ControlView::trusted_until`].
+    #[inline]
+    fn in_time(&self) -> bool {
+        let until = self.table.trusted_until();
+        if until == 0 {
+            return false;
+        }
+        let tick = tick();
+        if self.looked_at.load(Ordering::Acquire) == tick {
+            return true; // in this very tick it was, and times are only moved on
+        }
+        let is_so = boot_ns() < until;
+        if is_so {
+            self.looked_at.store(tick, Ordering::Release);
+        }
+        is_so
     }
     /// Announces a read. Load version words only after this.
     #[inline]

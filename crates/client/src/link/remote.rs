@@ -9,16 +9,17 @@ use std::time::Duration;
 use cenote_device::control::ClientFile;
 use cenote_device::{SegmentFile, SegmentMode, store_dir};
 use cenote_host::fork::CloseInChild;
-use cenote_model::{DeviceId, Error, ErrorKind, Request, Response, Result};
+use cenote_model::{DeviceId, Error, ErrorKind, HomeId, Request, Response, Result};
 use cenote_rpc::{Connection, Consumer, Doorbell, Frame, Producer, Waker};
 use cenote_server::Host;
 use cenote_server::daemon::{SOCKET, ring_memories};
 use cenote_wire::{
-    Assembly, Greeting, MESSAGE_BYTES_MAX, decode_greeting, decode_response, encode_greeting, encode_request, parts,
+    Assembly, Greeting, MESSAGE_BYTES_MAX, bytes_in_frame, decode_bytes, decode_greeting, decode_response,
+    encode_greeting, encode_request, parts,
 };
 
 use super::attachment::Attachment;
-use super::readers::Readers;
+use super::readers::{Readers, Valid};
 use super::transport::{Done, Pending, Traffic, Transport, Unsent};
 use crate::sync::lock;
 
@@ -75,7 +76,7 @@ impl Table {
             self.waiting.pop_front();
             self.first += 1;
         }
-        if self.spare.len() < 32 && message.capacity() <= 64 << 10 {
+        if self.spare.len() < 32 && message.capacity() <= 160 << 10 {
             message.clear();
             self.spare.push(message);
         }
@@ -95,25 +96,35 @@ pub(super) enum Reached {
     Daemon(Box<Attachment>),
     /// The store is being handed over to a daemon: try again in a moment.
     Moving,
+    /// A daemon is there, and does not reach the home of another node.
+    Away(Error),
 }
 
 /// Connects to the process that listens in `dir`. `NotFound` or `Disconnected` if there is none.
-pub(super) fn connect(dir: &Path, read_only: bool, traffic: &Traffic) -> Result<Reached> {
+pub(super) fn connect(dir: &Path, home: HomeId, read_only: bool, traffic: &Traffic) -> Result<Reached> {
     refuse_as_root(dir)?;
     let connection = Connection::connect(dir, SOCKET, PATIENCE).map_err(|error| shut_out(dir, error))?;
     let close_in_child = CloseInChild::new(&connection);
-    say(&connection, &Greeting::Hello { nonce: traffic.nonce, read_only })?;
+    say(&connection, &Greeting::Hello { nonce: traffic.nonce, read_only, home })?;
     let (greeting, frame) = hear(&connection)?;
-    let (store, instance, write, bound, engines) = match greeting {
-        Greeting::Welcome { store, instance, write, bound, engines } => (store, instance, write, bound, engines),
+    let (store, instance, write, bound, engines, place) = match greeting {
+        Greeting::Welcome { store, instance, write, bound, engines, place } => {
+            (store, instance, write, bound, engines, place)
+        }
         Greeting::Moving => return Ok(Reached::Moving),
+        Greeting::Refused(error) if home != HomeId(0) => return Ok(Reached::Away(error)),
         Greeting::Refused(error) => return Err(error),
         _ => return Err(nonsense()),
     };
     let [table, file, bell, alive] = <[_; 4]>::try_from(frame.fds).map_err(|_| nonsense())?;
     let file = ClientFile::map_held(file, alive)?;
     let [requests, responses] = ring_memories(&file)?;
-    let readers = Readers::new(table, file)?;
+    let valid = match (place.far, place.leased) {
+        (true, _) => Valid::UntilTold,
+        (false, true) => Valid::UntilTime,
+        (false, false) => Valid::Always,
+    };
+    let readers = Readers::new(table, file, valid)?;
     let remote = Remote {
         _close_in_child: close_in_child,
         socket: Mutex::new(connection),
@@ -124,7 +135,7 @@ pub(super) fn connect(dir: &Path, read_only: bool, traffic: &Traffic) -> Result<
         is_retired: AtomicBool::new(false),
         traffic: traffic.clone(),
     };
-    let attachment = Attachment { store, transport: Arc::new(remote), readers, instance, write, bound, engines };
+    let attachment = Attachment { store, transport: Arc::new(remote), readers, instance, write, bound, engines, place };
     Ok(Reached::Daemon(Box::new(attachment)))
 }
 
@@ -229,8 +240,10 @@ impl Remote {
     fn drain_inbox(&self, inbox: &mut Inbox) -> usize {
         let mut count = 0;
         loop {
-            let decoded = match inbox.responses.take() {
-                Ok(Some(frame)) => inbox.assembly.take(frame, decode_response),
+            let decoded = match inbox.responses.take_cut(bytes_in_frame) {
+                Ok(Some((head, Some(bytes)))) if inbox.assembly.is_empty() => Ok(Some(decode_bytes(head, bytes))),
+                Ok(Some((head, Some(bytes)))) => inbox.assembly.take(&[head, &bytes].concat(), decode_response),
+                Ok(Some((frame, None))) => inbox.assembly.take(frame, decode_response),
                 Ok(None) => break,
                 Err(_) => {
                     self.set_broken();

@@ -26,6 +26,11 @@ pub(crate) struct ObjectCache {
     tiered: AtomicBool,
     /// Reads came from slow devices, so the stream of reads is followed.
     slow_reads: AtomicBool,
+    /// Bytes of it are kept, and when they were used last.
+    pub is_kept: AtomicBool,
+    used_at: AtomicU64,
+    /// Where the last read of another node's bytes ended.
+    pub read_to: AtomicU64,
     state: RwLock<MapState>,
 }
 
@@ -79,6 +84,9 @@ impl ObjectCache {
             batch_last: AtomicU64::new(0),
             tiered: AtomicBool::new(false),
             slow_reads: AtomicBool::new(false),
+            is_kept: AtomicBool::new(false),
+            used_at: AtomicU64::new(0),
+            read_to: AtomicU64::new(0),
             state: RwLock::default(),
         }
     }
@@ -96,6 +104,22 @@ impl ObjectCache {
     #[inline]
     pub fn had_slow_reads(&self) -> bool {
         self.slow_reads.load(Ordering::Relaxed)
+    }
+    /// Notes the use of kept bytes.
+    #[inline]
+    pub fn used_at(&self, moment: u64) {
+        self.used_at.store(moment, Ordering::Relaxed);
+    }
+    pub fn last_used(&self) -> u64 {
+        self.used_at.load(Ordering::Relaxed)
+    }
+    /// Fills the beginning of `buf` with the kept bytes from `offset` on, if they are of `version`. Returns the object's
+    /// recorded size and how many bytes there were.
+    pub fn copy_kept(&self, version: Version, offset: u64, buf: &mut [u8]) -> Option<(u64, usize)> {
+        let state = read(&self.state);
+        let known = state.known.filter(|known| known.version == version)?;
+        let len = known.size.saturating_sub(offset).min(buf.len() as u64) as usize;
+        Some((known.size, state.pieces.copy_kept(offset, &mut buf[..len])))
     }
     /// Appends the parts of a range, if the cached map is of `version`. The range ends at the object's size.
     pub fn plan(
@@ -148,7 +172,10 @@ impl ObjectCache {
             if begin > at {
                 state.pieces.set(at, begin - at, Source::Hole);
             }
-            state.pieces.set(begin, len, place);
+            match place {
+                Source::ThroughLink => state.pieces.set_around_kept(begin, len, &place),
+                place => state.pieces.set(begin, len, place),
+            }
             at = at.max(begin + len);
         }
         if to > at {

@@ -2,4 +2,5 @@
 //! engines, messages, nor how bytes are copied.
 
 pub(crate) mod cache;
+pub(crate) mod kept;
 pub(crate) mod pieces;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use cenote_model::{DeviceId, Extent, OffsetMap, UnitBytes};
 
+use super::kept::Kept;
+
 /// Allocation units of the devices that clients read.
 const MEMORY_UNIT_BYTES: u64 = 512;
 const FILE_UNIT_BYTES: u64 = 4096;
@@ -18,6 +20,8 @@ pub(crate) enum Source {
     /// Not readable by this process: the bytes come through the link to the engine, which first brings them to another
     /// device, or carries them in its answers.
     ThroughLink,
+    /// Bytes of another node that this process keeps, from this offset on. Holes of the object are zeros there.
+    Kept(Arc<Kept>, u32),
     /// A file: `skip` bytes into the range of the extent.
     File { extent: Arc<Extent>, skip: u32 },
 }
@@ -28,6 +32,7 @@ impl Source {
             Self::Hole => Self::Hole,
             Self::ThroughLink => Self::ThroughLink,
             Self::Mapped(address, device) => Self::Mapped(address + bytes as usize, *device),
+            Self::Kept(kept, skip) => Self::Kept(kept.clone(), skip + bytes as u32),
             Self::File { extent, skip } => Self::File { extent: extent.clone(), skip: skip + bytes as u32 },
         }
     }
@@ -113,6 +118,32 @@ impl Pieces {
         }
         done
     }
+    /// Copies the kept bytes and holes from `offset` on, up to the first piece of another kind. Returns their number.
+    pub fn copy_kept(&self, offset: u64, buf: &mut [u8]) -> usize {
+        let mut done = 0usize;
+        for (at, piece) in self.0.from_floor(offset) {
+            let want = offset + done as u64;
+            if done >= buf.len() || at > want {
+                break;
+            }
+            let inside = want - at;
+            if inside >= piece.len {
+                continue; // only the first can end before the range
+            }
+            let count = (piece.len - inside).min((buf.len() - done) as u64) as usize;
+            let into = &mut buf[done..done + count];
+            match &piece.source {
+                Source::Hole => into.fill(0),
+                Source::Kept(kept, skip) => {
+                    let from = *skip as usize + inside as usize;
+                    into.copy_from_slice(&kept.bytes[from..from + count]);
+                }
+                _ => break,
+            }
+            done += count;
+        }
+        done
+    }
     /// Returns the known parts of `[offset, offset + len)`, regardless of gaps.
     pub fn overlaps(&self, offset: u64, len: usize) -> Vec<Part> {
         let end = offset.saturating_add(len as u64);
@@ -134,8 +165,8 @@ impl Pieces {
             if end <= at {
                 continue; // only the first can end before the offset
             }
-            if begin > at || at >= size {
-                break;
+            if begin > at || at >= size || matches!(piece.source, Source::Kept(..)) {
+                break; // kept bytes do not tell whether they are data
             }
             if matches!(piece.source, Source::Hole) == (what == Seek::Hole) {
                 return SeekResult::At(at);
@@ -162,6 +193,7 @@ impl Pieces {
             match &piece.source {
                 Source::Hole => {}
                 Source::ThroughLink => taken.add_whole(len),
+                Source::Kept(..) => return None,
                 Source::Mapped(address, device) => {
                     let from = *address as u64;
                     taken.add(*device, MEMORY_UNIT_BYTES, from, from + len);
@@ -177,6 +209,16 @@ impl Pieces {
     /// Prefetches the nodes that changes at these offsets will visit.
     pub fn touch(&self, offsets: impl IntoIterator<Item = u64>) {
         self.0.touch(offsets, |piece| piece.len);
+    }
+    /// Sets the parts of `[offset, offset + len)` to `source` of which nothing is kept.
+    pub fn set_around_kept(&mut self, offset: u64, len: u64, source: &Source) {
+        let parts = self.overlaps(offset, usize::try_from(len).unwrap_or(usize::MAX));
+        let kept = parts.iter().filter(|part| matches!(part.source, Source::Kept(..)));
+        let mut at = 0;
+        for (begin, end) in kept.map(|part| (part.at as u64, (part.at + part.len) as u64)).chain([(len, len)]) {
+            self.set(offset + at, begin - at, source.after(at));
+            at = end;
+        }
     }
     /// Sets `[offset, offset + len)` to `source`.
     pub fn set(&mut self, offset: u64, len: u64, source: Source) {

@@ -144,7 +144,11 @@ pub fn hostile() {
         let mut bytes = random.bytes(len);
         if round % 3 == 0 {
             hello.clear();
-            let greeting = cenote_wire::Greeting::Hello { nonce: u128::from(random.next()), read_only: false };
+            let greeting = cenote_wire::Greeting::Hello {
+                nonce: u128::from(random.next()),
+                read_only: false,
+                home: cenote_model::HomeId(0),
+            };
             cenote_wire::encode_greeting(&greeting, &mut hello);
             let _ = connection.send(&[&hello], &[], patience);
             if let Some(first) = bytes.first_mut() {
@@ -165,7 +169,11 @@ pub fn hostile() {
     for round in 0..20 {
         let connection = connect();
         hello.clear();
-        let greeting = cenote_wire::Greeting::Hello { nonce: u128::from(random.next()), read_only: false };
+        let greeting = cenote_wire::Greeting::Hello {
+            nonce: u128::from(random.next()),
+            read_only: false,
+            home: cenote_model::HomeId(0),
+        };
         cenote_wire::encode_greeting(&greeting, &mut hello);
         connection.send(&[&hello], &[], patience).unwrap();
         let frame = connection.receive(patience).unwrap().unwrap();

@@ -168,7 +168,7 @@ fn no_segments(dir: &str) {
         connection.send(&[&bytes], &[], patience).unwrap();
         connection.receive(patience).unwrap().expect("an answer")
     };
-    let frame = say(&Greeting::Hello { nonce: 77, read_only: false });
+    let frame = say(&Greeting::Hello { nonce: 77, read_only: false, home: cenote_model::HomeId(0) });
     assert!(matches!(decode_greeting(&frame.bytes), Ok(Greeting::Welcome { bound: true, .. })));
     let [_, file, _, alive] = <[_; 4]>::try_from(frame.fds).expect("four descriptors");
     let _held = ClientFile::map_held(file, alive).unwrap();

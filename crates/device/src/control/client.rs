@@ -43,7 +43,7 @@ pub(super) fn map_with_header(
 /// The control table as a client sees it: read-only. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ControlView {
-    map: Arc<Mapping>,
+    pub(super) map: Arc<Mapping>,
     store: StoreId,
 }
 
@@ -87,6 +87,24 @@ impl ControlView {
         #[cfg(not(target_arch = "x86_64"))]
         let _ = hash;
     }
+}
+
+/// A table and a client's file of this process alone, which belong to no store: for a client that has not attached yet.
+pub fn unattached() -> Result<(OwnedFd, ClientFile)> {
+    let make = |bytes: u64, header: &[u8]| {
+        let fd = rustix::fs::memfd_create("cenote-unattached", rustix::fs::MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&fd, bytes)?;
+        rustix::io::pwrite(&fd, header, 0)?;
+        Ok(fd)
+    };
+    let failed = |errno: Errno| fail("memory of a client that is not attached", errno);
+    let (store, boot_id, pid) = (StoreId(0), [0; 16], std::process::id());
+    let started = started_of(pid).unwrap_or(0);
+    let header =
+        ClientHeader { store, boot_id, number: 0, pid, started, ring_bytes: 0, log_bytes: 0, is_locked: false };
+    let table = make(CONTROL_BYTES, &ControlHeader { store, boot_id }.encode()).map_err(failed)?;
+    let file = make(header.file_bytes(), &header.encode()).map_err(failed)?;
+    Ok((table, ClientFile::map(file)?))
 }
 
 /// A client's own file: its reader slots, its counters, and space for two rings and a redo log of pipelined changes.

@@ -73,6 +73,8 @@ pub struct SharedControl {
     next_client: AtomicU64,
     /// Summed counts of the clients that left.
     departed: Mutex<ClientCounts>,
+    /// What the store's last engine acknowledged is there, although its table is not.
+    has_what_survived: bool,
 }
 
 impl Default for SharedControl {
@@ -90,10 +92,20 @@ impl SharedControl {
             clients: RwLock::default(),
             next_client: AtomicU64::new(1),
             departed: Mutex::default(),
+            has_what_survived: false,
         }
+    }
+    /// For a store that comes from a copy on this node, which has all that was acknowledged: no power loss is concluded
+    /// from a missing table.
+    #[must_use]
+    pub fn with_what_survived(self) -> Self {
+        Self { has_what_survived: true, ..self }
     }
     fn table(&self) -> &Table {
         self.table.get().expect("the engine attaches the control table before it uses it")
+    }
+    pub(super) fn map(&self) -> &Mapping {
+        &self.table().map
     }
     /// Releases the store after the engine has closed: another engine may take it, though this table is still mapped
     /// here.
@@ -101,6 +113,10 @@ impl SharedControl {
         if let Some(table) = self.table.get() {
             drop(table.lease.lock().take());
         }
+    }
+    /// The instance word.
+    pub fn instance(&self) -> u64 {
+        word_at(&self.table().map, INSTANCE_AT).load(Ordering::SeqCst)
     }
     /// A read-only descriptor of the table, for clients.
     pub fn read_only(&self) -> Result<OwnedFd> {
@@ -262,7 +278,7 @@ impl Control for SharedControl {
     fn attach(&self, store: StoreId) -> Result<bool> {
         if let Some(table) = self.table.get() {
             if table.store == store {
-                return Ok(word_at(&table.map, INSTANCE_AT).load(Ordering::SeqCst) > 0);
+                return Ok(self.has_what_survived || word_at(&table.map, INSTANCE_AT).load(Ordering::SeqCst) > 0);
             }
             return Err(Error::new(ErrorKind::Internal, "control table")
                 .because(format!("attached to store {}, asked for {store}", table.store)));
@@ -271,7 +287,7 @@ impl Control for SharedControl {
         let survived = found && word_at(&table.map, INSTANCE_AT).load(Ordering::SeqCst) > 0;
         self.adopt_clients(&table, survived)?;
         let _ = self.table.set(table);
-        Ok(survived)
+        Ok(survived || self.has_what_survived)
     }
     fn instance_raise(&self) -> u64 {
         word_at(&self.table().map, INSTANCE_AT).fetch_add(1, Ordering::SeqCst) + 1

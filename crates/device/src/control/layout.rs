@@ -14,6 +14,11 @@ pub const READER_SLOTS: usize = 64;
 
 pub(super) const INSTANCE_AT: u64 = 128;
 pub(super) const EPOCH_AT: u64 = 192;
+/// In tables of homes on other nodes: until when their words may be trusted.
+pub(super) const TRUSTED_AT: u64 = 256;
+/// In tables of homes here: until when other nodes may trust its words.
+pub(super) const GRANTED_AT: u64 = 320;
+pub(super) const GRANTEES_AT: u64 = 328;
 pub(super) const WORDS_AT: u64 = 4096;
 pub(super) const CONTROL_BYTES: u64 = WORDS_AT + WORDS * 8;
 

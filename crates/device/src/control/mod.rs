@@ -21,11 +21,13 @@ mod counters;
 mod engine;
 mod layout;
 mod slots;
+mod trust;
 
-pub use client::{ClientFile, ControlView};
+pub use client::{ClientFile, ControlView, unattached};
 pub use counters::{ClientCounters, ClientCounts, READS_SAMPLED_IN, WRITES_TIMED_IN, is_counting};
 pub use engine::{ClientRoom, SharedControl};
 pub use layout::{CONTROL_VERSION, READER_SLOTS, WORDS};
 pub use slots::{Pin, ReaderSlots};
+pub use trust::boot_ns;
 
 pub(crate) use layout::{ClientHeader, ControlHeader};

@@ -30,7 +30,7 @@ impl Scratch {
         let dir = self.0.join(dir);
         std::fs::create_dir_all(&dir).unwrap();
         let timing = Timing {
-            trust: Duration::from_millis(40),
+            trust: Duration::from_millis(80),
             beat: Duration::from_millis(5),
             patience: Duration::from_millis(300),
         };

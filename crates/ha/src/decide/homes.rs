@@ -1,5 +1,7 @@
 //! Homes: who hosts them next, their mirrors, and what they owe.
 
+use std::collections::BTreeMap;
+
 use cenote_model::NodeId;
 
 use super::{Facts, Plan};
@@ -73,7 +75,7 @@ fn wait_for_leases(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
 
 /// Mirrors that failed this host go, new ones come.
 fn mirrors(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
-    let others = facts.view.live().count() - 1;
+    let others = facts.live - 1;
     let unheard = facts.reports(facts.me).iter().filter(|report| matches!(report, Report::Unheard(_))).count();
     let is_cut_off = unheard * 2 > others;
     for node in home.mirrors.iter().copied().filter(|node| facts.is_sound(*node)) {
@@ -117,9 +119,13 @@ fn more_mirrors(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
         });
         return;
     }
-    let copies = |node: NodeId| facts.view.homes.iter().filter(|home| home.copies().any(|copy| copy == node)).count();
+    let mut copies: BTreeMap<NodeId, usize> = BTreeMap::new();
+    for copy in facts.view.homes.iter().flat_map(Home::copies) {
+        *copies.entry(copy).or_default() += 1;
+    }
+    let copies = |node: &NodeId| copies.get(node).copied().unwrap_or(0);
     let unheard = |node: &NodeId| facts.reports(facts.me).contains(&Report::Unheard(*node));
-    let next = facts.view.live().filter(may).filter(|node| !unheard(node)).min_by_key(|node| (copies(*node), *node));
+    let next = facts.view.live().filter(may).filter(|node| !unheard(node)).min_by_key(|node| (copies(node), *node));
     if let Some(node) = next {
         let what = Debt::Journal { home: id, node };
         plan.add(Action::Rebuild { what }, Reason::FewMirrors { home: id, has, wanted });

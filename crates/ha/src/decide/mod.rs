@@ -4,10 +4,15 @@ mod homes;
 mod returns;
 mod suspects;
 
+use std::collections::BTreeMap;
+
 use cenote_model::NodeId;
 
 use crate::{Action, Decided, History, Proposal, Reason, Report, Settings, View, lease_until_us};
 use suspects::{Suspect, suspects};
+
+/// How long after its last sign of life a node is believed that all nodes are being stopped.
+const CLOSING_US: u64 = 60_000_000;
 
 /// What every rule looks at.
 pub(crate) struct Facts<'a> {
@@ -17,6 +22,10 @@ pub(crate) struct Facts<'a> {
     pub settings: &'a Settings,
     pub now_us: u64,
     pub suspects: Vec<Suspect>,
+    /// How many members are live.
+    pub live: usize,
+    /// Who says of a node that it is not heard. Gathered once: each decision asks this of each node.
+    pub unheard_by: BTreeMap<NodeId, Vec<NodeId>>,
 }
 
 /// What this node should do now, given what it has seen. A function of its arguments.
@@ -31,13 +40,41 @@ pub fn decide(me: NodeId, history: &History, settings: &Settings, now_us: u64) -
     if !view.is_live(me) {
         return only_wait(None, Reason::NotLive);
     }
-    let mut facts = Facts { me, view, history, settings, now_us, suspects: Vec::new() };
+    if let Some(node) = closing(history, now_us) {
+        return only_wait(None, Reason::Closing { node });
+    }
+    let (live, unheard_by) = (view.live().count(), unheard_by(history));
+    let mut facts = Facts { me, view, history, settings, now_us, suspects: Vec::new(), live, unheard_by };
     let mut plan = Plan::new(view);
     facts.suspects = suspects(&facts, &mut plan);
     suspects::exclude(&facts, &mut plan);
     homes::care(&facts, &mut plan);
     returns::answer(&facts, &mut plan);
     plan.finish()
+}
+
+/// A node that said with its last sign of life that all nodes are being stopped, if that was lately.
+fn closing(history: &History, now_us: u64) -> Option<NodeId> {
+    let is_fresh = |peer: &crate::history::Peer| {
+        peer.detector.heard_us().is_some_and(|heard| now_us.saturating_sub(heard) < CLOSING_US)
+    };
+    let mut closing =
+        history.peers.iter().filter(|(_, peer)| peer.reports.contains(&Report::Closing) && is_fresh(peer));
+    closing.next().map(|(node, _)| *node)
+}
+
+fn unheard_by(history: &History) -> BTreeMap<NodeId, Vec<NodeId>> {
+    let mut found: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
+    for (by, peer) in &history.peers {
+        for report in &peer.reports {
+            let Report::Unheard(node) = report else { continue };
+            let witnesses = found.entry(*node).or_default();
+            if witnesses.last() != Some(by) {
+                witnesses.push(*by); // once, however often it says so
+            }
+        }
+    }
+    found
 }
 
 fn only_wait(until_us: Option<u64>, why: Reason) -> Proposal {

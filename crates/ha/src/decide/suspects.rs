@@ -93,16 +93,14 @@ impl Facts<'_> {
     /// How many of the others do not hear a node, by reports of this view or later ones, and how many others there are.
     /// Who is silent is no witness.
     pub fn reporters(&self, node: NodeId, since_view: u64) -> (usize, usize) {
-        let is_witness = |by: &NodeId| {
-            let heard = self.history.silence_us(*by) < Some(self.settings.silence_us_min);
-            *by != node && (*by == self.me || heard)
+        let is_witness = |by: &&NodeId| {
+            let heard = || self.history.silence_us(**by) < Some(self.settings.silence_us_min);
+            **by != node && self.view.is_live(**by) && (**by == self.me || heard())
         };
-        let says = |by: &NodeId| {
-            let peer = self.history.peers.get(by);
-            peer.is_some_and(|peer| peer.reports_view >= since_view && peer.reports.contains(&Report::Unheard(node)))
-        };
-        let others: Vec<NodeId> = self.view.live().filter(|by| *by != node).collect();
-        (others.iter().filter(|by| is_witness(by) && says(by)).count(), others.len())
+        let is_of_now = |by: &&NodeId| self.history.peers.get(by).is_some_and(|peer| peer.reports_view >= since_view);
+        let others = self.live - usize::from(self.view.is_live(node));
+        let says = self.unheard_by.get(&node).map_or(&[][..], Vec::as_slice);
+        (says.iter().filter(is_of_now).filter(is_witness).count(), others)
     }
 }
 

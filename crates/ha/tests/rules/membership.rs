@@ -60,6 +60,7 @@ fn what_this_node_misses_itself_counts_against_nobody() {
 #[test]
 fn a_machine_that_refuses_connections_is_waited_for() {
     let mut scene = Scene::new(0, view(4, 1));
+    scene.settings.restart_us_max = 5_000_000;
     for _ in 0..20 {
         scene.pass(100_000, &[2]);
         scene.see(Seen::Refused(NodeId(2)));
@@ -70,6 +71,7 @@ fn a_machine_that_refuses_connections_is_waited_for() {
     assert!(said.contains("its daemon is down, its shared memory is intact"), "{said}");
     // Others may see it instead.
     let mut other = Scene::new(0, view(4, 1));
+    other.settings.restart_us_max = 5_000_000;
     other.report(3, &[Report::Refused(NodeId(2))]);
     other.pass(2_000_000, &[2]);
     assert!(other.decide().view.is_none());
@@ -310,4 +312,22 @@ fn a_process_that_knows_nothing_says_so() {
     let expected = "What happened\n  nothing worth telling\nWhat is known\n  the register has not answered yet\n\
                     What is done, and why\n  wait: this process has not read the register yet\n";
     assert_eq!(text, expected);
+}
+
+#[test]
+fn nobody_is_excluded_while_all_are_being_stopped() {
+    let mut scene = Scene::new(0, view(4, 1));
+    scene.report(2, &[Report::Closing]);
+    scene.pass(6_000_000, &[2]);
+    let proposal = scene.decide();
+    assert!(proposal.view.is_none(), "{proposal:?}");
+    assert!(why(&proposal, |_| true).contains("all nodes are being stopped"), "{proposal:?}");
+    // One that is back, or was not heard for long, no longer counts.
+    scene.pass(60_000_000, &[2]);
+    assert_eq!(excluded(&scene.decide()), [2]);
+    let mut back = Scene::new(0, view(4, 1));
+    back.report(2, &[Report::Closing]);
+    back.report(2, &[]);
+    back.pass(6_000_000, &[2]);
+    assert_eq!(excluded(&back.decide()), [2]);
 }

@@ -82,7 +82,7 @@ fn strangers_are_refused_by_name() {
     assert!(refused(&scene).ends_with("with the same disks: are they mounted twice, or copied?"));
     scene.hello(2, |_| {});
     scene.hello(40, |_| {});
-    assert_eq!(refused(&scene), "the view has no node 40; `cenote cluster join` adds one");
+    assert_eq!(refused(&scene), "the view has no node 40: it is no member of this cluster");
 }
 
 #[test]

@@ -13,18 +13,10 @@ use super::hello::{
 use super::inbound::{Arrived, Inbound, MESSAGE_BYTES_MAX, Message};
 use super::key::ClusterKey;
 use super::outbound::Outbound;
+use super::tls::Role;
 
 /// Bytes of each class that an end takes before it has released some of them.
 const WINDOWS: [u32; CLASSES] = [4 << 20, 16 << 20, 32 << 20];
-
-/// Which end it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
-    /// It connected.
-    Client,
-    /// It accepted the connection.
-    Server,
-}
 
 /// What happened on a connection.
 #[derive(Debug)]
@@ -91,16 +83,21 @@ impl Endpoint {
     }
     /// Queues a message. `LimitExceeded` if it is longer than any may be, `Disconnected` if the connection is not open.
     pub fn send(&mut self, class: Class, message: impl Into<Bytes>) -> Result<()> {
-        let message = message.into();
-        if message.len() > MESSAGE_BYTES_MAX {
+        self.send_parts(class, message, Bytes::new())
+    }
+    /// The same for a message whose bytes lie in two places.
+    pub fn send_parts(&mut self, class: Class, head: impl Into<Bytes>, rest: impl Into<Bytes>) -> Result<()> {
+        let (head, rest) = (head.into(), rest.into());
+        let len = head.len() + rest.len();
+        if len > MESSAGE_BYTES_MAX {
             return Err(Error::new(ErrorKind::LimitExceeded, "message to a node")
-                .because(format!("it has {} bytes; one has at most {MESSAGE_BYTES_MAX}", message.len()))
+                .because(format!("it has {len} bytes; one has at most {MESSAGE_BYTES_MAX}"))
                 .try_next("split it"));
         }
         if !self.is_open() {
             return Err(Error::new(ErrorKind::Disconnected, "connection between nodes").because("it is not open"));
         }
-        self.outbound.send(class, message);
+        self.outbound.send(class, head, rest);
         Ok(())
     }
     /// Bytes of queued messages of this class that wait for credits or for the network.

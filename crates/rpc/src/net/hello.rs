@@ -93,7 +93,8 @@ pub(super) fn is_proved(key: &ClusterKey, side: Side, client: &Hello, server: &H
     key.holds(&[side.label(), &client.encode(), &server.encode()], proof)
 }
 
-/// Fails if the other end is of another cluster, or has this node's number.
+/// Fails if the other end is of another cluster, or another process with this node's number. A process may connect to
+/// itself: it has a home of another node, and clients who want it.
 pub(super) fn check_peer(me: &Introduction, peer: &Introduction) -> Result<()> {
     let subject = || format!("node {} at the other end", peer.node);
     if me.cluster != peer.cluster {
@@ -103,11 +104,9 @@ pub(super) fn check_peer(me: &Introduction, peer: &Introduction) -> Result<()> {
                 "one of the two addresses or directories is another cluster's: `cenote cluster status` on both",
             ));
     }
-    if me.node == peer.node {
-        let same = me.incarnation == peer.incarnation;
-        let why = if same { "it is this node itself" } else { "another process has this node's number" };
+    if me.node == peer.node && me.incarnation != peer.incarnation {
         return Err(Error::new(ErrorKind::Conflict, subject())
-            .because(why)
+            .because("another process has this node's number")
             .try_next("look whether a host is in the list twice, or a node's directory was copied"));
     }
     Ok(())

@@ -4,17 +4,32 @@ use std::fmt::{self, Write as _};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use cenote_model::{Error, ErrorKind, Result};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
+use super::tls::{Role, Tls, TlsKeys};
+
 /// Bytes of a key, and of a proof.
 pub(super) const KEY_BYTES: usize = 32;
 
 /// The secret that all nodes of a cluster share. Whoever has it is a node of the cluster.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ClusterKey([u8; KEY_BYTES]);
+#[derive(Clone)]
+pub struct ClusterKey {
+    bytes: [u8; KEY_BYTES],
+    /// For connections that are encrypted.
+    tls: Option<Arc<TlsKeys>>,
+}
+
+impl PartialEq for ClusterKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for ClusterKey {}
 
 impl fmt::Debug for ClusterKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -39,11 +54,41 @@ pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
 impl ClusterKey {
     /// A key from bytes.
     pub const fn from_bytes(bytes: [u8; KEY_BYTES]) -> Self {
-        Self(bytes)
+        Self { bytes, tls: None }
     }
     /// Draws a key.
     pub fn draw() -> Result<Self> {
-        random().map(Self)
+        random().map(Self::from_bytes)
+    }
+    /// The same key, with which connections are encrypted. All nodes of a cluster have to do the same.
+    pub fn encrypting(self) -> Result<Self> {
+        let tls = TlsKeys::from_seed(&self.derive("encryption between nodes, 1"))?;
+        Ok(Self { tls: Some(Arc::new(tls)), ..self })
+    }
+    /// TLS for a new connection, if connections are encrypted.
+    pub(super) fn tls(&self, role: Role) -> Result<Option<Tls>> {
+        self.tls.as_ref().map(|keys| keys.begin(role)).transpose()
+    }
+    /// The key as 64 hexadecimal digits.
+    pub fn to_hex(&self) -> String {
+        let mut hex = String::with_capacity(2 * KEY_BYTES + 1);
+        for byte in self.bytes {
+            let _ = write!(hex, "{byte:02x}"); // a string takes it
+        }
+        hex
+    }
+    /// The reverse of [`ClusterKey::to_hex`]; `None` if these are not 64 hexadecimal digits.
+    pub fn from_hex(hex: &str) -> Option<Self> {
+        let digits = hex.as_bytes();
+        if digits.len() != 2 * KEY_BYTES {
+            return None;
+        }
+        let mut bytes = [0; KEY_BYTES];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let digit = |at: usize| char::from(pair[at]).to_digit(16);
+            *byte = (digit(0)? << 4 | digit(1)?) as u8;
+        }
+        Some(Self::from_bytes(bytes))
     }
     /// Writes the key to a new file that only this user reads. `Exists` if there is such a file.
     pub fn create_file(&self, path: &Path) -> Result<()> {
@@ -54,10 +99,7 @@ impl ClusterKey {
             }
             Error::io(format!("cluster key {}", path.display()), &error)
         };
-        let mut hex = String::with_capacity(2 * KEY_BYTES + 1);
-        for byte in self.0 {
-            let _ = write!(hex, "{byte:02x}"); // a string takes it
-        }
+        let mut hex = self.to_hex();
         hex.push('\n');
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(fail)?;
         file.write_all(hex.as_bytes()).and_then(|()| file.sync_all()).map_err(fail)
@@ -76,30 +118,22 @@ impl ClusterKey {
         let mut text = String::new();
         // A file of any length may be there by mistake: read no more than tells a key from it.
         file.take(4 * KEY_BYTES as u64).read_to_string(&mut text).map_err(|error| Error::io(subject(), &error))?;
-        Self::parse(text.trim()).ok_or_else(|| {
+        Self::from_hex(text.trim()).ok_or_else(|| {
             Error::new(ErrorKind::InvalidInput, subject())
                 .because("it is not 64 hexadecimal digits")
                 .try_next("copy the key file of the cluster's first node")
         })
     }
-    fn parse(hex: &str) -> Option<Self> {
-        let digits = hex.as_bytes();
-        if digits.len() != 2 * KEY_BYTES {
-            return None;
-        }
-        let mut bytes = [0; KEY_BYTES];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let digit = |at: usize| char::from(pair[at]).to_digit(16);
-            *byte = (digit(0)? << 4 | digit(1)?) as u8;
-        }
-        Some(Self(bytes))
-    }
     fn mac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.bytes).expect("HMAC takes keys of any length");
         for part in parts {
             mac.update(part);
         }
         mac
+    }
+    /// Derives a secret for another purpose, which tells nothing of the key.
+    pub fn derive(&self, purpose: &str) -> [u8; KEY_BYTES] {
+        self.prove(&[b"cenote: derived for ", purpose.as_bytes()])
     }
     /// Proves knowledge of the key: HMAC-SHA256 (RFC 2104) of the parts, whose lengths must be fixed.
     pub(super) fn prove(&self, parts: &[&[u8]]) -> [u8; KEY_BYTES] {

@@ -5,7 +5,7 @@
 //! wait for each other's bulk data still hear each other's control messages. Each frame carries a checksum and the
 //! number of the sender's view of the cluster.
 //!
-//! A file imports only files before it in this order: `key`; `frame`; `hello`; `inbound`, `outbound`; `endpoint`; `tcp`.
+//! A file imports only files before it in this order: `tls`; `key`; `frame`; `hello`; `inbound`, `outbound`; `endpoint`; `tcp`.
 
 mod endpoint;
 mod frame;
@@ -16,10 +16,12 @@ mod outbound;
 mod tcp;
 #[cfg(test)]
 mod tests;
+mod tls;
 
-pub use endpoint::{Endpoint, Event, Role};
+pub use endpoint::{Endpoint, Event};
 pub use frame::{Class, NET_VERSION};
 pub use hello::Introduction;
 pub use inbound::Message;
 pub use key::ClusterKey;
 pub use tcp::{TcpConnection, TcpListener};
+pub use tls::Role;

@@ -15,6 +15,26 @@ const SHORT_BYTES: usize = 2 << 10;
 /// Most parts of one write.
 pub(super) const SLICES_MAX: usize = 64;
 
+/// A message: its parts lie apart, so that a long one needs no copy to get a head.
+struct Queued {
+    head: Bytes,
+    rest: Bytes,
+}
+
+impl Queued {
+    fn len(&self) -> usize {
+        self.head.len() + self.rest.len()
+    }
+    /// At most `len` bytes from an offset on, as far as they lie in one piece.
+    fn piece(&self, from: usize, len: usize) -> Bytes {
+        let (part, from) = match from.checked_sub(self.head.len()) {
+            Some(from) => (&self.rest, from),
+            None => (&self.head, from),
+        };
+        part.slice(from..part.len().min(from + len))
+    }
+}
+
 /// The state of one direction.
 #[derive(Default)]
 pub(super) struct Outbound {
@@ -23,7 +43,7 @@ pub(super) struct Outbound {
     /// Frames that need no credits.
     urgent: VecDeque<(Kind, Bytes)>,
     /// Messages, and how much of the first was staged.
-    queues: [VecDeque<Bytes>; CLASSES],
+    queues: [VecDeque<Queued>; CLASSES],
     begun: [usize; CLASSES],
     queued_bytes: [u64; CLASSES],
     /// Bytes that the peer takes now.
@@ -40,7 +60,9 @@ impl Outbound {
     pub fn tell(&mut self, kind: Kind, payload: impl Into<Bytes>) {
         self.urgent.push_back((kind, payload.into()));
     }
-    pub fn send(&mut self, class: Class, message: Bytes) {
+    /// Sends a message whose bytes are the head and the rest.
+    pub fn send(&mut self, class: Class, head: Bytes, rest: Bytes) {
+        let message = Queued { head, rest };
         self.queued_bytes[class as usize] += message.len() as u64;
         self.queues[class as usize].push_back(message);
     }
@@ -89,9 +111,9 @@ impl Outbound {
         let at = class as usize;
         let Some(message) = self.queues[at].front() else { return false };
         let from = self.begun[at];
-        let len = (message.len() - from).min(PAYLOAD_BYTES_MAX);
+        let payload = message.piece(from, PAYLOAD_BYTES_MAX);
+        let (len, more) = (payload.len(), message.len() - from - payload.len());
         let Some(left) = self.credits[at].checked_sub(cost(len)) else { return false };
-        let (payload, more) = (message.slice(from..from + len), message.len() - from - len);
         self.credits[at] = left;
         self.queued_bytes[at] -= len as u64;
         self.begun[at] = from + len;

@@ -11,11 +11,12 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType};
 
-use super::endpoint::{Endpoint, Event, Role};
+use super::endpoint::{Endpoint, Event};
 use super::hello::Introduction;
 use super::key::ClusterKey;
 use super::outbound::SLICES_MAX;
-use crate::socket::wait_for;
+use super::tls::{self, Role, Tls};
+use crate::socket::{send, wait_for};
 
 /// Most reads and writes of a turn, so that one connection does not keep others from theirs.
 const TURN: usize = 8;
@@ -50,6 +51,36 @@ fn late(peer: SocketAddr, what: &str) -> Error {
     Error::new(ErrorKind::Disconnected, subject(peer))
         .because(format!("{what} in time"))
         .try_next("`cenote cluster status` shows which nodes are alive")
+}
+
+/// Why nothing can be read or written.
+enum Broken {
+    Errno(Errno),
+    /// Encryption: why.
+    Tls(&'static str),
+}
+
+fn broken(error: &std::io::Error) -> Broken {
+    if let Some(why) = tls::reason(error) {
+        return Broken::Tls(why);
+    }
+    Broken::Errno(match error.kind() {
+        std::io::ErrorKind::WouldBlock => Errno::AGAIN,
+        std::io::ErrorKind::UnexpectedEof => Errno::CONNRESET,
+        _ => Errno::from_io_error(error).unwrap_or(Errno::IO),
+    })
+}
+
+impl Broken {
+    #[cold]
+    fn error(self, peer: SocketAddr) -> Error {
+        match self {
+            Self::Errno(errno) => fail(peer, errno),
+            Self::Tls(why) => Error::new(ErrorKind::PermissionDenied, subject(peer))
+                .because(why)
+                .try_next("copy `cluster.key` and the file `cluster` of another node: all need the same key, and the same `encrypt`"),
+        }
+    }
 }
 
 fn new_socket(address: &SocketAddr) -> Result<OwnedFd, Errno> {
@@ -92,7 +123,7 @@ impl TcpListener {
             match rustix::net::acceptfrom_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok((socket, peer)) => {
                     let peer = peer.map(SocketAddrAny::try_into).and_then(Result::ok).unwrap_or(self.address);
-                    return TcpConnection::of(socket, peer, Endpoint::new(Role::Server, who, key)?).map(Some);
+                    return TcpConnection::of(socket, peer, Role::Server, who, key).map(Some);
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => {
@@ -117,19 +148,21 @@ pub struct TcpConnection {
     socket: OwnedFd,
     peer: SocketAddr,
     endpoint: Endpoint,
+    tls: Option<Tls>,
     /// There may be something to read: the last read filled its space, or `poll` said so since.
     may_read: bool,
 }
 
 impl TcpConnection {
-    fn of(socket: OwnedFd, peer: SocketAddr, endpoint: Endpoint) -> Result<Self> {
+    fn of(socket: OwnedFd, peer: SocketAddr, role: Role, who: Introduction, key: &ClusterKey) -> Result<Self> {
         let set = || {
             // Frames are gathered here already.
             sockopt::set_tcp_nodelay(&socket, true)?;
             sockopt::set_tcp_user_timeout(&socket, UNACKNOWLEDGED_MS)
         };
         set().map_err(|errno| fail(peer, errno))?;
-        Ok(Self { socket, peer, endpoint, may_read: true })
+        let (endpoint, tls) = (Endpoint::new(role, who, key)?, key.tls(role)?);
+        Ok(Self { socket, peer, endpoint, tls, may_read: true })
     }
     /// Connects to a node, and proves that both have the key. `Disconnected` if it cannot be reached within `timeout`.
     pub fn connect(peer: SocketAddr, who: Introduction, key: &ClusterKey, timeout: Duration) -> Result<Self> {
@@ -147,7 +180,7 @@ impl TcpConnection {
             }
             Err(errno) => return Err(fail(peer, errno)),
         }
-        let mut connection = Self::of(socket, peer, Endpoint::new(Role::Client, who, key)?)?;
+        let mut connection = Self::of(socket, peer, Role::Client, who, key)?;
         connection.open(deadline.saturating_duration_since(Instant::now()))?;
         Ok(connection)
     }
@@ -178,6 +211,13 @@ impl TcpConnection {
     pub fn set_readable(&mut self) {
         self.may_read = true;
     }
+    /// Returns what the socket has to be waited for.
+    pub fn wanted(&mut self) -> PollFlags {
+        let mut slices = Vec::with_capacity(SLICES_MAX);
+        self.endpoint.slices(&mut slices);
+        let is_writing = !slices.is_empty() || self.tls.as_ref().is_some_and(Tls::wants_write);
+        if is_writing { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN }
+    }
     /// Reads what [`TcpConnection::wait`] found, and writes what is possible without waiting. Returns true if there may be
     /// more to do at once.
     pub fn turn(&mut self) -> Result<bool> {
@@ -189,32 +229,45 @@ impl TcpConnection {
     }
     /// Returns true if the system may have more.
     fn read(&mut self) -> Result<bool> {
+        // What came before the end, or a failure, is dealt with first: the next turn finds that again.
+        let mut any = false;
         for _ in 0..TURN {
             let (first, second) = self.endpoint.spaces();
             let room = first.len() + second.len();
             let mut spaces = [IoSliceMut::new(first), IoSliceMut::new(second)];
             let spaces = if spaces[0].is_empty() { &mut spaces[1..] } else { &mut spaces[..] };
-            match rustix::io::readv(&self.socket, spaces) {
+            let read = match &mut self.tls {
+                Some(tls) => tls.read(&self.socket, spaces).map_err(|error| broken(&error)),
+                None => rustix::io::readv(&self.socket, spaces).map_err(Broken::Errno),
+            };
+            match read {
+                Ok(0) if any => return Ok(true),
                 Ok(0) => return Err(fail(self.peer, Errno::CONNRESET)),
                 Ok(count) => {
                     self.endpoint.received(count)?;
-                    if count < room {
+                    any = true;
+                    // What TLS gives says nothing of what the socket has.
+                    if count < room && self.tls.is_none() {
                         self.may_read = false;
                         return Ok(false);
                     }
                 }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
+                Err(Broken::Errno(Errno::INTR)) => {}
+                Err(Broken::Errno(Errno::AGAIN)) => {
                     self.may_read = false;
                     return Ok(false);
                 }
-                Err(errno) => return Err(fail(self.peer, errno)),
+                Err(_) if any => return Ok(true),
+                Err(broken) => return Err(broken.error(self.peer)),
             }
         }
         Ok(true)
     }
     /// Returns true if the system may take more.
     fn write(&mut self) -> Result<bool> {
+        if let Some(tls) = &mut self.tls {
+            tls.flush(&self.socket).map_err(|error| broken(&error).error(self.peer))?;
+        }
         for _ in 0..TURN {
             let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(SLICES_MAX);
             self.endpoint.slices(&mut slices);
@@ -222,24 +275,28 @@ impl TcpConnection {
             if wanted == 0 {
                 return Ok(false);
             }
-            match send(&self.socket, &slices) {
+            let sent = match &mut self.tls {
+                Some(tls) => tls.write(&self.socket, &slices).map_err(|error| broken(&error)),
+                None => send(&self.socket, &slices).map_err(Broken::Errno),
+            };
+            match sent {
                 Ok(count) => {
                     drop(slices);
                     self.endpoint.written(count);
                 }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(false),
-                Err(errno) => return Err(fail(self.peer, errno)),
+                Err(Broken::Errno(Errno::INTR)) => {}
+                Err(Broken::Errno(Errno::AGAIN)) => return Ok(false),
+                Err(broken) => return Err(broken.error(self.peer)),
             }
         }
         Ok(true)
     }
     /// Waits until there is something to read, or room for what is to be written.
     pub fn wait(&mut self, timeout: Duration) -> Result<()> {
-        let mut slices = Vec::with_capacity(SLICES_MAX);
-        self.endpoint.slices(&mut slices);
-        let flags = if slices.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
-        drop(slices);
+        if self.may_read && self.tls.is_some() {
+            return Ok(()); // it may have bytes that the socket has no more
+        }
+        let flags = self.wanted();
         let done = wait_for(&self.socket, flags, Instant::now() + timeout).map_err(|errno| fail(self.peer, errno))?;
         // A hang-up or an error is found by reading.
         self.may_read |= done.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR);
@@ -251,10 +308,4 @@ impl AsFd for TcpConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
-}
-
-/// Sends without a signal if the other end is gone.
-fn send(socket: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
-    let mut none = rustix::net::SendAncillaryBuffer::default();
-    rustix::net::sendmsg(socket, slices, &mut none, rustix::net::SendFlags::NOSIGNAL)
 }

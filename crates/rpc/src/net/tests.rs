@@ -202,7 +202,6 @@ fn who_does_not_belong_is_told_why() {
     let cases = [
         (wrong_key, ErrorKind::PermissionDenied, "key"),
         (Endpoint::new(Role::Server, other_cluster, &key(1)).unwrap(), ErrorKind::Conflict, "cluster"),
-        (Endpoint::new(Role::Server, who(1), &key(1)).unwrap(), ErrorKind::Conflict, "this node itself"),
         (
             Endpoint::new(Role::Server, Introduction { incarnation: 4, ..who(1) }, &key(1)).unwrap(),
             ErrorKind::Conflict,
@@ -219,6 +218,10 @@ fn who_does_not_belong_is_told_why() {
         }
         assert!(ends.iter().all(|end| !end.is_open()));
     }
+    // A process may connect to itself: it may have another node's home.
+    let mut same = [Role::Client, Role::Server].map(|role| Endpoint::new(role, who(1), &key(1)).unwrap());
+    settle_well(&mut same);
+    assert!(same.iter().all(Endpoint::is_open));
 }
 
 /// What a client said once proves nothing the next time.
@@ -297,11 +300,20 @@ fn loopback() -> SocketAddr {
 
 #[test]
 fn over_tcp_messages_go_both_ways() {
+    both_ways(&key(1));
+}
+
+#[test]
+fn encrypted_messages_go_both_ways() {
+    both_ways(&key(1).encrypting().unwrap());
+}
+
+fn both_ways(key: &ClusterKey) {
     let listener = TcpListener::bind(loopback()).unwrap();
     let address = listener.address();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut server = listener.accept(who(2), &key(1), PATIENCE).unwrap().unwrap();
+            let mut server = listener.accept(who(2), key, PATIENCE).unwrap().unwrap();
             assert_eq!(server.open(PATIENCE).unwrap(), who(1));
             loop {
                 server.turn().unwrap();
@@ -317,7 +329,7 @@ fn over_tcp_messages_go_both_ways() {
                 }
             }
         });
-        let mut client = TcpConnection::connect(address, who(1), &key(1), PATIENCE).unwrap();
+        let mut client = TcpConnection::connect(address, who(1), key, PATIENCE).unwrap();
         let wanted: Vec<Vec<u8>> = (0..40).map(|n| message(Class::Bulk, n, 1 << (n % 22))).collect();
         for bytes in &wanted {
             client.endpoint().send(Class::Bulk, bytes.clone()).unwrap();
@@ -365,4 +377,94 @@ fn over_tcp_failures_are_told_apart() {
     drop(listener);
     let error = TcpConnection::connect(address, who(1), &key(1), PATIENCE).err().unwrap();
     assert!(error.to_string().contains("nothing listens"), "{error}");
+}
+
+/// Both ends of a connection, with these keys; and what went over it.
+fn met(client: &ClusterKey, server: &ClusterKey) -> ([cenote_model::Result<()>; 2], Vec<u8>) {
+    let (listener, middle) = (TcpListener::bind(loopback()).unwrap(), std::net::TcpListener::bind(loopback()).unwrap());
+    let (address, through) = (listener.address(), middle.local_addr().unwrap());
+    std::thread::scope(|scope| {
+        let wire = scope.spawn(move || {
+            let (from, to) = (middle.accept().unwrap().0, std::net::TcpStream::connect(address).unwrap());
+            let pass = |mut from: std::net::TcpStream, mut to: std::net::TcpStream| {
+                let (mut seen, mut bytes) = (Vec::new(), [0; 4096]);
+                while let Ok(count @ 1..) = std::io::Read::read(&mut from, &mut bytes) {
+                    seen.extend_from_slice(&bytes[..count]);
+                    if std::io::Write::write_all(&mut to, &bytes[..count]).is_err() {
+                        break;
+                    }
+                }
+                let _ = to.shutdown(std::net::Shutdown::Both);
+                seen
+            };
+            let (back_from, back_to) = (to.try_clone().unwrap(), from.try_clone().unwrap());
+            let back = std::thread::spawn(move || pass(back_from, back_to));
+            [pass(from, to), back.join().unwrap()].concat()
+        });
+        let serve = scope.spawn(|| {
+            let mut end = listener.accept(who(2), server, PATIENCE).unwrap().unwrap();
+            end.open(PATIENCE)?;
+            end.endpoint().send(Class::Control, b"a secret that is told".to_vec())?;
+            while end.turn()? {}
+            end.wait(Duration::from_millis(100))
+        });
+        let connected = TcpConnection::connect(through, who(1), client, PATIENCE).and_then(|mut end| {
+            while end.endpoint().next_event().is_none() {
+                end.turn()?;
+                end.wait(PATIENCE)?;
+            }
+            Ok(())
+        });
+        let served = serve.join().unwrap();
+        ([connected, served], wire.join().unwrap())
+    })
+}
+
+#[test]
+fn nothing_that_is_said_is_seen_on_the_way() {
+    let has = |wire: &[u8], text: &[u8]| wire.windows(text.len()).any(|part| part == text);
+    let (ends, wire) = met(&key(1), &key(1));
+    assert!(ends.iter().all(Result::is_ok) && has(&wire, b"a secret"), "{ends:?}");
+    let encrypting = key(1).encrypting().unwrap();
+    let (ends, wire) = met(&encrypting, &encrypting);
+    assert!(ends.iter().all(Result::is_ok) && !has(&wire, b"a secret") && !has(&wire, b"told"), "{ends:?}");
+    // Nor is the key from which all follows.
+    assert!(!has(&wire, &encrypting.derive("encryption between nodes, 1")));
+}
+
+#[test]
+fn who_has_another_key_or_does_not_encrypt_is_refused_in_time() {
+    let begin = Instant::now();
+    let (one, other) = (key(1).encrypting().unwrap(), key(3).encrypting().unwrap());
+    let (ends, _) = met(&one, &other);
+    for end in ends {
+        let error = end.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        assert!(error.to_string().contains("cluster.key"), "{error}");
+    }
+    for (client, server) in [(&one, &key(1)), (&key(1), &one)] {
+        let (ends, wire) = met(client, server);
+        assert!(ends.iter().all(Result::is_err), "{ends:?}");
+        assert!(!wire.windows(8).any(|part| part == b"a secret"));
+    }
+    assert!(begin.elapsed() < 3 * PATIENCE, "{:?}", begin.elapsed());
+}
+
+#[test]
+fn strangers_can_send_anything_to_a_node_that_encrypts() {
+    let mut draws = Draws(20_261_127);
+    let encrypting = key(1).encrypting().unwrap();
+    for _ in 0..40 {
+        let listener = TcpListener::bind(loopback()).unwrap();
+        let mut stranger = std::net::TcpStream::connect(listener.address()).unwrap();
+        let mut end = listener.accept(who(2), &encrypting, PATIENCE).unwrap().unwrap();
+        let mut bytes: Vec<u8> = (0..600).map(|_| draws.next() as u8).collect();
+        if draws.below(2) == 0 {
+            // A record of a handshake, as it begins.
+            bytes[..5].copy_from_slice(&[0x16, 3, 1, 2, 0x53]);
+        }
+        std::io::Write::write_all(&mut stranger, &bytes).unwrap();
+        drop(stranger);
+        assert!(end.open(PATIENCE).is_err());
+    }
 }

@@ -105,6 +105,18 @@ fn start_child(dir: &Path, options: &DaemonOptions) -> Result<()> {
     }
 }
 
+/// Begins anew in this process, with the same arguments. Returns only if that fails.
+pub(super) fn replace(dir: &Path) -> Error {
+    let subject = || format!("daemon for {}", dir.display());
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return Error::io(subject(), &error),
+    };
+    keep_descriptors_from_child();
+    let error = Command::new(program).args(std::env::args_os().skip(1)).exec();
+    Error::io(subject(), &error)
+}
+
 /// The log file; nothing is logged if the directory does not exist yet or is full. A link in its place is an error.
 fn open_log(dir: &Path) -> Result<Stdio> {
     let log = StoreDir::open(dir).and_then(|dir| dir.log(LOG_FILE, LOG_FILE_BEFORE, LOG_BYTES_MAX));

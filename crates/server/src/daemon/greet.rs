@@ -6,14 +6,16 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use cenote_host::process;
-use cenote_model::{DeviceId, Error, ErrorKind, Result};
+use cenote_model::{DeviceId, Error, ErrorKind, HomeId, Result, StoreId};
 use cenote_rpc::{Connection, Credentials, Doorbell};
 use cenote_store::SessionInfo;
-use cenote_wire::{Greeting, decode_greeting, encode_greeting};
+use cenote_wire::{ClusterPlace, Greeting, decode_greeting, encode_greeting};
 
+use super::nodes::Gateway;
 use super::peer::{Peer, Standing};
-use super::{Daemon, RING_BYTES};
+use super::{Daemon, FAR_RING_BYTES, RING_BYTES};
 use crate::Client;
+use crate::clients::{Clients, Served};
 use crate::service::lock;
 
 /// Time limit of a client's greeting; a client that hangs costs a thread, nothing else.
@@ -43,42 +45,94 @@ pub(super) fn say(connection: &Connection, greeting: &Greeting, fds: &[std::os::
 fn converse(daemon: &Arc<Daemon>, connection: &Connection) -> Result<()> {
     let peer = connection.peer()?;
     let Some(frame) = connection.receive(PATIENCE)? else { return Ok(()) };
-    // A new client sees the pipelined changes of dead clients.
-    daemon.host.reap();
-    let (nonce, read_only) = match decode_greeting(&frame.bytes) {
-        Ok(Greeting::Hello { nonce, read_only }) => (nonce, read_only),
+    let (nonce, read_only, home) = match decode_greeting(&frame.bytes) {
+        Ok(Greeting::Hello { nonce, read_only, home }) => (nonce, read_only, home),
         Ok(_) => return say(connection, &Greeting::Refused(out_of_turn()), &[]),
         Err(error) => return say(connection, &Greeting::Refused(error), &[]),
     };
-    let ((client, alive), who) = match admit(daemon, connection, peer, nonce, read_only) {
+    let admitted = door(daemon, home).and_then(|door| {
+        // A new client sees the pipelined changes of dead clients.
+        door.reap(daemon);
+        admit(daemon, &door, connection, peer, nonce, read_only).map(|admitted| (door, admitted))
+    });
+    let (door, ((client, alive), who)) = match admitted {
         Ok(admitted) => admitted,
         Err(error) => return say(connection, &Greeting::Refused(error), &[]),
     };
     daemon.connected.fetch_add(1, Ordering::SeqCst);
-    let result = serve(daemon, connection, &client, alive, &who);
+    let result = serve(daemon, &door, connection, &client, alive, &who);
     daemon.connected.fetch_sub(1, Ordering::SeqCst);
     result
+}
+
+/// Where a client goes: to the home of this daemon, or to one on another node.
+enum Door {
+    Here,
+    Away(Arc<Gateway>),
+}
+
+/// The door to a home; 0 is that of this daemon. `Disconnected` if its node cannot be reached.
+fn door(daemon: &Daemon, home: HomeId) -> Result<Door> {
+    if home == HomeId(0) || home == daemon.host.summary.home {
+        return Ok(Door::Here);
+    }
+    let nodes = daemon.nodes.as_ref().ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, format!("home {home}"))
+            .because("the store is no part of a cluster")
+            .try_next("start the cluster with `cenote cluster start`, which writes the file `cluster`")
+    })?;
+    let gateway = nodes.gateway(home)?;
+    gateway.reach()?;
+    Ok(Door::Away(gateway.clone()))
+}
+
+impl Door {
+    fn reap(&self, daemon: &Daemon) {
+        match self {
+            Self::Here => daemon.host.reap(),
+            Self::Away(gateway) => gateway.reap(),
+        }
+    }
+    /// The home, its store, and its clients here.
+    fn inside<'a>(&'a self, daemon: &'a Daemon) -> Result<(&'a dyn Served, StoreId, &'a Clients)> {
+        match self {
+            Self::Here => Ok((daemon.host.service.as_ref(), daemon.host.id(), &daemon.host.clients)),
+            Self::Away(gateway) => gateway.reach().map(|(store, clients)| (gateway.as_ref() as _, *store, clients)),
+        }
+    }
 }
 
 /// Serves an admitted client until it leaves or is lost.
 fn serve(
     daemon: &Arc<Daemon>,
+    door: &Door,
     connection: &Connection,
     client: &Client,
     alive: OwnedFd,
     who: &SessionInfo,
 ) -> Result<()> {
     let at = daemon.loop_for_next();
-    let standing = Arc::new(Standing::new(client.session, at.bell.clone()));
-    let access = Access { write: who.write, bound: who.bound.is_some() };
-    lock(&at.fresh).push(Peer::new(client, standing.clone())?);
-    at.bell.ring();
-    let welcomed = welcome(daemon, connection, client, alive, access, &at.bell);
+    let bell = match door {
+        Door::Here => &at.bell,
+        Door::Away(gateway) => gateway.bell(),
+    };
+    let standing = Arc::new(Standing::new(client.session, bell.clone()));
+    let access = Access { write: who.write, bound: who.bound.is_some() || matches!(door, Door::Away(_)) };
+    let mirroring = daemon.host.mirroring.clone().filter(|_| matches!(door, Door::Here));
+    let peer = Peer::new(client, standing.clone(), mirroring)?;
+    match door {
+        Door::Here => {
+            lock(&at.fresh).push(peer);
+            at.bell.ring();
+        }
+        Door::Away(gateway) => gateway.serve(peer),
+    }
+    let welcomed = welcome(daemon, door, connection, client, alive, access, bell);
     let result = welcomed.and_then(|()| attend(daemon, connection, access));
     standing.leave();
-    at.bell.ring();
+    bell.ring();
     let is_done = result.as_ref().is_ok_and(|bye| *bye);
-    part(daemon, client, is_done);
+    part(daemon, door, client, is_done);
     result.map(drop)
 }
 
@@ -92,6 +146,7 @@ struct Access {
 /// Judges a client by the credentials from the kernel, and opens a session.
 fn admit(
     daemon: &Daemon,
+    door: &Door,
     connection: &Connection,
     peer: Credentials,
     nonce: u128,
@@ -106,7 +161,7 @@ fn admit(
     let started = process::started_of(peer.pid).unwrap_or(0); // 0: not visible from here
     let write = may_write && !read_only;
     let bound = if daemon.host.is_owner(peer.uid) { None } else { Some(connection.peer_groups()?.into()) };
-    let who = SessionInfo { nonce, pid: peer.pid, started, uid: peer.uid, gid: peer.gid, write, bound };
+    let who = SessionInfo { nonce, pid: peer.pid, started, uid: peer.uid, gid: peer.gid, write, bound, node: None };
     // A process has another pid when seen from another container, so only a pid that is visible here and differs proves
     // another process.
     let is_other = |known: &SessionInfo| {
@@ -114,25 +169,35 @@ fn admit(
             || known.pid != who.pid && started != 0 && process::started_of(known.pid) == Some(known.started)
     };
     let stranger = |(_, known): &(_, SessionInfo)| known.nonce == nonce && is_other(known);
-    if daemon.host.service.sessions().iter().any(stranger) {
+    let (home, _, clients) = door.inside(daemon)?;
+    if home.sessions().iter().any(stranger) {
         return Err(Error::new(ErrorKind::PermissionDenied, subject()).because("that session is another process's"));
     }
-    Ok((daemon.host.client(&who, RING_BYTES)?, who))
+    let ring_bytes = if matches!(door, Door::Here) { RING_BYTES } else { FAR_RING_BYTES };
+    Ok((clients.admit(home, &who, ring_bytes)?, who))
 }
 
 /// Sends a client what it needs. From then on only the client holds the lock on its file.
 fn welcome(
     daemon: &Daemon,
+    door: &Door,
     connection: &Connection,
     client: &Client,
     alive: OwnedFd,
     access: Access,
     bell: &Doorbell,
 ) -> Result<()> {
-    let table = daemon.host.control.read_only()?;
-    let instance = daemon.host.instance;
-    let (store, engines) = (daemon.host.id(), daemon.host.summary.engines);
-    let greeting = Greeting::Welcome { store, instance, write: access.write, bound: access.bound, engines };
+    let (_, store, clients) = door.inside(daemon)?;
+    let table = clients.control.read_only()?;
+    // Not that of the opening: it is raised, too, when what clients remember may be out of date.
+    let own = (daemon.host.control.instance(), daemon.host.summary.engines, daemon.host.summary.home);
+    let (instance, engines, home) = match door {
+        Door::Here => own,
+        Door::Away(gateway) => (clients.control.instance(), 1, gateway.home()),
+    };
+    let place = daemon.nodes.as_ref().map_or_else(ClusterPlace::default, |nodes| nodes.place(home));
+    let (write, bound) = (access.write, access.bound);
+    let greeting = Greeting::Welcome { store, instance, write, bound, engines, place };
     let fds = [table.as_fd(), client.file.fd().as_fd(), bell.as_fd(), alive.as_fd()];
     let said = say(connection, &greeting, &fds);
     drop(alive);
@@ -184,23 +249,27 @@ fn segment(
 }
 
 /// After a client's end: releases what it held once its process cannot use it any more.
-fn part(daemon: &Daemon, client: &Client, is_done: bool) {
+fn part(daemon: &Daemon, door: &Door, client: &Client, is_done: bool) {
     let is_dead = || !client.file.is_held();
     let begin = Instant::now();
     while !is_done && !is_dead() && begin.elapsed() < DYING && !daemon.is_stopping() {
         std::thread::sleep(Duration::from_millis(10));
     }
+    let Ok((home, _, clients)) = door.inside(daemon) else { return }; // the reaper does the rest
     if is_done {
-        daemon.host.service.session_close(client.session);
+        home.session_close(client.session);
         // Views may outlive a session, and a session its connection: slots count, and leases stay, until the client
         // releases its file.
         if is_dead() || client.file.slots().min() == u64::MAX {
-            daemon.host.client_remove(client.file.number());
+            clients.remove(client.file.number());
         }
     } else if is_dead() {
-        // Its process may live on: it was the session that released the file.
-        daemon.host.settle_dead(client.session);
-        daemon.host.reap();
+        // Its process may live on: it was the session that released the file. Or the session lives on, too, with the file
+        // of another connection.
+        if !clients.has_held(client.session) {
+            clients.settle_dead(home, client.session);
+        }
+        door.reap(daemon);
     }
 }
 

@@ -7,6 +7,8 @@
 mod ahead;
 mod background;
 mod greet;
+pub(crate) mod location;
+mod nodes;
 mod peer;
 mod rings;
 mod signals;
@@ -18,12 +20,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use cenote_cluster::Members;
+use cenote_device::StoreLock;
 use cenote_host::torn;
 use cenote_model::{Error, ErrorKind, Result, StoreConfig, StoreId, Telemetry};
 use cenote_rpc::{Doorbell, Listener};
 use cenote_wire::Greeting;
 
 use crate::{Host, OpenHow, Wrap};
+use nodes::{Early, Nodes};
 use peer::Peer;
 
 pub use peer::ring_memories;
@@ -41,9 +46,13 @@ pub const MOUNT_LOG_FILE: &str = "mount.log";
 pub const MOUNT_LOG_FILE_BEFORE: &str = "mount.log.1";
 /// Bytes of each of a client's two rings.
 const RING_BYTES: u64 = 256 << 10;
+/// The same for clients of a home on another node, through whose rings the bytes of its objects go.
+const FAR_RING_BYTES: u64 = 512 << 10;
 /// Interval between searches for dead processes.
 const REAP_EVERY: Duration = Duration::from_secs(1);
 const ACCEPT_PATIENCE: Duration = Duration::from_millis(200);
+/// Longest time from the end of a process to the end of all its locks.
+const DYING: Duration = Duration::from_secs(2);
 /// How long a daemon waits for a store that another process has: without a daemon, commands open a store for a moment.
 const STORE_PATIENCE: Duration = Duration::from_secs(2);
 const STORE_PAUSE: Duration = Duration::from_millis(5);
@@ -93,7 +102,9 @@ impl Onlooker {
 
 /// State shared by the daemon's threads.
 struct Daemon {
-    host: Host,
+    host: Arc<Host>,
+    /// The other nodes, if the store is a home of a cluster.
+    nodes: Option<Arc<Nodes>>,
     /// The ring threads.
     loops: Vec<Loop>,
     /// Number of clients that were given one.
@@ -101,6 +112,8 @@ struct Daemon {
     /// Number of clients that were admitted and have not left.
     connected: AtomicUsize,
     stop: AtomicBool,
+    /// It is to begin anew in the same process, once it has stopped.
+    again: AtomicBool,
 }
 
 /// What others share with a ring thread.
@@ -119,6 +132,20 @@ impl Loop {
 }
 
 impl Daemon {
+    /// The daemon of an opened store. Fails if it is a home of a cluster and nobody can reach it.
+    fn of(dir: &Path, host: Host, early: Option<Early>) -> Result<Self> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let loops = (0..usize::from(host.summary.engines).min(cores).max(1)).map(|_| Loop::new());
+        Ok(Self {
+            nodes: early.map(|early| Nodes::open(dir, &host, early)).transpose()?,
+            loops: loops.collect::<Result<_>>()?,
+            given: AtomicUsize::new(0),
+            host: Arc::new(host),
+            connected: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            again: AtomicBool::new(false),
+        })
+    }
     /// The ring thread of the next client.
     fn loop_for_next(&self) -> &Loop {
         &self.loops[self.given.fetch_add(1, Ordering::Relaxed) % self.loops.len()]
@@ -126,6 +153,17 @@ impl Daemon {
     fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
         self.loops.iter().for_each(|at| at.bell.ring());
+        self.nodes.iter().for_each(|nodes| nodes.wake());
+    }
+    /// Stops and begins anew: the home of this node lies elsewhere by now.
+    fn restart(&self) {
+        self.again.store(true, Ordering::SeqCst);
+        self.stop();
+    }
+    /// Has all threads look at their clients.
+    fn ring_all(&self) {
+        self.loops.iter().for_each(|at| at.bell.ring());
+        self.nodes.iter().for_each(|nodes| nodes.ring());
     }
     fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
@@ -140,35 +178,33 @@ pub fn run(dir: &Path, options: &DaemonOptions) -> Result<()> {
     }
     let in_background = background::is_child();
     let result = serve(&dir, options, in_background);
+    if let Ok(End::Restart) = result {
+        return Err(background::replace(&dir));
+    }
     if in_background && let Err(error) = &result {
         background::report(Some(error));
     }
-    result
+    result.map(drop)
 }
 
-fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()> {
+/// How a daemon ended.
+enum End {
+    Stopped,
+    /// It is to begin anew.
+    Restart,
+}
+
+fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<End> {
     signals::block();
     torn::survive();
     let config = StoreConfig::default();
     let policy_plugin = options.policy_plugin.as_deref();
     let create = options.create.then_some(&config);
-    let how = OpenHow { create, create_new: false, policy_plugin, world: options.world };
-    let host = open(dir, &how)?.ok_or_else(|| {
-        let who = crate::holder(dir).map_or_else(|| "another process".to_owned(), |who| who.to_string());
-        Error::new(ErrorKind::Busy, format!("store {}", dir.display()))
-            .because(format!("{who} has it"))
-            .try_next("if a daemon serves it already, use that one; else wait until that process is done")
-    })?;
+    let mirrored = Members::read(dir)?.is_some_and(|members| members.protect > 0);
+    let how = OpenHow { create, create_new: false, policy_plugin, world: options.world, mirrored };
+    let (host, early) = open_announced(dir, &how)?;
     let listener = Listener::bind(dir, SOCKET)?;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let loops = (0..usize::from(host.summary.engines).min(cores).max(1)).map(|_| Loop::new());
-    let daemon = Arc::new(Daemon {
-        loops: loops.collect::<Result<_>>()?,
-        given: AtomicUsize::new(0),
-        host,
-        connected: AtomicUsize::new(0),
-        stop: AtomicBool::new(false),
-    });
+    let daemon = Arc::new(Daemon::of(dir, host, early)?);
     abort_on_panic();
     let onlooker = Onlooker(Arc::downgrade(&daemon), daemon.host.id());
     let observing = options.observer.as_ref().map(|observe| observe(onlooker)).transpose()?;
@@ -185,13 +221,17 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
             .spawn(move || rings::run(&for_rings, at))
             .map_err(|error| Error::io("a thread for the rings", &error))
     };
-    let rings = (0..daemon.loops.len()).map(start).collect::<Result<Vec<_>>>()?;
+    let mut rings = (0..daemon.loops.len()).map(start).collect::<Result<Vec<_>>>()?;
+    if let Some(nodes) = daemon.nodes.clone() {
+        rings.extend(nodes.start(&daemon)?);
+    }
     ahead::start(&daemon);
     if in_background {
         background::report(None);
     }
     tracing::info!(dir = %dir.display(), store = %daemon.host.id(), "serving");
-    accept(&daemon, &listener, options.idle_exit);
+    // Other nodes use a home of a cluster, whether or not this node has clients.
+    accept(&daemon, &listener, options.idle_exit.filter(|_| daemon.nodes.is_none()));
     tracing::info!("leaving");
     drop(observing);
     // Releases the clients and closes the store; clients that arrive meanwhile are asked to come again.
@@ -208,13 +248,43 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
         for thread in rings {
             let _ = thread.join();
         }
-        let result = daemon.host.service.close();
+        let others = daemon.nodes.as_ref().map_or(Ok(()), |nodes| nodes.close());
+        let result = daemon.host.service.close().and(others);
         is_closed.store(true, Ordering::SeqCst);
         // While the lock is held: afterwards the socket may be another daemon's.
         listener.unlink();
         daemon.host.unlock();
-        result
+        let again = daemon.again.load(Ordering::SeqCst);
+        result.map(|()| if again { End::Restart } else { End::Stopped })
     })
+}
+
+/// Opens the store; a node of a cluster tells the others meanwhile that it lives.
+fn open_announced(dir: &Path, how: &OpenHow<'_>) -> Result<(Host, Option<Early>)> {
+    let is_busy = |early: &Result<Option<Early>>| matches!(early, Err(error) if error.kind() == ErrorKind::Busy);
+    let mut early = Early::open(dir);
+    let is_open = Arc::new(AtomicBool::new(false));
+    match &early {
+        Ok(Some(early)) if !crate::is_locked(dir) => early.announce(&is_open),
+        // Another daemon still has the register: then it has the store, too.
+        Err(error) if error.kind() != ErrorKind::Busy => return Err(error.clone()),
+        _ => {}
+    }
+    let host = open(dir, how);
+    is_open.store(true, Ordering::SeqCst);
+    let host = host?.ok_or_else(|| {
+        let who = crate::holder(dir).map_or_else(|| "another process".to_owned(), |who| who.to_string());
+        Error::new(ErrorKind::Busy, format!("store {}", dir.display()))
+            .because(format!("{who} has it"))
+            .try_next("if a daemon serves it already, use that one; else wait until that process is done")
+    })?;
+    // The system frees the locks of a process that died one after the other.
+    let begin = Instant::now();
+    while is_busy(&early) && begin.elapsed() < DYING {
+        std::thread::sleep(STORE_PAUSE);
+        early = Early::open(dir);
+    }
+    Ok((host, early?))
 }
 
 /// Opens the store, waiting for another process that has it for a moment. `None` if that takes too long.
@@ -223,12 +293,21 @@ fn open(dir: &Path, how: &OpenHow<'_>) -> Result<Option<Host>> {
     let patience = if background::is_for_client() { Duration::ZERO } else { STORE_PATIENCE };
     let begin = Instant::now();
     loop {
-        let host = Host::open(dir, how)?;
+        let host = open_home(dir, how)?;
         if host.is_some() || begin.elapsed() >= patience {
             return Ok(host);
         }
         std::thread::sleep(STORE_PAUSE);
     }
+}
+
+/// Opens the store where it lies. `None` if another process has it.
+fn open_home(dir: &Path, how: &OpenHow<'_>) -> Result<Option<Host>> {
+    let Some(place) = location::find(dir)? else { return Host::open(dir, how) };
+    let Some(held) = StoreLock::acquire(dir)? else { return Ok(None) };
+    let host = Host::open_copy(&place.dir, &place.base, how.policy_plugin)?;
+    host.keep_node_lock(held);
+    Ok(Some(host))
 }
 
 /// Accepts clients until the daemon has to exit.

@@ -5,22 +5,115 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cenote_device::control::ClientFile;
 use cenote_model::{Error, ErrorKind, Request, Response, Result};
 use cenote_rpc::{Consumer, Doorbell, Producer, RingMemory, Waker};
 use cenote_store::SessionId;
-use cenote_wire::{Assembly, MESSAGE_BYTES_MAX, decode_request, encode_response, parts};
+use cenote_wire::{Assembly, MESSAGE_BYTES_MAX, PART_LAST, decode_request, encode_response, parts};
 
 use super::Daemon;
 use crate::Client;
 use crate::client_recovery::Gate;
 use crate::handling::Handling;
+use crate::mirroring::Mirroring;
 use crate::service::lock;
 
+/// A client that reads takes at most so long to make room in its ring…
+const BLOCKED_BRIEFLY: Duration = Duration::from_millis(20);
+/// …during which its thread looks this often,
+const PAUSE_BRIEF: Duration = Duration::from_micros(30);
+/// and later this often.
+const PAUSE: Duration = Duration::from_millis(1);
 /// Upper bound of the requests taken from one client before the next one's turn.
 const TURN: usize = 64;
+
+/// Answers a client's messages.
+pub(super) trait Answering {
+    /// Takes a message. Appends the encoded answer to `out`, unless it comes later. Returns true if the answer tells nothing
+    /// of the home, so that it waits for no mirror.
+    fn take(&mut self, standing: &Arc<Standing>, message: &[u8], out: &mut Vec<u8>) -> Result<bool>;
+    /// Whether frames are handed on as they are.
+    const FORWARDS: bool = false;
+    /// Takes a frame that is a whole message behind its first byte.
+    fn forward(&mut self, standing: &Arc<Standing>, frame: Vec<u8>) -> Result<()> {
+        self.take(standing, &frame[1..], &mut Vec::new()).map(drop)
+    }
+    /// No more messages come for now.
+    fn rest(&mut self) {}
+    /// Returns true if a message of the session was put aside: those behind it stay in the ring, and it too, so that the
+    /// next daemon finds it there.
+    fn holds(&self, _session: SessionId) -> bool {
+        false
+    }
+}
+
+/// Answers from the engines of this process. Those that the last message asked stay locked until there are no more.
+pub(super) struct FromEngines<'a> {
+    daemon: &'a Daemon,
+    engines: Option<Handling<'a>>,
+}
+
+impl<'a> FromEngines<'a> {
+    pub fn of(daemon: &'a Daemon) -> Self {
+        Self { daemon, engines: None }
+    }
+}
+
+impl Answering for FromEngines<'_> {
+    fn take(&mut self, standing: &Arc<Standing>, message: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        let (seq, request) = decode_request(message)?;
+        if matches!(request, Request::HaReport)
+            && let Some(report) = self.daemon.nodes.as_ref().map(|nodes| nodes.report())
+        {
+            encode_answer(seq, &Response::Ha(Box::new(report)), out);
+            return Ok(true);
+        }
+        if let (Request::Protect { losses }, Some(mirroring)) = (&request, &self.daemon.host.mirroring) {
+            encode_answer(seq, &mirroring.protects(self.daemon.host.summary.home, *losses), out);
+            return Ok(false);
+        }
+        let is_shutdown = matches!(request, Request::Shutdown { .. });
+        let whole = matches!(request, Request::Shutdown { cluster: true });
+        let engines = self.engines.get_or_insert_with(|| self.daemon.host.service.lock());
+        let later = || -> crate::Reply {
+            let standing = standing.clone();
+            Box::new(move |response| standing.answer_late(seq, response))
+        };
+        if let Some(response) = engines.handle(standing.session, seq, request, later) {
+            if is_shutdown && matches!(response, Response::Done) {
+                if let Some(nodes) = self.daemon.nodes.as_ref().filter(|_| whole) {
+                    self.engines = None; // others go on meanwhile
+                    nodes.say_closing();
+                }
+                self.daemon.stop();
+            }
+            encode_answer(seq, &response, out);
+        }
+        Ok(is_shutdown)
+    }
+    fn rest(&mut self) {
+        self.engines = None;
+    }
+    fn holds(&self, session: SessionId) -> bool {
+        self.daemon.host.service.words.get().is_some_and(|words| words.waits(session))
+    }
+}
+
+/// Appends an encoded answer, or one that says that it is too long.
+pub(super) fn encode_answer(seq: u64, response: &Response, out: &mut Vec<u8>) {
+    let begin = out.len();
+    encode_response(seq, response, out);
+    let len = out.len() - begin;
+    if len > MESSAGE_BYTES_MAX {
+        let error = Error::new(ErrorKind::LimitExceeded, "answer")
+            .because(format!("it has {len} bytes; a message has at most {MESSAGE_BYTES_MAX}"))
+            .try_next("ask for less at a time");
+        out.truncate(begin);
+        encode_response(seq, &Response::Failed(error), out);
+    }
+}
 
 /// State shared between the socket's thread, threads that answer late, and the ring thread.
 pub(super) struct Standing {
@@ -34,6 +127,10 @@ pub(super) struct Standing {
 impl Standing {
     pub fn new(session: SessionId, bell: Doorbell) -> Self {
         Self { session, bell, left: AtomicBool::new(false), late: Mutex::default() }
+    }
+    fn answer_late(&self, seq: u64, response: Response) {
+        lock(&self.late).push((seq, response));
+        self.bell.ring();
     }
     /// Marks the client as gone: its rings are no longer read.
     pub fn leave(&self) {
@@ -54,13 +151,22 @@ pub(super) struct Peer {
     waiting: VecDeque<Vec<u8>>,
     frames_sent: usize,
     buffer: Vec<u8>,
+    /// When the first of them did not fit.
+    blocked_at: Instant,
     /// Time of its last request.
     asked_at: Instant,
     is_lost: bool,
+    /// Its last request was put aside.
+    is_held: bool,
+    /// Of a home with copies on other nodes: it says which answers may be told.
+    mirroring: Option<Arc<Mirroring>>,
+    /// Answers that may not be told yet, each with the number of changes that the mirrors must have first.
+    held: VecDeque<(u64, Vec<u8>)>,
 }
 
 impl Peer {
-    pub fn new(client: &Client, standing: Arc<Standing>) -> Result<Self> {
+    /// `mirroring`: that of the home, if this process has it.
+    pub fn new(client: &Client, standing: Arc<Standing>, mirroring: Option<Arc<Mirroring>>) -> Result<Self> {
         let [requests, responses] = ring_memories(&client.file)?;
         Ok(Self {
             standing,
@@ -72,9 +178,17 @@ impl Peer {
             waiting: VecDeque::new(),
             frames_sent: 0,
             buffer: Vec::new(),
+            blocked_at: Instant::now(),
             asked_at: Instant::now(),
             is_lost: false,
+            is_held: false,
+            mirroring,
+            held: VecDeque::new(),
         })
+    }
+    /// Its session.
+    pub fn session(&self) -> SessionId {
+        self.standing.session
     }
     /// Returns true if the client needs no more turns.
     pub fn is_gone(&self) -> bool {
@@ -88,14 +202,20 @@ impl Peer {
     pub fn asked_at(&self) -> Instant {
         self.asked_at
     }
-    /// Returns true if responses wait for the client to read; until then its requests wait too.
+    /// Returns true if responses wait for the client to read, or for mirrors that are behind, or a request was put aside;
+    /// until then its requests wait too.
     pub fn is_blocked(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || self.is_held || !self.may_take()
+    }
+    /// How long to sleep at most, if responses wait for the client to read: it rings no doorbell when it does.
+    pub fn pause(&self) -> Option<Duration> {
+        let pause = if self.blocked_at.elapsed() < BLOCKED_BRIEFLY { PAUSE_BRIEF } else { PAUSE };
+        self.is_blocked().then_some(pause)
     }
     /// Takes the client's requests and answers those that can be answered. Returns true if there was
     /// anything to do.
-    pub fn turn(&mut self, daemon: &Arc<Daemon>) -> bool {
-        match self.try_turn(daemon) {
+    pub fn turn(&mut self, mut answers: impl Answering) -> bool {
+        match self.try_turn(&mut answers) {
             Ok(busy) => busy,
             Err(error) => {
                 if error.kind() != ErrorKind::Disconnected {
@@ -113,12 +233,16 @@ impl Peer {
         self.responses.close();
         self.requests.close();
     }
-    fn try_turn(&mut self, daemon: &Arc<Daemon>) -> Result<bool> {
+    fn try_turn<A: Answering>(&mut self, answers: &mut A) -> Result<bool> {
         if self.file.mapping().is_torn() {
             return Err(Error::new(ErrorKind::Corrupt, "the rings of a client").because("it truncated their file"));
         }
-        let mut busy = self.send_late()?;
-        if self.flush()? && self.requests.is_ready() {
+        let mut busy = self.tell_held()? | self.send_late()?;
+        if self.is_held && !answers.holds(self.session()) {
+            self.is_held = false;
+            self.requests.release();
+        }
+        if self.flush()? && !self.is_held && self.requests.is_ready() && self.may_take() {
             busy = true;
             let gate = self.gate.clone();
             let Some(_taking) = gate.enter() else {
@@ -126,38 +250,43 @@ impl Peer {
                 return Ok(true);
             };
             self.asked_at = Instant::now();
-            let mut engine = None;
             for _ in 0..TURN {
-                if !self.one(daemon, &mut engine)? || self.is_blocked() {
+                if !self.one(answers)? || self.is_blocked() {
                     break;
                 }
             }
-            drop(engine);
-            self.requests.release();
+            answers.rest();
+            if !self.is_held {
+                self.requests.release();
+            }
         }
         self.responses.publish();
         Ok(busy)
     }
     /// Handles one frame. Returns false if there is none.
-    fn one<'a>(&mut self, daemon: &'a Arc<Daemon>, engine: &mut Option<Handling<'a>>) -> Result<bool> {
-        let Some(frame) = self.requests.take()? else { return Ok(false) };
-        let Some(decoded) = self.assembly.take(frame, decode_request)? else { return Ok(true) };
-        let (seq, request) = decoded?;
-        let is_shutdown = matches!(request, Request::Shutdown);
-        let engine = engine.get_or_insert_with(|| daemon.host.service.lock());
-        let standing = &self.standing;
-        let later = || -> crate::Reply {
-            let standing = standing.clone();
-            Box::new(move |response| {
-                lock(&standing.late).push((seq, response));
-                standing.bell.ring();
-            })
-        };
-        if let Some(response) = engine.handle(standing.session, seq, request, later) {
-            if is_shutdown && matches!(response, Response::Done) {
-                daemon.stop();
+    fn one<A: Answering>(&mut self, answers: &mut A) -> Result<bool> {
+        self.buffer.clear();
+        let (standing, buffer) = (&self.standing, &mut self.buffer);
+        let mut tells_nothing = None;
+        if A::FORWARDS {
+            let Some(frame) = self.requests.take_owned()? else { return Ok(false) };
+            if self.assembly.is_empty() && frame.first() == Some(&PART_LAST) {
+                answers.forward(standing, frame)?;
+            } else {
+                self.assembly.take(&frame, |message| answers.take(standing, message, buffer))?.transpose()?;
             }
-            self.respond(seq, &response)?;
+        } else {
+            let Some(frame) = self.requests.take()? else { return Ok(false) };
+            let taken = self.assembly.take(frame, |message| answers.take(standing, message, buffer))?;
+            tells_nothing = taken.transpose()?;
+        }
+        if tells_nothing == Some(true) && !self.buffer.is_empty() {
+            self.send_now()?;
+        } else {
+            self.send_buffer()?;
+        }
+        if answers.holds(self.session()) {
+            (self.is_held, self.blocked_at) = (true, Instant::now());
         }
         Ok(true)
     }
@@ -172,20 +301,68 @@ impl Peer {
     }
     fn respond(&mut self, seq: u64, response: &Response) -> Result<()> {
         self.buffer.clear();
-        encode_response(seq, response, &mut self.buffer);
-        if self.buffer.len() > MESSAGE_BYTES_MAX {
-            let error = Error::new(ErrorKind::LimitExceeded, "answer")
-                .because(format!("it has {} bytes; a message has at most {MESSAGE_BYTES_MAX}", self.buffer.len()))
-                .try_next("ask for less at a time");
-            self.buffer.clear();
-            encode_response(seq, &Response::Failed(error), &mut self.buffer);
+        encode_answer(seq, response, &mut self.buffer);
+        self.send_buffer()
+    }
+    /// Hands on an answer that is encoded already.
+    pub fn pass_on(&mut self, answer: &[u8]) {
+        if self.try_pass_on(answer).is_err() {
+            self.close();
         }
+    }
+    fn try_pass_on(&mut self, answer: &[u8]) -> Result<()> {
+        if self.waiting.is_empty() {
+            let (sent, whole) = send(&mut self.responses, answer, 0)?;
+            if whole {
+                return Ok(());
+            }
+            (self.frames_sent, self.blocked_at) = (sent, Instant::now());
+        }
+        self.waiting.push_back(answer.to_vec());
+        Ok(())
+    }
+    /// Makes the answers visible that were handed on.
+    pub fn publish(&mut self) {
+        self.responses.publish();
+    }
+    /// Returns true if requests may be taken: the mirrors keep up, and this node may act for the home.
+    fn may_take(&self) -> bool {
+        self.mirroring.as_ref().is_none_or(|mirroring| mirroring.may_take())
+    }
+    /// Sends answers that may be told by now. Returns true if there were any.
+    fn tell_held(&mut self) -> Result<bool> {
+        let Some(mirroring) = self.mirroring.clone().filter(|_| !self.held.is_empty()) else { return Ok(false) };
+        let mut busy = false;
+        while self.held.front().is_some_and(|(after, _)| mirroring.may_tell(*after)) {
+            let Some((_, answer)) = self.held.pop_front() else { break };
+            self.buffer = answer;
+            self.send_now()?;
+            busy = true;
+        }
+        Ok(busy)
+    }
+    /// Sends the answer in the buffer, if there is one, once the mirrors have what it tells.
+    fn send_buffer(&mut self) -> Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        if let Some(mirroring) = &self.mirroring {
+            let after = mirroring.stream.end();
+            if !self.held.is_empty() || !mirroring.may_tell(after) {
+                self.held.push_back((after, std::mem::take(&mut self.buffer)));
+                return Ok(());
+            }
+        }
+        self.send_now()
+    }
+    fn send_now(&mut self) -> Result<()> {
         if self.waiting.is_empty() {
             let (sent, whole) = send(&mut self.responses, &self.buffer, 0)?;
             if whole {
                 return Ok(());
             }
             self.frames_sent = sent;
+            self.blocked_at = Instant::now();
         }
         self.waiting.push_back(std::mem::take(&mut self.buffer));
         Ok(())

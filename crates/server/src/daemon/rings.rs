@@ -6,14 +6,12 @@ use std::time::{Duration, Instant};
 
 use cenote_rpc::Poller;
 
-use super::peer::Peer;
+use super::peer::{FromEngines, Peer};
 use super::{Daemon, Loop};
 use crate::service::lock;
 
 /// Longest sleep: events without a doorbell are noticed after it.
 const SLEEP: Duration = Duration::from_millis(500);
-/// Sleep while a client does not read its responses: it rings no doorbell when it does.
-const SLEEP_BLOCKED: Duration = Duration::from_millis(1);
 /// A client counts as active for this long after a request.
 const AT_WORK: Duration = Duration::from_millis(5);
 
@@ -27,19 +25,19 @@ pub(super) fn run(daemon: &Arc<Daemon>, number: usize) {
         peers.append(&mut lock(&this.fresh));
         let mut busy = false;
         for peer in &mut peers {
-            busy |= peer.turn(daemon);
+            busy |= peer.turn(FromEngines::of(daemon));
         }
         peers.retain(|peer| !peer.is_gone());
         if !busy {
-            let is_blocked = peers.iter().any(Peer::is_blocked);
+            let pause = peers.iter().filter_map(Peer::pause).min();
             tell_crowded(&peers, cores, daemon, this);
             let open = peers.iter().filter(|peer| !peer.is_blocked()).map(Peer::requests);
-            poller.wait(open, if is_blocked { SLEEP_BLOCKED } else { SLEEP });
+            poller.wait(open, pause.unwrap_or(SLEEP));
         }
     }
     // Requests sent before the end are answered, as far as the rings have room.
     for peer in &mut peers {
-        peer.turn(daemon);
+        peer.turn(FromEngines::of(daemon));
         peer.close();
     }
 }

@@ -199,6 +199,7 @@ impl EngineState {
             Update::SnapshotRollback { of, name } => self.snapshot_rollback(txn, of, &name),
             Update::ObjectCreate { key, block_shift } => self.object_create(txn, key, block_shift),
             Update::ObjectDelete { key } => self.object_delete(txn, key),
+            Update::Fill { .. } => Ok(()), // the engine has done it before
             Update::Write { key, offset, extent } => self.write(txn, key, offset, &extent),
             Update::Punch { key, offset, len } => self.punch(txn, key, offset, len),
             Update::Truncate { key, size } => self.truncate(txn, key, size),
@@ -251,6 +252,7 @@ pub(crate) fn subject_of(update: &Update) -> String {
         }
         Update::ObjectCreate { key, .. } => format!("creating object {key}"),
         Update::ObjectDelete { key } => format!("deleting object {key}"),
+        Update::Fill { run, .. } => format!("filling {} bytes at {} of device {}", run.len, run.offset, run.device),
         Update::Write { key, offset, extent } => format!("writing {} bytes at {offset} of object {key}", extent.len),
         Update::Punch { key, offset, len } => format!("punching {len} bytes at {offset} of object {key}"),
         Update::Truncate { key, size } => format!("truncating object {key} to {size} bytes"),

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use cenote_device::Device;
 use cenote_device::aligned::AlignedBuf;
 use cenote_model::{
-    CARRIED_BYTES_MAX, ContainerId, DeviceId, Durability, Error, ErrorKind, ObjectKey, Response, Result, Timed,
+    CARRIED_BYTES_MAX, ContainerId, DeviceId, DeviceKind, Durability, Error, ErrorKind, ObjectKey, Response, Result,
+    Timed,
 };
 
 use super::activity::{Activity, Urgency};
@@ -16,12 +17,14 @@ use super::core::{Core, Effect};
 use super::failed;
 use super::tiering::Wanted;
 use crate::copying::{Part, Unread};
-use crate::map::{DeviceIndex, Ext};
+use crate::map::DeviceIndex;
 use crate::work::{Io, Job, Work};
 use crate::{Outcome, SessionId, Ticket};
 
 /// Shortest run of a lease for carried bytes, unless there are fewer bytes.
 const RUN_BYTES: u64 = 64 << 10;
+/// So many bytes of memory are copied at once: that takes less time than waking a thread for it.
+const AT_ONCE: u32 = 64 << 10;
 
 /// Orders that wait for a job.
 #[derive(Default)]
@@ -67,6 +70,8 @@ impl Activity for Carrying {
 struct ReadParts {
     parts: Vec<Carried>,
     bytes: usize,
+    /// All of them are in shared memory.
+    in_memory: bool,
 }
 
 impl Work for ReadParts {
@@ -76,10 +81,24 @@ impl Work for ReadParts {
         self.parts.iter().map(|carried| &carried.part.device).collect()
     }
     fn run(self, _io: &mut Io<'_>) -> Self::Output {
+        self.read()
+    }
+}
+
+impl ReadParts {
+    /// Returns true if the bytes are few, and all in memory.
+    fn is_brief(&self) -> bool {
+        self.in_memory && self.bytes <= AT_ONCE as usize
+    }
+    fn read(self) -> std::result::Result<Vec<u8>, Unread> {
         let mut all = vec![0; self.bytes];
         let mut buffer = Vec::new();
         for Carried { part, from, len, to } in &self.parts {
-            let read = part.read_range(*from, &mut all[*to..*to + *len as usize], &mut buffer);
+            let into = &mut all[*to..*to + *len as usize];
+            let read = match part.packed {
+                None if self.in_memory => part.copy_from_memory(*from, into),
+                _ => part.read_range(*from, into, &mut buffer),
+            };
             read.map_err(|error| part.unread(error))?;
         }
         Ok(all)
@@ -155,6 +174,15 @@ impl Carrying {
         if let Err(error) = core.object(key) {
             return failed(error);
         }
+        if len <= AT_ONCE
+            && let Ok((seen, work)) = parts_to_read(core, key, offset, len)
+            && work.is_brief()
+        {
+            // What cannot be read at once is read by a job, which says why.
+            if let Ok(bytes) = work.read() {
+                return Outcome::Ready(seen.with(bytes));
+            }
+        }
         let ticket = core.ticket();
         self.0.push_back(Order::Read { ticket, key, offset, len });
         Outcome::Wait(ticket)
@@ -177,6 +205,26 @@ impl Carrying {
 }
 
 fn reading(core: &mut Core, ticket: Ticket, key: ObjectKey, offset: u64, len: u32) -> Result<Job> {
+    let (seen, work) = parts_to_read(core, key, offset, len)?;
+    Ok(core.start(Effect::Other, work, move |_: &mut Carrying, core, read| {
+        finish_carrying_out(core, ticket, key, seen, read);
+    }))
+}
+
+/// An object's size and version.
+struct Seen {
+    size: u64,
+    version: u64,
+}
+
+impl Seen {
+    fn with(self, bytes: Vec<u8>) -> Response {
+        Response::Bytes { size: self.size, version: self.version, bytes }
+    }
+}
+
+/// The present state of an object, and the parts of its map that a read needs.
+fn parts_to_read(core: &mut Core, key: ObjectKey, offset: u64, len: u32) -> Result<(Seen, ReadParts)> {
     let slot = core.object(key)?;
     let now_s = core.state.now.s;
     core.state.objects.get_mut(slot).last.touched = now_s;
@@ -184,27 +232,21 @@ fn reading(core: &mut Core, ticket: Ticket, key: ObjectKey, offset: u64, len: u3
     let size = object.size;
     let bytes = size.saturating_sub(offset).min(u64::from(len));
     let to = offset + bytes;
-    let mut parts = Vec::new();
+    let (mut parts, mut in_memory) = (Vec::new(), true);
     for (at, ext) in object.map.overlapping(offset, to) {
         let (from, end) = (at.max(offset), (at + u64::from(ext.len)).min(to));
         let wanted = ext.part((from - at) as u32, (end - from) as u32).trimmed();
-        let (part, skip) = carried_part(core, &wanted).ok_or_else(|| {
+        let seen = core.readable(&wanted, false);
+        let part = core.part_of(&seen).ok_or_else(|| {
             Error::new(ErrorKind::Io, format!("object {key}"))
                 .because(format!("tier `{}` is not open", core.state.space.get(ext.dev).spec.name))
                 .try_next("see `cenote tiers`, and bring the tier back")
         })?;
-        parts.push(Carried { part, from: skip, len: (end - from) as u32, to: (from - offset) as usize });
+        in_memory &= core.state.space.get(seen.dev).spec.kind == DeviceKind::SharedMemory;
+        parts.push(Carried { part, from: seen.skip, len: (end - from) as u32, to: (from - offset) as usize });
     }
-    let work = ReadParts { parts, bytes: bytes as usize };
-    Ok(core.start(Effect::Other, work, move |_: &mut Carrying, core, read| {
-        finish_carrying_out(core, ticket, key, size, read);
-    }))
-}
-
-/// Returns a place of an extent whose device is open, and where in it the extent's bytes begin.
-fn carried_part(core: &Core, ext: &Ext) -> Option<(Part, u32)> {
-    let seen = core.readable(ext, false);
-    core.part_of(&seen).map(|part| (part, seen.skip))
+    let version = core.seams.control.word(key.word_hash());
+    Ok((Seen { size, version }, ReadParts { parts, bytes: bytes as usize, in_memory }))
 }
 
 fn depositing(core: &mut Core, deposit: Box<Deposit>, bytes: Vec<u8>) -> Result<Job> {
@@ -234,11 +276,11 @@ fn finish_carrying_out(
     core: &mut Core,
     ticket: Ticket,
     key: ObjectKey,
-    size: u64,
+    seen: Seen,
     read: std::result::Result<Vec<u8>, Unread>,
 ) {
     let response = match read {
-        Ok(bytes) => Response::Bytes { size, bytes },
+        Ok(bytes) => seen.with(bytes),
         Err(unread) => {
             let mending = "rewrite or delete that range; the rest of the store is not affected";
             Response::Failed(core.not_read(format!("object {key}"), &unread, mending))

@@ -75,7 +75,7 @@ impl Engine {
         for (i, spec) in config.devices.iter().enumerate() {
             check_spec(spec, config.devices[..i].iter().map(|other| other.name.as_str()))?;
         }
-        check_count(config.engines, &config.devices)?;
+        check_count(config.engines, config.home, &config.devices)?;
         remove_leftovers(seams.meta.as_ref())?;
         let mut slots: Vec<DeviceSlot> = Vec::new();
         let incarnation = seams.clock.unix_ms();
@@ -115,7 +115,7 @@ impl Engine {
         tenants.insert(0, slots);
         let mut begun = Vec::new();
         for (index, mut slots) in (0..count).zip(tenants) {
-            let home = Home { index, count };
+            let home = Home { index, count, of_cluster: config.home };
             if let Some(loans) = homes.get(usize::from(index)) {
                 for slot in &mut slots {
                     slot.restrict(loans);
@@ -132,7 +132,7 @@ impl Engine {
         }
         // The store exists once its superblock is written.
         let (writers, readers) = (config.writers.clone(), config.readers.clone());
-        let superblock = Superblock { id, writers, readers, devices, homes };
+        let superblock = Superblock { id, writers, readers, devices, homes, home: config.home };
         superblock.write(seams.meta.as_ref())?;
         seams.control.instance_raise();
         let engines = begun.into_iter().map(|(home, seams, state, journal)| {
@@ -193,6 +193,7 @@ impl Engine {
             writers: superblock.writers,
             readers: superblock.readers,
             engines,
+            home: superblock.home,
         })
     }
 }

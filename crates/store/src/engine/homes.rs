@@ -4,7 +4,7 @@
 //! checkpoint. So a crash between two of them leaves those that had come to the end as they are, and the others find
 //! the same loss again.
 
-use cenote_model::Result;
+use cenote_model::{DeviceId, Result};
 
 use super::Engine;
 use crate::home::{Home, HomeDir, lent_to};
@@ -39,7 +39,7 @@ impl Engine {
         let control_survived = seams.control.attach(superblock.id)?;
         let count = superblock.homes.len().max(1) as u16;
         let mut opened = Vec::new();
-        for home in (0..count).map(|index| Home { index, count }) {
+        for home in (0..count).map(|index| Home { index, count, of_cluster: superblock.home }) {
             let settings = settings.shared(count);
             let one = Self::open_home(seams_of(seams, home), settings, superblock, home, control_survived, &opened)?;
             opened.push(one);
@@ -73,6 +73,12 @@ impl Engine {
     /// Returns true if a container has this label.
     pub fn has_label(&self, label: &str) -> bool {
         self.core.state.containers.by_label(label).is_some()
+    }
+
+    /// The ranges of a device (offset, bytes) that are not free: all that a copy of it must have.
+    pub fn used_ranges(&self, id: DeviceId) -> Vec<(u64, u64)> {
+        let slot = self.core.state.space.slot_of(id).map(|dev| self.core.state.space.get(dev));
+        slot.map(|slot| slot.used().collect()).unwrap_or_default()
     }
 
     /// The places of all extents and leases that are outside of what is lent to this engine. Tests expect none.

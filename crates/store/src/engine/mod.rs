@@ -85,6 +85,7 @@ impl Engine {
             writers: self.core.store.writers.clone(),
             readers: self.core.store.readers.clone(),
             engines: self.core.store.home.count,
+            home: self.core.store.home.of_cluster,
         }
     }
 

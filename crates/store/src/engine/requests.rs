@@ -86,7 +86,10 @@ impl Engine {
             Request::PolicyShow => ready(Ok(Response::Policy(Box::new(activities.tiering.policy_show(core))))),
             Request::RulesTry => ready(Ok(Response::Arranged(Box::new(activities.tiering.rules_try(core))))),
             Request::Progress => ready(Ok(Response::Progress(activities.tiering.arrangements(core)))),
-            Request::Shutdown => Outcome::Ready(Response::Done),
+            Request::Shutdown { .. } | Request::Protect { losses: 0 } => Outcome::Ready(Response::Done),
+            // The daemon of a cluster's node answers it itself.
+            Request::HaReport => ready(Err(no_cluster())),
+            Request::Protect { .. } => ready(Err(no_mirrors())),
             Request::Get { index, keys } => activities.values.get_records(core, index, &keys),
             Request::Next { index, from, prefix, limit, bytes_max } => {
                 activities.values.next_records(core, index, &from, &prefix, (limit, bytes_max))
@@ -214,4 +217,18 @@ fn several(engines: u16) -> Error {
     Error::new(ErrorKind::Unsupported, "a change of tiers")
         .because(format!("the store has {engines} engines, and its tiers are split among them for good"))
         .try_next("make a store with other tiers, or with one engine, and copy what is in this one")
+}
+
+#[cold]
+fn no_mirrors() -> Error {
+    Error::new(ErrorKind::Unsupported, "the loss of a node")
+        .because("this store has no mirrors on other nodes")
+        .try_next("start a cluster that has them: `cenote cluster start DIR --protect 1 …`")
+}
+
+#[cold]
+fn no_cluster() -> Error {
+    Error::new(ErrorKind::Unsupported, "the view of the cluster")
+        .because("no daemon that is part of a cluster serves this store")
+        .try_next("ask on a node of a cluster, with its daemon running: `cenote cluster start` starts one")
 }

@@ -1,6 +1,6 @@
 //! Encodings of the payloads of records.
 
-use cenote_model::{ContainerId, DeviceId, IndexKey, KeyCode, Run, Update};
+use cenote_model::{ContainerId, DeviceId, IndexKey, KeyCode, NodeId, Run, Update};
 
 pub(crate) use super::place::{Placed, encode_places};
 use super::place::{decode_places, decode_places_of_one};
@@ -95,8 +95,12 @@ pub(crate) fn encode_info(bytes: &mut Vec<u8>, info: &SessionInfo) {
     bytes.put_u32(info.uid);
     // Before there were groups this byte was 0 or 1, and came last.
     let bound = u8::from(info.bound.is_some());
-    bytes.put_u8(HAS_GROUP | bound << 1 | u8::from(info.write));
+    let node = if info.node.is_some() { HAS_NODE } else { 0 };
+    bytes.put_u8(HAS_GROUP | node | bound << 1 | u8::from(info.write));
     bytes.put_u32(info.gid);
+    if let Some(node) = info.node {
+        bytes.put_u16(node.0);
+    }
     if let Some(groups) = &info.bound {
         bytes.put_u32(groups.len() as u32);
         groups.iter().for_each(|gid| bytes.put_u32(*gid));
@@ -107,8 +111,11 @@ pub(crate) fn decode_info(from: &mut Decoder<'_>) -> Decoded<SessionInfo> {
     let mut info = SessionInfo { nonce, pid, started, uid, write: flags & 1 != 0, ..SessionInfo::default() };
     match flags {
         0 | 1 => {}
-        HAS_GROUP..=7 => {
+        HAS_GROUP..=15 if flags & HAS_GROUP != 0 => {
             info.gid = from.u32()?;
+            if flags & HAS_NODE != 0 {
+                info.node = Some(NodeId(from.u16()?));
+            }
             if flags & 2 != 0 {
                 let count = from.count(4)?;
                 info.bound = Some((0..count).map(|_| from.u32()).collect::<Decoded<_>>()?);
@@ -121,6 +128,8 @@ pub(crate) fn decode_info(from: &mut Decoder<'_>) -> Decoded<SessionInfo> {
 
 /// Flag in the byte of a session's rights: its groups follow.
 const HAS_GROUP: u8 = 4;
+/// Flag in the same byte: the number of the session's node follows the group.
+const HAS_NODE: u8 = 8;
 
 pub(crate) fn encode_runs(bytes: &mut Vec<u8>, runs: &[Run]) {
     bytes.put_u32(runs.len() as u32);

@@ -98,6 +98,7 @@ pub(super) fn decode_extent(from: &mut Decoder<'_>) -> Decoded<Extent> {
 /// Appends an update. Extents of writes cover their run (the engine takes no others).
 pub(crate) fn encode_update(bytes: &mut Vec<u8>, update: &Update) {
     match update {
+        Update::Fill { .. } => debug_assert!(false, "it is never in a journal"),
         Update::ContainerCreate { id, label, spec } => {
             bytes.put_u8(1);
             bytes.put_u64(id.0);

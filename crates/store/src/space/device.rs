@@ -248,14 +248,17 @@ impl DeviceSlot {
     /// Tells the device which of its space is in use: after a crash it may have forgotten discards.
     pub fn retain_used(&self) {
         let Some(device) = self.device.as_ref().filter(|_| !self.spec.kind.is_shareable()) else { return };
+        let _ = device.retain(&mut self.used()); // a hint
+    }
+    /// The ranges that are not free (offset, bytes), ascending.
+    pub fn used(&self) -> impl Iterator<Item = (u64, u64)> {
         let unit = u64::from(self.space.unit_bytes);
         let mut at = 0;
-        let mut used = std::iter::from_fn(|| {
+        std::iter::from_fn(move || {
             let (first, len) = self.space.map.used_run(at)?;
             at = first + len;
             Some((first * unit, len * unit))
-        });
-        let _ = device.retain(&mut used); // a hint
+        })
     }
     /// Retires space given up during replay, while readers of an earlier engine may look at it.
     pub fn quarantine(&mut self, tag: Tag) {

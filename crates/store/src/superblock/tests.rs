@@ -25,7 +25,14 @@ fn example() -> Superblock {
     let other = SuperblockDevice { id: DeviceId(8), ..device.clone() };
     let loan = |device, offset| Loan { device: DeviceId(device), offset, bytes: 1 << 20 };
     let homes = vec![vec![loan(7, 0), loan(8, 1 << 20)], vec![loan(7, 1 << 20)], vec![]];
-    Superblock { id: StoreId(5), writers: vec![1, 2], readers: vec![], devices: vec![device, other], homes }
+    Superblock {
+        id: StoreId(5),
+        writers: vec![1, 2],
+        readers: vec![],
+        devices: vec![device, other],
+        homes,
+        home: HomeId(0),
+    }
 }
 /// Bytes behind the devices in version 3 of a store with one engine: node, needs, homes, keys.
 const TAIL: usize = 2 + 8 + 4 + 4;
@@ -64,9 +71,22 @@ fn earlier_versions_have_one_engine() {
 }
 
 #[test]
+fn the_home_in_a_cluster_is_kept() {
+    let third = Superblock { homes: Vec::new(), home: HomeId(3), ..example() };
+    assert_eq!(Superblock::decode(&third.encode()), Ok(third.clone()));
+    let both = Superblock { home: HomeId(3), ..example() };
+    assert_eq!(Superblock::decode(&both.encode()).unwrap_err().kind(), ErrorKind::Corrupt);
+    let mut contradiction = third.encode();
+    let at = contradiction.len() - TAIL;
+    contradiction[at..at + 2].fill(0);
+    seal(&mut contradiction);
+    assert_eq!(Superblock::decode(&contradiction).unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+#[test]
 fn a_feature_that_is_not_known_is_named() {
     let one = Superblock { homes: Vec::new(), ..example() };
-    for (bit, name) in [(1, "several nodes"), (2, "parity"), (3, "encryption"), (40, "feature 40")] {
+    for (bit, name) in [(2, "parity"), (3, "encryption"), (40, "feature 40")] {
         let mut bytes = one.encode();
         let at = bytes.len() - TAIL + 2;
         bytes[at..at + 8].copy_from_slice(&(1u64 << bit).to_le_bytes());

@@ -55,7 +55,13 @@ pub fn compare(found: &ContainerContent, expected: &ContainerState) -> Result<()
         .map(|records| records.iter().map(|(key, (value, _))| (key.clone(), value.to_vec())).collect())
         .unwrap_or_default();
     if found.records != model {
-        return Err(format!("{} records differ from the {} expected", found.records.len(), model.len()));
+        let surplus = found.records.iter().find(|record| !model.contains(record)).map(|(key, _)| key);
+        let missing = model.iter().find(|record| !found.records.contains(record)).map(|(key, _)| key);
+        return Err(format!(
+            "{} records, expected {}; found and not expected: {surplus:?}, expected and not found: {missing:?}",
+            found.records.len(),
+            model.len()
+        ));
     }
     Ok(())
 }

@@ -44,6 +44,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "request", run: talk::request, seeds: talk::request_seeds },
     Target { name: "response", run: talk::response, seeds: talk::response_seeds },
     Target { name: "greeting", run: talk::greeting, seeds: talk::greeting_seeds },
+    Target { name: "between", run: talk::between, seeds: talk::between_seeds },
     Target { name: "engine", run: talk::engine, seeds: talk::engine_seeds },
     Target { name: "packed", run: packed::unpack, seeds: packed::unpack_seeds },
     Target { name: "text", run: talk::text, seeds: talk::text_seeds },

@@ -2,7 +2,7 @@
 
 use cenote_device::control::ClientFile;
 use cenote_model::{
-    Check, ContainerId, ContainerSpec, DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Extent, FlushTarget,
+    Check, ContainerId, ContainerSpec, DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Extent, FlushTarget, HomeId,
     IndexId, IndexKey, KeyCode, Lookup, NextFrom, ObjectId, ObjectKey, Request, Response, Run, StoreId, Sums, Update,
     size,
 };
@@ -10,8 +10,9 @@ use cenote_rpc::{Consumer, Producer, Waker};
 use cenote_server::daemon::ring_memories;
 use cenote_store::Outcome;
 use cenote_wire::{
-    Assembly, Greeting, decode_greeting, decode_request, decode_response, encode_greeting, encode_request,
-    encode_response,
+    Assembly, Between, Changed, Greeting, NodeMessage, RemoteSession, WordsMessage, decode_between, decode_greeting,
+    decode_request, decode_response, encode_between, encode_forwarded, encode_greeting, encode_request,
+    encode_response, encode_words,
 };
 
 use super::base::{chosen, work};
@@ -156,8 +157,15 @@ pub(super) fn greeting(bytes: &[u8]) {
 }
 pub(super) fn greeting_seeds() -> Vec<Vec<u8>> {
     let greetings = [
-        Greeting::Hello { nonce: 5, read_only: true },
-        Greeting::Welcome { store: StoreId(3), instance: 1, write: true, bound: false, engines: 1 },
+        Greeting::Hello { nonce: 5, read_only: true, home: HomeId(0) },
+        Greeting::Welcome {
+            store: StoreId(3),
+            instance: 1,
+            write: true,
+            bound: false,
+            engines: 1,
+            place: cenote_wire::ClusterPlace::default(),
+        },
         Greeting::Moving,
         Greeting::Refused(Error::new(ErrorKind::Busy, "store")),
         Greeting::Segment { device: DeviceId(2), number: 8 },
@@ -171,6 +179,61 @@ pub(super) fn greeting_seeds() -> Vec<Vec<u8>> {
     greetings.iter().map(encode).chain([b"!00".to_vec()]).collect()
 }
 
+/// A message of another node's daemon.
+pub(super) fn between(bytes: &[u8]) {
+    match decode_between(bytes) {
+        Ok(Between::Request { message, .. }) => {
+            if let (Ok((_, request)), changed) = (decode_request(message), Changed::by_encoded(message)) {
+                assert_eq!(changed, Ok(Changed::by(&request)));
+            }
+        }
+        Ok(Between::Answer { message, .. }) => drop(decode_response(message)),
+        Ok(Between::Sessions(message)) => {
+            let mut again = Vec::new();
+            encode_between(&message, &mut again);
+            assert_eq!(decode_between(&again), Ok(Between::Sessions(message)));
+        }
+        Ok(Between::Words(message)) => {
+            let mut again = Vec::new();
+            encode_words(&message, &mut again);
+            assert_eq!(decode_between(&again), Ok(Between::Words(message)));
+        }
+        Ok(Between::Changes { .. }) | Err(_) => {}
+    }
+}
+pub(super) fn between_seeds() -> Vec<Vec<u8>> {
+    let who = RemoteSession { nonce: 5, pid: 2, groups: Some(vec![4, 5]), ..RemoteSession::default() };
+    let messages = [
+        NodeMessage::Open { who: who.clone() },
+        NodeMessage::Opened { nonce: 5, session: 3 },
+        NodeMessage::Refused { nonce: 5, error: Error::new(ErrorKind::Busy, "store") },
+        NodeMessage::Close { session: 3 },
+        NodeMessage::Home { store: StoreId(3), sessions: vec![(3, who)] },
+    ];
+    let encode = |message: &NodeMessage| {
+        let mut bytes = Vec::new();
+        encode_between(message, &mut bytes);
+        bytes
+    };
+    let forwarded = |request: Vec<u8>| {
+        let mut bytes = Vec::new();
+        encode_forwarded(false, 3, &mut bytes);
+        [bytes, request].concat()
+    };
+    let words = [
+        WordsMessage::Trusted { asked_ns: 5, for_ms: 2000 },
+        WordsMessage::Told { upto: 3, words: vec![(1, 9), (70_000, 1 << 40)] },
+        WordsMessage::Revoke { number: 4, words: vec![1, 2] },
+    ];
+    let about_words = |message: &WordsMessage| {
+        let mut bytes = Vec::new();
+        encode_words(message, &mut bytes);
+        bytes
+    };
+    let requests = request_seeds().into_iter().map(forwarded);
+    messages.iter().map(encode).chain(words.iter().map(about_words)).chain(requests).collect()
+}
+
 /// Requests of a hostile client to an open store: each a length (u16) and a message. The first byte selects the store.
 pub(super) fn engine(bytes: &[u8]) {
     let Some((first, mut rest)) = bytes.split_first() else { return };
@@ -182,7 +245,7 @@ pub(super) fn engine(bytes: &[u8]) {
         rest = tail;
         seq += 1;
         if let Ok((number, request)) = decode_request(message)
-            && !matches!(request, Request::Shutdown)
+            && !matches!(request, Request::Shutdown { .. })
             && let Outcome::Wait(_) = engine.handle(session, if number == 7 { seq } else { number }, request)
         {
             work(&mut engine, &world, 10);

@@ -117,7 +117,7 @@ impl Ahead {
             tables.retain(|table| table.strong_count() > 0);
             tables.push(Arc::downgrade(table));
             let listener: Weak<dyn Settling> = Arc::downgrade(table) as Weak<dyn Settling>;
-            self.store.tell_settled(listener)?;
+            self.store.tell_settled(self.meta.key().container, listener)?;
         }
         if self.is_parallel.swap(true, Ordering::Release) {
             // Opened twice: the ranks of one communicator need not all be in the other, nor see its table.
@@ -281,7 +281,7 @@ impl Ahead {
     fn register(&self, state: &mut LaunchState) -> Result<Option<Precondition>> {
         let known = state.registered.take().filter(Registered::is_own).map(|registered| registered.name);
         state.take_in(true)?;
-        let name = known.map_or_else(Process::this, Ok)?;
+        let name = known.map_or_else(|| Process::this(&self.store), Ok)?;
         let mut revocation: Option<Revocation> = None;
         for _ in 0..TRIES {
             let seen = self.supers.version()?;
@@ -292,7 +292,7 @@ impl Ahead {
             settle_dead(&self.store, record.as_deref())?;
             let mut writers = Writers::decode(record.as_deref())?;
             let before = writers.clone();
-            writers.names.retain(|other| *other == name || other.is_alive());
+            writers.names.retain(|other| *other == name || other.is_alive(&self.store));
             let is_in = writers.names.contains(&name);
             if !is_in {
                 let is_kept_out = writers.is_sole && !writers.names.is_empty();
@@ -300,7 +300,8 @@ impl Ahead {
                     continue;
                 }
                 writers.names.push(name);
-            } else if let Some(other) = request.as_deref().and_then(requester).filter(Process::is_alive)
+            } else if let Some(other) =
+                request.as_deref().and_then(requester).filter(|other| other.is_alive(&self.store))
                 && !writers.names.contains(&other)
             {
                 writers.names.push(other);
@@ -333,10 +334,13 @@ impl Ahead {
             revocation.requested();
         }
         let before = self.supers.version()?;
-        while self.supers.version()? == before && !revocation.is_silent() {
+        loop {
+            // At least once: each look at the version of an index of another node gives another one.
             std::thread::sleep(LOOK_EVERY);
+            if self.supers.version()? != before || revocation.is_silent() {
+                return Ok(false);
+            }
         }
-        Ok(false)
     }
     /// Sets the record that requests the revocation for this process.
     fn request_revocation(&self, name: Process) -> Result<()> {

@@ -217,7 +217,7 @@ fn begin_new(
     is_alone: bool,
 ) -> Result<Begun> {
     let sup = Super { state, ..Super::new(new_uuid()?, random_u64()?) };
-    let writers = First::new(is_alone)?;
+    let writers = First::new(store, is_alone)?;
     let supers =
         vec![(SUPER_KEY, sup.encode()), (STATE_KEY, identity::record(state)), (writers::WRITERS_KEY, writers.record())];
     let (header_key, creation_key) = (keys::of(keys::TAG_HEADER, keys::ROOT), Creation::key());

@@ -72,12 +72,12 @@ pub(super) fn settle_dead(store: &Store, record: Option<&[u8]>) -> Result<()> {
     static SETTLED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
     // An invalid record is reported by whoever needs it.
     let Ok(writers) = Writers::decode(record) else { return Ok(()) };
-    let is_settled = |name: &Process| SETTLED.lock().contains(&name.nonce) || name.is_alive();
+    let is_settled = |name: &Process| SETTLED.lock().contains(&name.nonce) || name.is_alive(store);
     if writers.names.iter().all(is_settled) {
         return Ok(());
     }
     store.settle_dead()?;
-    let dead = writers.names.iter().filter(|name| !name.is_alive());
+    let dead = writers.names.iter().filter(|name| !name.is_alive(store));
     let mut settled = SETTLED.lock();
     settled.extend(dead.map(|name| name.nonce));
     let surplus = settled.len().saturating_sub(SETTLED_MAX);
@@ -113,12 +113,12 @@ enum Since {
 
 impl First {
     /// A first writer whose record is put with a new file. `is_sole`: it may launch its changes.
-    pub fn new(is_sole: bool) -> Result<Self> {
-        Ok(Self { name: Process::this()?, is_sole, since: Since::Unknown })
+    pub fn new(store: &Store, is_sole: bool) -> Result<Self> {
+        Ok(Self { name: Process::this(store)?, is_sole, since: Since::Unknown })
     }
     /// Puts the record into the transaction that makes the file.
     pub fn put(tx: &mut Transaction, supers: &Index, is_sole: bool) -> Result<Self> {
-        let first = Self { since: Since::After(supers.version()?), ..Self::new(is_sole)? };
+        let first = Self { since: Since::After(supers.version()?), ..Self::new(supers.store(), is_sole)? };
         tx.put(supers, WRITERS_KEY, &first.record())?;
         Ok(first)
     }

@@ -6,7 +6,8 @@ use cenote::{ErrorKind, PageCacheFile};
 
 use super::live::Live;
 use super::page_cache::{PageCacheAttr, SORT, name_of, of_io};
-use crate::records::{INO_BITS, VERSION, keys};
+use crate::Ino;
+use crate::records::{VERSION, keys};
 use crate::tree::Tree;
 use crate::{FsResult, Time};
 
@@ -101,8 +102,8 @@ impl Tree {
         let store = self.container.store();
         for name in store.meeting_names(SORT).map_err(of_io)? {
             let number = u64::from_str_radix(&name, 16).ok();
-            let Some(ino) = number.filter(|number| number >> INO_BITS == self.number) else { continue };
-            let ino = ino & ((1 << INO_BITS) - 1);
+            let split = number.map(|number| self.common.numbering.split(Ino(number)));
+            let Some((_, ino)) = split.filter(|(tree, _)| *tree == self.number) else { continue };
             if self.has_page_cache(ino)? {
                 continue;
             }

@@ -23,7 +23,8 @@ use cenote::{Container, Index, IndexVersion, Object};
 use crate::clock::Clock;
 use crate::file::{Live, ReservedFiles};
 use crate::keeper::Bell;
-use crate::records::{INO_BITS, Node, keys};
+use crate::numbering::Numbering;
+use crate::records::{Node, keys};
 use crate::{FsResult, Ino, Options, fail};
 
 pub use change::Change;
@@ -52,12 +53,14 @@ pub struct Common {
     pub clock: Arc<dyn Clock>,
     /// This process's identity to others.
     pub who: Who,
+    /// How inode numbers are made.
+    pub numbering: Numbering,
 }
 
 /// The tree of one container.
 #[derive(Debug)]
 pub struct Tree {
-    /// Container number.
+    /// Its number in inode numbers.
     pub number: u64,
     /// The container.
     pub container: Container,
@@ -95,10 +98,7 @@ pub struct Tree {
 impl Tree {
     /// Creates the tree of `container`, whose records need not exist yet.
     pub fn new(container: Container, common: &Arc<Common>) -> FsResult<Arc<Self>> {
-        let number = container.id().0;
-        if number == 0 || number >> (64 - INO_BITS) != 0 {
-            return fail(libc::EOVERFLOW);
-        }
+        let Some(number) = common.numbering.tree(container.id()) else { return fail(libc::EOVERFLOW) };
         Ok(Arc::new(Self {
             number,
             nodes: container.index(keys::nodes_index()).remembering(),
@@ -123,7 +123,7 @@ impl Tree {
     }
     /// Returns a number of this tree as programs see it.
     pub fn whole(&self, ino: u64) -> Ino {
-        Ino(self.number << INO_BITS | ino)
+        self.common.numbering.whole(self.number, ino)
     }
     /// Returns the index of a directory's entries.
     pub fn dir(&self, ino: u64) -> Index {

@@ -8,7 +8,8 @@ use crate::sync::Mutex;
 use cenote::{Container, ErrorKind, Index};
 use cenote_host::fork::generation as fork_generation;
 
-use crate::records::{FIRST, INO_BITS, PutFields as _, TakeFields as _, VERSION, keys, reader};
+use crate::numbering::Numbering;
+use crate::records::{FIRST, PutFields as _, TakeFields as _, VERSION, keys, reader};
 use crate::{FsError, FsResult};
 
 /// Size of the first range, and of the largest.
@@ -70,8 +71,8 @@ impl Numbers {
                 let mut r = reader("counter of numbers", before)?;
                 next = r.ino()?;
             }
-            if next + size >= 1 << INO_BITS {
-                let words = "2^40 files and directories were made in this container";
+            if next + size >= 1 << Numbering::of(self.container.store()).bits() {
+                let words = "as many files and directories were made in this container as there are numbers for";
                 return Err(FsError::because(libc::ENOSPC, ErrorKind::LimitExceeded, "numbers of files", words));
             }
             let mut txn = self.container.store().begin();

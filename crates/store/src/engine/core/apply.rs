@@ -3,7 +3,8 @@
 use std::ops::Bound;
 
 use cenote_model::{
-    Check, Durability, Error, ErrorKind, IndexKey, KeyCode, Response, Result, TRANSACTION_UPDATES_MAX, Update,
+    Check, DeviceKind, Durability, Error, ErrorKind, IndexKey, KeyCode, Response, Result, TRANSACTION_UPDATES_MAX,
+    Update,
 };
 
 use super::Core;
@@ -13,7 +14,7 @@ use crate::engine::failed;
 use crate::index::Index;
 use crate::journal::Kind;
 use crate::journal::record::{begin_apply, decode_update, encode_update, finish_apply};
-use crate::session::{Detail, Recorded};
+use crate::session::{Detail, Recorded, Session};
 use crate::state::EngineState;
 use crate::{Outcome, SessionId};
 
@@ -30,6 +31,9 @@ impl Core {
         if let Some(answer) = self.answer_again(session, seq) {
             return answer;
         }
+        if let Err(error) = updates.iter().try_for_each(|update| self.fill(session, update)) {
+            return failed(error);
+        }
         let mut txn = std::mem::take(&mut self.txn);
         let outcome = self.apply_new(&mut txn, session, seq, checks, updates, atomic);
         txn.steps.clear();
@@ -41,6 +45,25 @@ impl Core {
             Ok(response) => self.when_durable(response),
             Err(error) => failed(error),
         }
+    }
+
+    /// Writes the bytes of an [`Update::Fill`] into space that the session leases; nothing for any other update. Nobody
+    /// reads that space before a write of the same request names it.
+    fn fill(&self, session: SessionId, update: &Update) -> Result<()> {
+        let Update::Fill { run, bytes, .. } = update else { return Ok(()) };
+        let slot = self.state.space.slot_of(run.device);
+        let len = bytes.len() as u64;
+        let leases = |dev| {
+            let open = self.state.sessions.open.get(&session);
+            open.is_some_and(|open| open.leases_all(dev, run.offset, run.len))
+        };
+        let refuse = |why: &str| Error::new(ErrorKind::InvalidInput, subject_of(update)).because(why);
+        let Some(dev) = slot.filter(|dev| len <= run.len && leases(*dev)) else {
+            return Err(refuse("the session does not lease this space"));
+        };
+        let slot = self.state.space.get(dev);
+        let device = slot.device.as_ref().filter(|_| slot.spec.kind == DeviceKind::SharedMemory);
+        device.ok_or_else(|| refuse("only memory is filled so"))?.copy_in(run.offset, bytes)
     }
 
     /// Applies writes of the engine itself, one by one, without a sequence number.
@@ -64,6 +87,7 @@ impl Core {
         atomic: bool,
     ) -> Result<Response> {
         check_shape(checks, &updates, atomic)?;
+        self.store.home.check_new(&updates)?;
         self.check_all(checks)?;
         txn.touched.clear();
         txn.created = None;
@@ -89,15 +113,21 @@ impl Core {
         for (i, mut update) in updates.into_iter().enumerate() {
             match &mut update {
                 Update::ContainerCreate { id, spec, .. } => {
-                    id.0 = if id.0 == 0 { self.store.home.next_id(self.state.containers.next_id) } else { id.0 };
+                    id.0 = if id.0 == 0 { self.store.home.next_container(self.state.containers.next_id) } else { id.0 };
                     self.fill_in_owners(session, spec);
                 }
                 Update::IndexCreate { key } | Update::Put { index: key, .. } if key.container.0 == 0 => {
                     key.container = txn.created.unwrap_or(key.container);
                 }
                 Update::SnapshotCreate { id, unix_ms, .. } => {
-                    id.0 = if id.0 == 0 { self.store.home.next_id(self.state.containers.next_id) } else { id.0 };
+                    id.0 = if id.0 == 0 { self.store.home.next_container(self.state.containers.next_id) } else { id.0 };
                     *unix_ms = if *unix_ms == 0 { self.seams.clock.unix_ms() } else { *unix_ms };
+                }
+                Update::Fill { .. } => {
+                    if !codes.is_empty() {
+                        codes.push(KeyCode::Ok);
+                    }
+                    continue;
                 }
                 _ => {}
             }
@@ -135,11 +165,25 @@ impl Core {
             }
         }
         finish_apply(&mut draft, applied, &codes);
-        if let Err(error) = self.journal.append(draft, txn.epoch) {
+        if let Err(error) = self.announce_written(txn).and_then(|()| self.journal.append(draft, txn.epoch)) {
             self.state.revert(txn);
             return Err(error);
         }
         Ok(self.commit(txn, seq, codes))
+    }
+
+    /// Tells the devices what a client that maps them has written there itself.
+    fn announce_written(&self, txn: &Txn) -> Result<()> {
+        if !self.state.sessions.open.get(&txn.session).is_some_and(Session::maps_segments) {
+            return Ok(());
+        }
+        txn.steps.iter().try_for_each(|step| match step {
+            Step::Range(RangeStep { from, to, brought: Brought::Written(written), .. }) => {
+                let device = self.state.space.get(written.dev).device.as_ref();
+                device.map_or(Ok(()), |device| device.committed(written.run_offset, to - from))
+            }
+            _ => Ok(()),
+        })
     }
 
     /// Publishes applied updates: raises version words, retires replaced space, records the outcome under the session's

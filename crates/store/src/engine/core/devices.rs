@@ -201,6 +201,7 @@ impl Core {
             readers: self.store.readers.clone(),
             devices,
             homes: self.store.homes.clone(),
+            home: self.store.home.of_cluster,
         };
         superblock.write(self.seams.meta.as_ref())
     }

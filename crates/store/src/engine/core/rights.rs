@@ -56,16 +56,15 @@ impl Core {
             }
             Request::ContainerById { id } => asker.may(*id, Right::Find),
             Request::ContainerContent { id, .. } => asker.may(*id, Right::Read),
-            Request::Touched { reads } => {
-                let mut reads = reads.iter();
-                reads.try_for_each(|read| asker.may(read.key.container, Right::Read))
-            }
+            Request::Touched { reads } => reads.iter().try_for_each(|it| asker.may(it.key.container, Right::Read)),
             Request::Flush { target } => asker.may_target(*target, Right::Find, Ok(())),
             Request::Verify { target } => asker.may_target(*target, Right::Read, asker.refuse_store("to read all of it")),
             Request::Arrange { target, what, dry_run } => asker.may_arrange(target, what, *dry_run),
             // These show no content of containers, or only what this session may see: [`Self::may_see`].
             Request::ContainerList { .. }
             | Request::Telemetry { .. }
+            | Request::HaReport
+            | Request::Protect { .. }
             | Request::Devices
             | Request::Stats
             | Request::Moved
@@ -85,7 +84,7 @@ impl Core {
             Request::PolicySet { .. } | Request::PolicyShow | Request::RulesTry | Request::Progress => {
                 asker.refuse_store("to see or change what moves all of its data")
             }
-            Request::Checkpoint | Request::Shutdown => asker.refuse_store("to stop its daemon or have it write a checkpoint"),
+            Request::Checkpoint | Request::Shutdown { .. } => asker.refuse_store("to stop its daemon or have it write a checkpoint"),
         }
     }
 
@@ -210,13 +209,7 @@ impl<'a> Asker<'a> {
     fn may_apply(self, checks: &[Check], updates: &[Update]) -> Result<()> {
         let mut known = None;
         for check in checks {
-            let container = match check {
-                Check::Object { key, .. } | Check::Size { key, .. } => key.container,
-                Check::Record { index, .. } | Check::Value { index, .. } | Check::NoKeys { index, .. } => {
-                    index.container
-                }
-            };
-            self.may_again(&mut known, container, Right::Read)?;
+            self.may_again(&mut known, check.container(), Right::Read)?;
         }
         for update in updates {
             match update {
@@ -236,6 +229,7 @@ impl<'a> Asker<'a> {
                 Update::ObjectCreate { .. }
                 | Update::ObjectDelete { .. }
                 | Update::Write { .. }
+                | Update::Fill { .. }
                 | Update::Punch { .. }
                 | Update::Truncate { .. }
                 | Update::IndexCreate { .. }

@@ -1,0 +1,228 @@
+//! `cluster`: starts, shows, stops and deletes a store over several nodes.
+//!
+//! The directory of a cluster has a directory for each node, on that node's host, and the file [`NODES_FILE`], from which a
+//! cluster that was stopped starts again. A node is begun by `cenote cluster node`, which a launcher (`ssh`, `srun`, or none)
+//! runs on its host, with what the node has to know on its standard input.
+
+mod node;
+mod nodes;
+mod plan;
+mod status;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use cenote::model::HomeId;
+use cenote::{Error, ErrorKind, Mode, OpenOptions, Result, Store};
+use cenote_cluster::{KEY_FILE, PROTECT_MAX, RegisterPlace};
+use cenote_rpc::net::ClusterKey;
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::Context;
+use super::destroy::confirm;
+use crate::failure::Done;
+use nodes::{Begin, Nodes, absolute, all, subject};
+use plan::{names, plan};
+
+/// The file in the cluster's directory with what starts it again.
+const NODES_FILE: &str = "nodes.json";
+/// Where daemons listen, unless `--port` says otherwise.
+const PORT: u16 = 7420;
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub enum ClusterCommand {
+    /// Start a store over several nodes; makes it if the directory has none
+    Start(StartArgs),
+    /// Show nodes and homes: who is alive, and how full they are
+    Status {
+        /// Directory of the cluster
+        dir: PathBuf,
+    },
+    /// Ask the daemons of all nodes to finish their work and exit
+    Stop {
+        /// Directory of the cluster
+        dir: PathBuf,
+    },
+    /// Delete the store on all nodes with everything in it
+    Destroy {
+        /// Directory of the cluster
+        dir: PathBuf,
+        /// Do not ask for confirmation
+        #[arg(short, long)]
+        yes: bool,
+    },
+    /// Begin a node on this host: what it has to know comes on standard input (used by `start`)
+    #[command(hide = true)]
+    Node {
+        /// Directory of the node
+        dir: PathBuf,
+    },
+    /// Stop a node on this host, with all others (used by `stop`)
+    #[command(hide = true)]
+    StopNode {
+        /// Directory of the node
+        dir: PathBuf,
+    },
+}
+
+/// Arguments of `cluster start`.
+#[derive(Args, Debug)]
+pub struct StartArgs {
+    /// Directory of the cluster; on every host, a directory for its node is made there
+    pub dir: PathBuf,
+    /// So many nodes on this host, for trying things out
+    #[arg(long, value_name = "N", conflicts_with_all = ["hosts", "hostfile"], value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub local: Option<u16>,
+    /// Names of hosts, with commas
+    #[arg(long, value_name = "HOST,HOST", value_delimiter = ',', conflicts_with = "hostfile")]
+    pub hosts: Vec<String>,
+    /// A file with a host on each line; `#` begins a comment
+    #[arg(long, value_name = "FILE")]
+    pub hostfile: Option<PathBuf>,
+    /// What runs a command on a host, `{host}` standing for its name [default: ssh -o BatchMode=yes {host}]
+    #[arg(long, value_name = "COMMAND")]
+    pub launcher: Option<String>,
+    /// Port on which the daemons of hosts listen for each other
+    #[arg(long, default_value_t = PORT)]
+    pub port: u16,
+    /// A tier of every node, as for `init`; repeat for more. Relative paths begin at the node's directory
+    #[arg(long = "tier", value_name = "SPEC")]
+    pub tiers: Vec<String>,
+    /// Survive the loss of N nodes: each home is to have so many mirrors [default: 0]
+    #[arg(long, visible_alias = "mirrors", value_name = "N", value_parser = clap::value_parser!(u8).range(..=i64::from(PROTECT_MAX)))]
+    pub protect: Option<u8>,
+    /// Where the view of the cluster is kept: kind=first, kind=nodes (three or more together), kind=etcd,endpoint=URL or
+    /// kind=rados,pool=POOL [default: nodes with --protect and three nodes, else first]
+    #[arg(long, value_name = "SPEC")]
+    pub register: Option<String>,
+    /// Encrypt what nodes say to each other (TLS 1.3)
+    #[arg(long)]
+    pub encrypt: bool,
+}
+
+impl StartArgs {
+    /// Whether anything is said that holds for as long as the cluster exists.
+    fn has_choices(&self) -> bool {
+        !self.tiers.is_empty() || self.protect.is_some() || self.register.is_some() || self.encrypt
+    }
+}
+
+pub fn cluster(context: &mut Context<'_>, command: &ClusterCommand) -> Done {
+    match command {
+        ClusterCommand::Start(args) => start(context, args),
+        ClusterCommand::Status { dir } => status::status(context, dir),
+        ClusterCommand::Stop { dir } => stop(context, dir),
+        ClusterCommand::Destroy { dir, yes } => destroy(context, dir, *yes),
+        ClusterCommand::Node { dir } => node::node(dir),
+        ClusterCommand::StopNode { dir } => Ok(Store::stop_node(dir).map(drop)?),
+    }
+}
+
+fn start(context: &mut Context<'_>, args: &StartArgs) -> Done {
+    let dir = absolute(&args.dir)?;
+    let begin = Instant::now();
+    let names = names(args)?;
+    let (mut nodes, is_new) = match Nodes::read(&dir)? {
+        Some(_) if !names.is_empty() || args.has_choices() => {
+            return Err(Error::new(ErrorKind::Exists, subject(&dir))
+                .because("it is made already, with nodes and tiers of its own")
+                .try_next("start it again without options, or choose another directory")
+                .into());
+        }
+        Some(nodes) => (nodes, false),
+        None => (plan(args, names)?, true),
+    };
+    let key = if is_new { make(&dir, &nodes)? } else { ClusterKey::from_file(&dir.join(KEY_FILE))? };
+    let sharing = if nodes.launcher.is_empty() { nodes.members.len() as u16 } else { 1 };
+    let begun = nodes.each(|node| {
+        let home = HomeId(1 + nodes.members.iter().position(|it| it.name == node.name).unwrap_or(0) as u16);
+        let members = nodes.members(home)?.to_text(&dir)?;
+        let is_new = !nodes.has_begun;
+        let begin = Begin { members, key: key.to_hex(), tiers: nodes.tiers.clone(), sharing, is_new };
+        let input = serde_json::to_vec(&begin).unwrap_or_default();
+        let place = dir.join(&node.name);
+        nodes.run(node, &["cluster".as_ref(), "node".as_ref(), place.as_os_str()], &input)
+    });
+    all(begun)?;
+    let first = open(&dir, &nodes, 0)?;
+    first.make_label_directory()?;
+    if !nodes.has_begun {
+        nodes.has_begun = true;
+        nodes.write(&dir)?;
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    if context.out.json {
+        return context.out.document(&json!({ "dir": dir, "cluster": nodes.cluster, "seconds": seconds,
+            "stores": nodes.members.iter().map(|node| dir.join(&node.name)).collect::<Vec<_>>() }));
+    }
+    let count = nodes.members.len();
+    context.out.line(format!("{count} nodes serve {} after {seconds:.2} s", subject(&dir)))?;
+    if nodes.protect > 0 && nodes.register == RegisterPlace::First {
+        let first = &nodes.members[0].name;
+        context.out.line(format!("  while node {first} is away no home is taken over: two nodes cannot keep the register together (--register)"))?;
+    }
+    let example = dir.join(&nodes.members[0].name);
+    context.out.line(format!("  use it on a node by its directory there: CENOTE_STORE={}", example.display()))
+}
+
+/// Makes the directory of a cluster, with its key.
+fn make(dir: &Path, nodes: &Nodes) -> Result<ClusterKey> {
+    let file = dir.join(KEY_FILE);
+    std::fs::create_dir_all(dir).map_err(|error| Error::io(subject(dir), &error))?;
+    let key = if file.exists() { ClusterKey::from_file(&file)? } else { ClusterKey::draw()? };
+    if !file.exists() {
+        key.create_file(&file)?;
+    }
+    nodes.write(dir)?;
+    Ok(key)
+}
+
+/// Opens the store at the node with this number.
+fn open(dir: &Path, nodes: &Nodes, at: usize) -> Result<Store> {
+    let options = OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() };
+    Store::open_with(dir.join(&nodes.members[at].name), &options)
+}
+
+fn stop(context: &mut Context<'_>, dir: &Path) -> Done {
+    let dir = absolute(dir)?;
+    let nodes = Nodes::of(&dir)?;
+    stop_all(&dir, &nodes)?;
+    if context.out.json {
+        return context.out.document(&json!({ "dir": dir, "stopped": nodes.members.len() }));
+    }
+    context.out.line(format!("{}: stopped", subject(&dir)))
+}
+
+fn stop_all(dir: &Path, nodes: &Nodes) -> Result<()> {
+    let stopped = nodes.each(|node| {
+        let place = dir.join(&node.name);
+        nodes.run(node, &["cluster".as_ref(), "stop-node".as_ref(), place.as_os_str()], &[])
+    });
+    all(stopped).map(drop)
+}
+
+fn destroy(context: &mut Context<'_>, dir: &Path, yes: bool) -> Done {
+    let dir = absolute(dir)?;
+    let nodes = Nodes::of(&dir)?;
+    if !yes {
+        confirm(&format!(
+            "Delete the store of the {} with everything in it, on {} nodes?",
+            subject(&dir),
+            nodes.members.len()
+        ))?;
+    }
+    stop_all(&dir, &nodes)?;
+    let gone = nodes.each(|node| {
+        let place = dir.join(&node.name);
+        nodes.run(node, &["destroy".as_ref(), place.as_os_str(), "--yes".as_ref()], &[])
+    });
+    all(gone)?;
+    nodes.register.remove(nodes.cluster.parse()?)?;
+    for file in [NODES_FILE, KEY_FILE] {
+        let _ = std::fs::remove_file(dir.join(file));
+    }
+    let _ = std::fs::remove_dir(&dir); // unless it holds something else
+    context.out.line(format!("{} is no more", subject(&dir)))
+}

@@ -1,0 +1,88 @@
+//! The beginning of one node, on its host.
+
+use std::io::Read;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use cenote::{DeviceKind, DeviceSpec, Error, ErrorKind, Mode, OpenOptions, Result, Store, StoreConfig};
+use cenote_cluster::register::GroupRegister;
+use cenote_cluster::{KEY_FILE, Members, RegisterPlace};
+use cenote_rpc::net::ClusterKey;
+use cenote_server::daemon::{self, DaemonOptions};
+
+use super::nodes::{Begin, subject};
+use crate::config;
+use crate::failure::Done;
+
+/// Longest time from the end of a process to the end of its locks.
+const DYING: Duration = Duration::from_secs(2);
+
+/// Begins a node on this host: makes its store if it has none, and starts its daemon.
+pub(super) fn node(dir: &Path) -> Done {
+    let mut input = String::new();
+    std::io::stdin().read_to_string(&mut input).map_err(|error| Error::io("standard input", &error))?;
+    let begin: Begin = serde_json::from_str(&input)
+        .map_err(|error| Error::new(ErrorKind::InvalidInput, "what a node has to know").because(error.to_string()))?;
+    let members = Members::parse(&begin.members, dir)?;
+    if !dir.exists() || !cenote_server::holds_store(dir)? {
+        let devices = begin.tiers.iter().map(|tier| tier_of(tier, dir)).collect::<Result<Vec<DeviceSpec>>>()?;
+        let devices = if devices.is_empty() { default_tiers(dir, begin.sharing) } else { devices };
+        std::fs::create_dir_all(dir.parent().unwrap_or(dir)).map_err(|error| Error::io(subject(dir), &error))?;
+        let config = StoreConfig { devices, home: members.home, ..StoreConfig::default() };
+        let options =
+            OpenOptions { mode: Mode::InProcess, create: true, create_new: true, config, ..OpenOptions::default() };
+        Store::open_with(dir, &options)?.close()?;
+    }
+    let key = ClusterKey::from_hex(&begin.key)
+        .ok_or_else(|| Error::new(ErrorKind::InvalidInput, "cluster key").because("it is not 64 hexadecimal digits"))?;
+    if !dir.join(KEY_FILE).exists() {
+        key.create_file(&dir.join(KEY_FILE))?;
+    }
+    members.write(dir)?;
+    if begin.is_new && members.register == RegisterPlace::Nodes && members.is_keeper() {
+        GroupRegister::make(dir)?;
+    }
+    if is_served(dir) {
+        return Ok(());
+    }
+    daemon::run(dir, &DaemonOptions { background: true, ..DaemonOptions::default() })?;
+    Ok(())
+}
+
+/// Returns true if a daemon serves the store. One that was killed may have the lock for a moment longer.
+fn is_served(dir: &Path) -> bool {
+    let begin = Instant::now();
+    while cenote_server::is_locked(dir) {
+        if cenote_server::holder(dir).is_some() || begin.elapsed() > DYING {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+/// A tier; a relative path begins at the node's directory.
+pub(super) fn tier_of(text: &str, dir: &Path) -> Result<DeviceSpec> {
+    let mut tier = config::parse_tier(text)
+        .map_err(|why| Error::new(ErrorKind::InvalidInput, format!("tier `{text}`")).because(why))?;
+    let has_path = tier.kind != DeviceKind::SharedMemory && !tier.kind.is_object();
+    if has_path && tier.path.is_relative() {
+        tier.path = dir.join(&tier.path);
+    }
+    Ok(tier)
+}
+
+/// Memory and a directory, as for a store by itself, of which each node of this host has its share.
+pub(super) fn default_tiers(dir: &Path, sharing: u16) -> Vec<DeviceSpec> {
+    let sharing = u64::from(sharing.max(1));
+    let place = dir.parent().unwrap_or(dir);
+    let free = |path: &Path| rustix::fs::statvfs(path).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    let info = rustix::system::sysinfo();
+    let memory = info.totalram.saturating_mul(u64::from(info.mem_unit.max(1))) / 8 / sharing;
+    let disk = free(place) / 2 / sharing;
+    let text = [
+        format!("name=memory,kind=memory,size={}", memory.clamp(32 << 20, 64 << 30).next_multiple_of(16 << 20)),
+        format!("name=disk,kind=directory,path=disk,size={}", disk.clamp(64 << 20, 1 << 50).next_multiple_of(16 << 20)),
+    ];
+    text.iter().filter_map(|text| tier_of(text, dir).ok()).collect()
+}

@@ -1,0 +1,111 @@
+//! The nodes of a new cluster, from the command line.
+
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+
+use cenote::{Error, ErrorKind, Result, StoreId};
+use cenote_cluster::RegisterPlace;
+
+use super::StartArgs;
+use super::nodes::{Node, Nodes};
+use crate::config;
+
+/// The names of the nodes that the arguments ask for; none for those of the cluster that is there.
+pub(super) fn names(args: &StartArgs) -> Result<Vec<String>> {
+    let listed = match &args.hostfile {
+        Some(file) => {
+            let text = std::fs::read_to_string(file).map_err(|error| Error::io(file.display().to_string(), &error))?;
+            let hosts = text.lines().map(|line| line.split('#').next().unwrap_or("").trim().to_owned());
+            hosts.filter(|host| !host.is_empty()).collect()
+        }
+        None => args.hosts.iter().map(|host| host.trim().to_owned()).filter(|host| !host.is_empty()).collect(),
+    };
+    let names: Vec<String> = match args.local {
+        Some(count) => (1..=count).map(|number| format!("n{number}")).collect(),
+        None => listed,
+    };
+    let wrong = |name: &&String| name.contains('/') || name.starts_with('-') || name.starts_with('.');
+    if let Some(name) = names.iter().find(wrong) {
+        return Err(Error::new(ErrorKind::InvalidInput, format!("host `{name}`")).because("no host has such a name"));
+    }
+    if let Some(at) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
+        return Err(Error::new(ErrorKind::InvalidInput, format!("host `{}`", names[at]))
+            .because("it is in the list twice")
+            .try_next("name each host once: a node has all of its host's devices"));
+    }
+    Ok(names)
+}
+
+/// The nodes of a new cluster.
+pub(super) fn plan(args: &StartArgs, names: Vec<String>) -> Result<Nodes> {
+    if names.is_empty() {
+        return Err(Error::new(ErrorKind::InvalidInput, "cluster")
+            .because("no nodes are named")
+            .try_next("name them with --hosts or --hostfile, or make some on this host with --local 4"));
+    }
+    for tier in &args.tiers {
+        config::parse_tier(tier)
+            .map_err(|why| Error::new(ErrorKind::InvalidInput, format!("tier `{tier}`")).because(why))?;
+    }
+    let protect = args.protect.unwrap_or(0);
+    if usize::from(protect) >= names.len() {
+        return Err(Error::new(ErrorKind::InvalidInput, format!("cluster of {} nodes", names.len()))
+            .because(format!("it cannot survive the loss of {protect}"))
+            .try_next("name more nodes than --protect says"));
+    }
+    let register = match &args.register {
+        Some(text) => RegisterPlace::parse(text)?,
+        None => RegisterPlace::usual(names.len(), protect),
+    };
+    register.check(names.len()).map_err(|why| {
+        Error::new(ErrorKind::InvalidInput, format!("cluster of {} nodes", names.len()))
+            .because(why)
+            .try_next("name more nodes, or keep the register elsewhere: `docs/cluster.md`")
+    })?;
+    let addresses = match args.local {
+        Some(_) => free_addresses(names.len())?,
+        None => names.iter().map(|host| address_of(host, args.port)).collect::<Result<_>>()?,
+    };
+    let launcher = match (&args.launcher, args.local) {
+        (Some(launcher), _) => launcher.split_whitespace().map(str::to_owned).collect(),
+        (None, Some(_)) => Vec::new(),
+        (None, None) => ["ssh", "-o", "BatchMode=yes", "{host}"].map(str::to_owned).to_vec(),
+    };
+    let members = names.into_iter().zip(addresses).map(|(name, address)| Node { name, address }).collect();
+    Ok(Nodes {
+        cluster: random_id()?.to_string(),
+        launcher,
+        members,
+        tiers: args.tiers.clone(),
+        protect,
+        register,
+        encrypt: args.encrypt,
+        has_begun: false,
+    })
+}
+
+/// So many addresses of this host on which nobody listens.
+pub(super) fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
+    let fail = |error: std::io::Error| Error::io("a free port", &error);
+    let held: Vec<TcpListener> =
+        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<_>>().map_err(fail)?;
+    held.iter().map(|listener| listener.local_addr().map_err(fail)).collect()
+}
+
+pub(super) fn address_of(host: &str, port: u16) -> Result<SocketAddr> {
+    let unknown = |why: String| {
+        Error::new(ErrorKind::NotFound, format!("host `{host}`"))
+            .because(why)
+            .try_next("check the name, or give the address itself")
+    };
+    let mut found = (host, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
+    found.next().ok_or_else(|| unknown("the name has no address".into()))
+}
+
+pub(super) fn random_id() -> Result<StoreId> {
+    let mut bytes = [0; 16];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(16) => Ok(StoreId(u128::from_ne_bytes(bytes))),
+        Ok(_) => Err(Error::new(ErrorKind::Io, "the system's random numbers").because("there were too few")),
+        Err(errno) => Err(Error::io("the system's random numbers", &errno.into())),
+    }
+}

@@ -1,0 +1,172 @@
+//! `cluster status`: who is alive, how full, and who hosts and mirrors which home.
+
+use std::cmp::Reverse;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use cenote::model::HomeId;
+use cenote::model::size::{count, human};
+use cenote::{Error, ErrorKind, HaReport, Mode, OpenOptions, Result, Store};
+use serde_json::json;
+
+use super::nodes::{Node, Nodes, absolute, subject};
+use crate::cmd::{Context, ha, tier};
+use crate::failure::Done;
+use crate::out::{Out, bar};
+
+/// Width of the bar of a node's use.
+const BAR: usize = 20;
+/// How long the answer of a home is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is known of a node.
+pub(super) struct Seen {
+    /// Its use of each tier, or why it does not answer.
+    answer: Result<Vec<cenote::DeviceInfo>>,
+    stats: Option<cenote::StoreStats>,
+    /// What its daemon tells of the cluster.
+    report: Option<HaReport>,
+}
+
+pub(super) fn look(dir: &Path, nodes: &Nodes, at: usize) -> Seen {
+    let look = || -> Result<_> {
+        let place = dir.join(&nodes.members[at].name);
+        let store = open_served(dir, nodes, &place)?;
+        let home = HomeId(at as u16 + 1);
+        let report = store.ha_report().ok();
+        let (devices, stats) = use_of(store, home);
+        Ok((devices, stats, report))
+    };
+    match look() {
+        Ok((answer, stats, report)) => Seen { answer, stats, report },
+        Err(error) => Seen { answer: Err(error), stats: None, report: None },
+    }
+}
+
+/// The use of a home. One that may not act now, since the register is away or its mirrors are, answers when it may again.
+fn use_of(store: Store, home: HomeId) -> (Result<Vec<cenote::DeviceInfo>>, Option<cenote::StoreStats>) {
+    let (send, receive) = sync_channel(1);
+    let ask = move || {
+        let told = (store.devices_of(home), store.stats_of(home).ok());
+        let _ = send.send(told); // nobody waits any more
+    };
+    std::thread::spawn(ask);
+    receive.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        let why = format!("its home does not answer within {} s", PATIENCE.as_secs());
+        (Err(Error::new(ErrorKind::Disconnected, format!("home {home}")).because(why)), None)
+    })
+}
+
+/// Opens the store at a node of this host whose daemon runs: `place` if it is one.
+pub(super) fn open_served(dir: &Path, nodes: &Nodes, place: &Path) -> Result<Store> {
+    let here = nodes.members.iter().map(|node| dir.join(&node.name));
+    let served = |place: &PathBuf| place.is_dir() && cenote_server::is_locked(place);
+    let place = if place.is_dir() { Some(place.to_path_buf()).filter(served) } else { here.into_iter().find(served) };
+    let place = place.ok_or_else(|| {
+        Error::new(ErrorKind::Disconnected, "its daemon")
+            .because("it does not run")
+            .try_next("`cenote cluster start DIR`")
+    })?;
+    Store::open_with(place, &OpenOptions { mode: Mode::Daemon, read_only: true, ..OpenOptions::default() })
+}
+
+/// What the node with the latest view tells, and what makes nodes doubtful to others with that view.
+fn known_by_all<'a>(reports: impl Iterator<Item = &'a HaReport> + Clone) -> Option<HaReport> {
+    let latest = |report: &&HaReport| (report.view, Reverse(report.asked_ago_us.unwrap_or(u64::MAX)));
+    let mut report = reports.clone().max_by_key(latest)?.clone();
+    let view = report.view;
+    for other in reports.filter(|other| other.view == view) {
+        for (node, said) in report.nodes.iter_mut().zip(&other.nodes).filter(|(node, _)| node.doubt.is_empty()) {
+            node.doubt.clone_from(&said.doubt);
+        }
+    }
+    Some(report)
+}
+
+pub(super) fn status(context: &mut Context<'_>, dir: &Path) -> Done {
+    let dir = absolute(dir)?;
+    let nodes = Nodes::of(&dir)?;
+    let position = |node: &Node| nodes.members.iter().position(|it| it.name == node.name).unwrap_or(0);
+    let seen: Vec<Seen> =
+        nodes.each(|node| Ok(look(&dir, &nodes, position(node)))).into_iter().filter_map(Result::ok).collect();
+    let report = known_by_all(seen.iter().filter_map(|seen| seen.report.as_ref()));
+    let report = report.as_ref();
+    if context.out.json {
+        return context.out.document(&json!({
+            "dir": dir,
+            "cluster": nodes.cluster,
+            "register": nodes.register,
+            "encrypt": nodes.encrypt,
+            "ha": report.map(|report| ha::document(report, false)),
+            "nodes": (1..).zip(nodes.members.iter().zip(&seen)).map(|(home, it)| document(home, it)).collect::<Vec<_>>(),
+        }));
+    }
+    let alive = seen.iter().filter(|seen| seen.answer.is_ok()).count();
+    context.out.line(format!("{}: {alive} of {} nodes are alive", subject(&dir), nodes.members.len()))?;
+    context.out.line("")?;
+    table(context.out, &nodes, &seen)?;
+    let members = nodes.members(HomeId(1))?;
+    let keepers: Vec<String> = members.keepers().iter().map(|keeper| keeper.name.clone()).collect();
+    report.map_or(Ok(()), |report| view(context.out, report, &nodes.register.text(&keepers)))?;
+    if nodes.encrypt { context.out.line("what nodes say to each other is encrypted") } else { Ok(()) }
+}
+
+/// The view: its number, where homes are, and what is wrong with which node.
+fn view(out: &mut Out, report: &HaReport, register: &str) -> Done {
+    out.line("")?;
+    if report.view == 0 {
+        return out.line(format!("there is no view of the cluster yet: {}", report.trouble));
+    }
+    out.line(format!("view {}, {register}: the loss of {} is to be survived", report.view, report.survives))?;
+    if !report.trouble.is_empty() {
+        out.line(format!("  {}", report.trouble))?;
+    }
+    for node in report.nodes.iter().filter(|node| ha::state(node) != "live") {
+        let why = if node.doubt.is_empty() { String::new() } else { format!(": {}", node.doubt) };
+        out.line(format!("  {}: {}, as of view {}{why}", node.name, ha::state(node), node.since_view))?;
+    }
+    out.table(&[">home", "host", "mirrors", ">wanted", ">term"], &ha::home_rows(report))
+}
+
+pub(super) fn table(out: &mut Out, nodes: &Nodes, seen: &[Seen]) -> Done {
+    let rows: Vec<Vec<String>> = (1_u16..).zip(nodes.members.iter().zip(seen)).flat_map(rows).collect();
+    let titles = ["node", "home", "address", "state", "tier", "use", ">used", ">capacity", ">containers", ">objects"];
+    out.table(&titles, &rows)
+}
+
+pub(super) fn rows((home, (node, seen)): (u16, (&Node, &Seen))) -> Vec<Vec<String>> {
+    let head = |state: &str| vec![node.name.clone(), HomeId(home).to_string(), node.address.to_string(), state.into()];
+    let devices = match &seen.answer {
+        Ok(devices) => devices,
+        Err(error) => {
+            let why = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
+            return vec![[head("away"), vec![why]].concat()];
+        }
+    };
+    let numbers = seen
+        .stats
+        .as_ref()
+        .map_or([String::new(), String::new()], |stats| [count(stats.containers), count(stats.objects)]);
+    let row = |(at, device): (usize, &cenote::DeviceInfo)| {
+        let (used, capacity) = (device.used_bytes, device.spec.capacity_bytes);
+        let head = if at == 0 { head("alive") } else { vec![String::new(); 4] };
+        let use_of = vec![device.spec.name.clone(), bar(used, capacity, BAR), human(used), human(capacity)];
+        let numbers = if at == 0 { numbers.to_vec() } else { vec![String::new(); 2] };
+        [head, use_of, numbers].concat()
+    };
+    devices.iter().enumerate().map(row).collect()
+}
+
+pub(super) fn document(home: u16, (node, seen): (&Node, &Seen)) -> serde_json::Value {
+    json!({
+        "name": node.name,
+        "home": home,
+        "address": node.address.to_string(),
+        "alive": seen.answer.is_ok(),
+        "error": seen.answer.as_ref().err().map(ToString::to_string),
+        "tiers": seen.answer.as_ref().map_or_else(|_| Vec::new(), |devices| devices.iter().map(tier::document).collect()),
+        "containers": seen.stats.as_ref().map(|stats| stats.containers),
+        "objects": seen.stats.as_ref().map(|stats| stats.objects),
+    })
+}

@@ -1,0 +1,147 @@
+//! The containers of a store: found, listed, renamed and deleted, by label or by id.
+
+use cenote_model::{ContainerId, ContainerInfo, ContainerSpec, ErrorKind, Request, Response, Result, Update};
+
+use crate::answer::surprise;
+use crate::container::Container;
+use crate::content;
+use crate::directory::{self, Directory};
+use crate::link::Link;
+use crate::session::Session;
+use crate::store::{Store, check_label};
+
+/// Containers per request.
+const PAGE: u32 = 1000;
+
+impl Store {
+    /// Opens an existing container.
+    pub fn container(&self, label: &str) -> Result<Container> {
+        let session = self.session()?;
+        check_label(label)?;
+        let answer = match Directory::of(&session) {
+            None => session.root().request(Request::ContainerByLabel { label: label.into() })?,
+            Some(directory) => {
+                let id = directory.find(label)?.ok_or_else(|| directory::unknown(label))?;
+                relabelled(session.home(id).request(Request::ContainerById { id })?, label)
+            }
+        };
+        match answer {
+            Response::Container(info) => Ok(Container::new(self, &session, &info)),
+            other => Err(surprise("a container", &other)),
+        }
+    }
+    /// Opens an existing container by its id, which a rename keeps.
+    pub fn container_by_id(&self, id: ContainerId) -> Result<Container> {
+        let info = self.container_info(id)?;
+        Ok(Container::new(self, &*self.session()?, &info))
+    }
+    /// Returns the state of a container.
+    pub(crate) fn container_info(&self, id: ContainerId) -> Result<ContainerInfo> {
+        let session = self.session()?;
+        let mut answer = session.home(id).request(Request::ContainerById { id })?;
+        if let Some(directory) = Directory::of(&session).filter(|directory| !directory.is_its(id)) {
+            // A snapshot has no label there: it is not found by one.
+            if let Some(label) = directory.label_of(id)? {
+                answer = relabelled(answer, &label);
+            }
+        }
+        match answer {
+            Response::Container(info) => Ok(info),
+            other => Err(surprise("a container", &other)),
+        }
+    }
+    /// Opens the container of that label, or creates it if it does not exist.
+    pub fn open_container(&self, label: &str, spec: &ContainerSpec) -> Result<Container> {
+        match self.container(label) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            result => return result,
+        }
+        match self.create_container(label, spec) {
+            Err(error) if error.kind() == ErrorKind::Exists => self.container(label), // another process was faster
+            result => result,
+        }
+    }
+    /// Returns a handle of no container: its content is never found. For views of data outside of a store.
+    pub fn nowhere(&self, label: &str) -> Container {
+        Container::nowhere(self, label)
+    }
+    /// Returns all containers whose label begins with `prefix`, in label order.
+    pub fn containers(&self, prefix: &str) -> Result<Vec<ContainerInfo>> {
+        let session = self.session()?;
+        let Some(directory) = Directory::of(&session) else { return list(session.root(), prefix) };
+        let labels = directory.walk(prefix)?;
+        let mut told = Vec::new();
+        for (home, link) in session.all() {
+            if labels.iter().any(|(_, id)| id.home() == home) {
+                told.append(&mut list(link, "")?);
+            }
+        }
+        Ok(directory::join(labels, told))
+    }
+    /// Renames a container.
+    pub fn rename_container(&self, from: &str, to: &str) -> Result<()> {
+        check_label(to)?;
+        let id = self.container(from)?.id();
+        self.rename_container_by_id(id, to)
+    }
+    /// Renames a container, whatever its current label.
+    pub fn rename_container_by_id(&self, id: ContainerId, to: &str) -> Result<()> {
+        check_label(to)?;
+        let session = self.session()?;
+        match Directory::of(&session) {
+            Some(directory) => directory.rename(id, to),
+            None => self.change(Update::ContainerRename { id, label: to.into() }, || format!("container `{to}`")),
+        }
+    }
+    /// Deletes a container and its whole content atomically, whatever its label.
+    pub fn delete_container_by_id(&self, id: ContainerId) -> Result<()> {
+        self.delete(id, || format!("container {}", id.0))
+    }
+    /// Deletes a container and its whole content atomically.
+    pub fn delete_container(&self, label: &str) -> Result<()> {
+        let id = self.container(label)?.id();
+        self.delete(id, || format!("container `{label}`"))
+    }
+    fn delete(&self, id: ContainerId, subject: impl Fn() -> String) -> Result<()> {
+        let session = self.session()?;
+        let Some(directory) = Directory::of(&session) else {
+            return self.change(Update::ContainerDelete { id }, subject);
+        };
+        let label = directory.remove(id)?;
+        let gone = self.change(Update::ContainerDelete { id }, subject);
+        match (&gone, label) {
+            // It stays, and so does its label.
+            (Err(error), Some(label)) if error.kind() != ErrorKind::NotFound => directory.enter(&label, id).and(gone),
+            _ => gone,
+        }
+    }
+}
+
+/// Deletes a container that got no label in the cluster's directory.
+pub(crate) fn drop_container(session: &Session, id: ContainerId) {
+    let gone = content::apply(session.home(id), vec![Update::ContainerDelete { id }], || format!("container {id}"));
+    if let Err(error) = gone {
+        tracing::warn!(%error, %id, "a container without a label is left");
+    }
+}
+
+/// The containers of a home whose label begins with `prefix`, in label order.
+fn list(link: &Link, prefix: &str) -> Result<Vec<ContainerInfo>> {
+    let mut all = Vec::new();
+    let mut after = None;
+    loop {
+        let request = Request::ContainerList { after: after.take(), limit: PAGE };
+        let Response::Containers(page) = link.request(request)? else { return Ok(all) };
+        let Some(last) = page.last() else { return Ok(all) };
+        after = Some(last.label.clone());
+        all.extend(page.into_iter().filter(|info| info.label.starts_with(prefix)));
+    }
+}
+
+/// An answer about a container, with the label that people call it by.
+fn relabelled(answer: Response, label: &str) -> Response {
+    match answer {
+        Response::Container(info) => Response::Container(ContainerInfo { label: label.into(), ..info }),
+        other => other,
+    }
+}

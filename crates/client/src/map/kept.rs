@@ -1,0 +1,149 @@
+//! Bytes of another node's objects that this process keeps, bounded in memory: the objects whose bytes were not used for
+//! longest go first. Whether kept bytes are current is checked like the maps that name them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use cenote_model::{Error, ErrorKind, ObjectKey, Result, size};
+
+use super::cache::ObjectCache;
+use crate::sync::lock;
+
+/// Environment variable with the bytes that a process keeps of the objects of each other node: a size, such as `64MiB`.
+pub const FAR_CACHE_VARIABLE: &str = "CENOTE_FAR_CACHE";
+/// The same without the variable.
+const BYTES_MAX: usize = 64 << 20;
+/// What a range costs beside its bytes.
+const OVERHEAD: usize = 128;
+
+/// A range of bytes.
+pub(crate) struct Kept {
+    pub bytes: Vec<u8>,
+    used: Arc<AtomicUsize>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.used.fetch_sub(self.bytes.capacity() + OVERHEAD, Ordering::Relaxed);
+    }
+}
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Kept").field(&self.bytes.len()).finish()
+    }
+}
+
+/// What a process keeps of one home.
+pub(crate) struct Keeping {
+    limit: usize,
+    used: Arc<AtomicUsize>,
+    /// Rises with each range.
+    now: AtomicU64,
+    objects: Mutex<HashMap<ObjectKey, Weak<ObjectCache>>>,
+}
+
+impl Keeping {
+    /// Keeps as much as the environment says.
+    pub fn new() -> Self {
+        Self::of(limit().unwrap_or(BYTES_MAX))
+    }
+    fn of(limit: usize) -> Self {
+        Self { limit, used: Arc::default(), now: AtomicU64::new(1), objects: Mutex::default() }
+    }
+    /// Fails if the variable makes no sense.
+    pub fn check() -> Result<()> {
+        limit().map(drop)
+    }
+    /// Returns true if anything is kept at all.
+    pub fn is_on(&self) -> bool {
+        self.limit > 0
+    }
+    /// A moment, for [`ObjectCache::used_at`].
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+    /// Bytes that an object is about to know; makes room for them.
+    pub fn keep(&self, object: &Arc<ObjectCache>, bytes: Vec<u8>) -> Arc<Kept> {
+        let cost = bytes.capacity() + OVERHEAD;
+        let used = self.used.fetch_add(cost, Ordering::Relaxed) + cost;
+        object.used_at(self.now.fetch_add(1, Ordering::Relaxed));
+        if !object.is_kept.swap(true, Ordering::Relaxed) {
+            lock(&self.objects).insert(object.key, Arc::downgrade(object));
+        }
+        if used > self.limit {
+            self.make_room();
+        }
+        Arc::new(Kept { bytes, used: self.used.clone() })
+    }
+    /// Forgets objects until an eighth of the memory is free.
+    #[cold]
+    fn make_room(&self) {
+        let mut objects = lock(&self.objects);
+        let mut known: Vec<Arc<ObjectCache>> = objects.values().filter_map(Weak::upgrade).collect();
+        known.sort_by_key(|object| object.last_used());
+        objects.clear();
+        let wanted = self.limit - self.limit / 8;
+        for object in known {
+            if self.used.load(Ordering::Relaxed) > wanted {
+                object.is_kept.store(false, Ordering::Relaxed);
+                object.forget();
+            } else {
+                objects.insert(object.key, Arc::downgrade(&object));
+            }
+        }
+    }
+}
+
+fn limit() -> Result<usize> {
+    let Some(text) = std::env::var(FAR_CACHE_VARIABLE).ok().filter(|text| !text.is_empty()) else {
+        return Ok(BYTES_MAX);
+    };
+    let bytes = size::parse(&text).map_err(|why| {
+        Error::new(ErrorKind::InvalidInput, format!("{FAR_CACHE_VARIABLE}={text}"))
+            .because(why)
+            .try_next("give a size, as `64MiB` or `0`, or unset it")
+    })?;
+    Ok(usize::try_from(bytes).unwrap_or(usize::MAX / 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use cenote_model::{ContainerId, ObjectId};
+
+    use super::*;
+    use crate::map::cache::{Objects, Version};
+    use crate::map::pieces::Source;
+
+    #[test]
+    fn what_was_not_used_for_longest_goes_first_and_the_memory_is_bounded() {
+        let (objects, keeping) = (Objects::default(), Keeping::of(100_000));
+        let version = Version { instance: 1, word: 1 };
+        let object = |number: u128| objects.get(ObjectKey { container: ContainerId(1), object: ObjectId(number) }, 0);
+        let learn = |number: u128| {
+            let object = object(number);
+            let kept = keeping.keep(&object, vec![number as u8; 10_000]);
+            object.learn(version, 10_000, 0, 10_000, vec![(0, 10_000, Source::Kept(kept, 0))]);
+        };
+        let has = |number: u128| {
+            let mut buf = vec![0; 10_000];
+            let copied = object(number).copy_kept(version, 0, &mut buf);
+            copied.is_some_and(|(_, bytes)| bytes == 10_000 && buf == vec![number as u8; 10_000])
+        };
+        for number in 1..=9 {
+            learn(number);
+        }
+        assert!((1..=9).all(has));
+        object(1).used_at(keeping.now());
+        learn(10);
+        assert!(has(1) && !has(2) && has(9) && has(10), "{:?}", (1..=10).map(has).collect::<Vec<_>>());
+        for number in 11..=200 {
+            learn(number);
+            assert!(keeping.used.load(Ordering::Relaxed) <= 100_000 + 10_128);
+        }
+        objects.forget_all();
+        assert_eq!(keeping.used.load(Ordering::Relaxed), 0);
+    }
+}

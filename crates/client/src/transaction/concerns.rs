@@ -1,0 +1,44 @@
+//! What the updates of a transaction concern: one home, and the objects whose versions they raise.
+
+use std::sync::Arc;
+
+use cenote_model::{Check, Error, ErrorKind, ObjectKey, Result, Update};
+
+use crate::link::Link;
+use crate::session::Session;
+
+/// The link to the home that has all containers of a transaction. `Unsupported` if there are several homes.
+pub(super) fn one_home<'a>(session: &'a Session, updates: &[Update], checks: &[Check]) -> Result<&'a Arc<Link>> {
+    let mut containers = updates.iter().map(Update::container).chain(checks.iter().map(Check::container));
+    let first = containers.next().unwrap_or_default();
+    match containers.find(|other| other.home() != first.home()) {
+        None => Ok(session.home(first)),
+        Some(other) => {
+            Err(Error::new(ErrorKind::Unsupported, format!("a transaction over containers {first} and {other}"))
+                .because(format!(
+                    "they are on different nodes, {} and {}, and a transaction has one home yet",
+                    first.home(),
+                    other.home()
+                ))
+                .try_next("use containers of one node, or make the changes one by one"))
+        }
+    }
+}
+
+/// The objects whose version words these updates raise, in the order of the engine's answer. Creations raise none.
+pub(super) fn changed_objects(updates: &[Update]) -> Vec<ObjectKey> {
+    let mut changed: Vec<ObjectKey> = Vec::new();
+    for update in updates {
+        if let Update::Write { key, .. }
+        | Update::Punch { key, .. }
+        | Update::Truncate { key, .. }
+        | Update::ObjectDelete { key }
+        | Update::Share { to: key, .. } = update
+            && changed.last() != Some(key)
+            && !changed.contains(key)
+        {
+            changed.push(*key);
+        }
+    }
+    changed
+}

@@ -1,0 +1,241 @@
+//! The members of a cluster, as the directory of each node has them.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use cenote_device::StoreDir;
+use cenote_model::{Error, ErrorKind, HomeId, Result, StoreId};
+use cenote_rpc::net::{ClusterKey, Introduction};
+use rustix::fs::Mode;
+use serde::{Deserialize, Serialize};
+
+use crate::RegisterPlace;
+
+/// Name of the file with the members, in the directory of a node's store.
+pub const MEMBERS_FILE: &str = "cluster";
+/// Name of the file with the key.
+pub const KEY_FILE: &str = "cluster.key";
+/// Most members: homes have numbers of 16 bits, and 0 is a store by itself.
+const MEMBERS_MAX: usize = 65_535;
+/// Most mirrors that a home is to have.
+pub const PROTECT_MAX: u8 = 3;
+
+/// A node of a cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// Its home.
+    pub home: HomeId,
+    /// Where its daemon listens for others.
+    pub address: SocketAddr,
+    /// Its name, for people.
+    pub name: String,
+}
+
+/// The nodes of a cluster, seen from one of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Members {
+    /// Identifies the cluster.
+    pub cluster: StoreId,
+    /// The home of this node.
+    pub home: HomeId,
+    /// How many nodes the cluster survives the loss of: so many mirrors each home is to have. At most [`PROTECT_MAX`].
+    pub protect: u8,
+    /// Where the view is kept.
+    pub register: RegisterPlace,
+    /// Whether what nodes say to each other is encrypted.
+    pub encrypt: bool,
+    /// All nodes, this one too, by home.
+    pub all: Vec<Member>,
+}
+
+/// The file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    cluster: String,
+    home: u16,
+    #[serde(default)]
+    protect: u8,
+    #[serde(default)]
+    encrypt: bool,
+    #[serde(default)]
+    register: RegisterPlace,
+    member: Vec<MemberText>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MemberText {
+    home: u16,
+    name: String,
+    address: SocketAddr,
+}
+
+impl Members {
+    /// Reads the members from a node's directory; `None` if its store is no part of a cluster.
+    pub fn read(dir: &Path) -> Result<Option<Self>> {
+        let Some(text) = StoreDir::open(dir)?.read_text(MEMBERS_FILE)? else { return Ok(None) };
+        Self::parse(&text, dir).map(Some)
+    }
+    /// Writes the members into a node's directory.
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        StoreDir::open(dir)?.write_text(MEMBERS_FILE, &self.to_text(dir)?, Mode::RUSR | Mode::WUSR)
+    }
+    /// The content of the file; `dir` is for errors.
+    pub fn to_text(&self, dir: &Path) -> Result<String> {
+        self.check(dir)?;
+        let member = |it: &Member| MemberText { home: it.home.0, name: it.name.clone(), address: it.address };
+        let text = Text {
+            cluster: self.cluster.to_string(),
+            home: self.home.0,
+            protect: self.protect,
+            encrypt: self.encrypt,
+            register: self.register.clone(),
+            member: self.all.iter().map(member).collect(),
+        };
+        let text = toml::to_string(&text)
+            .map_err(|error| Error::new(ErrorKind::Internal, subject(dir)).because(error.to_string()))?;
+        Ok(format!("# The nodes of the cluster that this store is a home of. Written by `cenote cluster`.\n{text}"))
+    }
+    /// The key of the cluster, from a node's directory; connections are made with it as the members say.
+    pub fn key(&self, dir: &Path) -> Result<ClusterKey> {
+        let key = ClusterKey::from_file(&dir.join(KEY_FILE))?;
+        if self.encrypt { key.encrypting() } else { Ok(key) }
+    }
+    /// Reads the content of the file; `dir` is for errors.
+    pub fn parse(text: &str, dir: &Path) -> Result<Self> {
+        let found: Text = toml::from_str(text).map_err(|error| {
+            Error::new(ErrorKind::InvalidInput, subject(dir)).because(error.message().to_owned()).try_next(
+                "copy the file from another node, and set `home` to this one's; or start the cluster anew: `cenote cluster start`",
+            )
+        })?;
+        let member = |it: MemberText| Member { home: HomeId(it.home), address: it.address, name: it.name };
+        let mut all: Vec<Member> = found.member.into_iter().map(member).collect();
+        all.sort_by_key(|member| member.home);
+        let members = Self {
+            cluster: found.cluster.parse()?,
+            home: HomeId(found.home),
+            protect: found.protect,
+            register: found.register,
+            encrypt: found.encrypt,
+            all,
+        };
+        members.check(dir)?;
+        Ok(members)
+    }
+    fn check(&self, dir: &Path) -> Result<()> {
+        let wrong = |why: String| {
+            Err(Error::new(ErrorKind::InvalidInput, subject(dir))
+                .because(why)
+                .try_next("correct the file on every node: each home and each address is there once, and `protect` is below the number of nodes"))
+        };
+        if self.all.is_empty() || self.all.len() > MEMBERS_MAX {
+            return wrong(format!("{} members", self.all.len()));
+        }
+        for (at, member) in self.all.iter().enumerate() {
+            if member.home == HomeId(0) {
+                return wrong(format!("`{}` has home 0, which is no home of a cluster", member.name));
+            }
+            let same = self.all[..at].iter().find(|other| other.home == member.home || other.address == member.address);
+            if let Some(other) = same {
+                return wrong(format!("`{}` and `{}` are one node", other.name, member.name));
+            }
+        }
+        if self.protect > PROTECT_MAX || usize::from(self.protect) >= self.all.len() {
+            return wrong(format!("{} nodes cannot survive the loss of {}", self.all.len(), self.protect));
+        }
+        if let Err(why) = self.register.check(self.all.len()) {
+            return wrong(why);
+        }
+        if self.of(self.home).is_none() {
+            return wrong(format!("home {} of this node is not among the members", self.home));
+        }
+        Ok(())
+    }
+    /// The node that has a home.
+    pub fn of(&self, home: HomeId) -> Option<&Member> {
+        self.all.iter().find(|member| member.home == home)
+    }
+    /// All homes, ascending.
+    pub fn homes(&self) -> Vec<HomeId> {
+        self.all.iter().map(|member| member.home).collect()
+    }
+    /// The nodes that keep the register, by home: they hear all others, and are asked for the view.
+    pub fn keepers(&self) -> &[Member] {
+        &self.all[..self.register.keepers(self.all.len(), self.protect)]
+    }
+    /// Returns true if this node is one of them.
+    pub fn is_keeper(&self) -> bool {
+        self.keepers().iter().any(|member| member.home == self.home)
+    }
+    /// What this node says of itself when it connects. `incarnation`: a number drawn when its process began.
+    pub fn introduction(&self, incarnation: u64) -> Introduction {
+        Introduction { cluster: self.cluster.0, node: self.home.0, incarnation, view: 1 }
+    }
+}
+
+fn subject(dir: &Path) -> String {
+    format!("members of a cluster in {}", dir.join(MEMBERS_FILE).display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn four() -> Members {
+        let member = |home: u16| Member {
+            home: HomeId(home),
+            address: SocketAddr::from(([127, 0, 0, 1], 7000 + home)),
+            name: format!("n{home}"),
+        };
+        Members {
+            cluster: StoreId(77),
+            home: HomeId(2),
+            protect: 1,
+            register: RegisterPlace::Nodes,
+            encrypt: true,
+            all: (1..=4).map(member).collect(),
+        }
+    }
+
+    #[test]
+    fn members_are_read_as_they_were_written() {
+        let dir = std::env::temp_dir().join(format!("cenote-members-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        assert_eq!(Members::read(&dir), Ok(None));
+        four().write(&dir).unwrap();
+        assert_eq!(Members::read(&dir), Ok(Some(four())));
+        // A file of before clusters had mirrors.
+        let text = four().to_text(&dir).unwrap().replace("protect = 1\n", "");
+        let text = text.replace("[register]\nkind = \"nodes\"\n", "").replace("encrypt = true\n", "");
+        let before = Members { protect: 0, register: RegisterPlace::First, encrypt: false, ..four() };
+        assert_eq!(Members::parse(&text, &dir), Ok(before));
+        assert_eq!(four().of(HomeId(3)).unwrap().name, "n3");
+        assert_eq!(four().introduction(5).node, 2);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn members_that_contradict_each_other_are_refused() {
+        let dir = Path::new("/nowhere");
+        let mut twice = four();
+        twice.all[2].home = HomeId(1);
+        let mut one_address = four();
+        one_address.all[3].address = one_address.all[0].address;
+        let mut none = four();
+        none.all.clear();
+        let mut zero = four();
+        zero.all[0].home = HomeId(0);
+        let elsewhere = Members { home: HomeId(9), ..four() };
+        let too_many = Members { protect: 4, ..four() };
+        let mut too_few = four();
+        too_few.all.retain(|member| member.home == too_few.home);
+        for wrong in [twice, one_address, none, zero, elsewhere, too_many, too_few] {
+            let error = wrong.check(dir).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        }
+        for text in ["", "cluster = 3", "cluster = \"zz\"\nhome = 1\nmember = []", "extra = 1"] {
+            assert_eq!(Members::parse(text, dir).unwrap_err().kind(), ErrorKind::InvalidInput, "{text}");
+        }
+    }
+}

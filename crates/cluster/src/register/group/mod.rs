@@ -1,0 +1,259 @@
+//! A register that some nodes of the cluster keep together: it lasts as long as most of them are there.
+//!
+//! They agree by Raft (Ongaro and Ousterhout 2014), which is `openraft`'s: an odd number of members, each with a file of its own
+//! ([`disk`]). The log has swaps, and the state is the record. Reads ask the leader, which makes sure first that it still is
+//! one: a majority has answered since the read began.
+//!
+//! A member that has lost its file takes no part any more: it could vote twice. A file imports only files before it in this
+//! order: `types`, `disk`, `storage`, `messages`, this.
+
+mod disk;
+mod messages;
+mod storage;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cenote_model::{Error, ErrorKind, NodeId, Result};
+use openraft::error::{CheckIsLeaderError, Fatal, RaftError};
+use openraft::{Config, Raft, Snapshot, SnapshotPolicy};
+use tokio::runtime::Runtime;
+
+use super::cell::{Cell, Stored};
+use super::{Stamp, away};
+use disk::Disk;
+pub use disk::{GROUP_FILE, GROUP_LOCK_FILE};
+pub use messages::Carry;
+use messages::{Message, Told, Ways, ask, decode, encode};
+use storage::{Machine, over};
+use types::{Blob, Change, Guard, Types};
+
+/// A leader tells the others this many times in the shortest election time-out that it is one; a call waits as long.
+const BEATS: u32 = 2;
+/// Entries after which a snapshot replaces the log, and entries that are kept for members that are late.
+const SNAPSHOT_AFTER: u64 = 32;
+const ENTRIES_KEPT: u64 = 8;
+/// Pause before a leader is looked for again.
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
+/// Threads that wait for other members at most.
+const WAITING_MAX: usize = 32;
+
+/// Times of the group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupTimes {
+    /// A member that has heard nothing of a leader for this long, or up to twice as long, stands for election.
+    pub silence: Duration,
+    /// How long a call takes at most.
+    pub patience: Duration,
+}
+
+/// A member of the group. See the module.
+pub struct GroupRegister {
+    me: NodeId,
+    raft: Raft<Types>,
+    machine: Machine,
+    carry: Arc<dyn Carry>,
+    patience: Duration,
+    subject: String,
+    /// Last: what runs on it ends before.
+    runtime: Option<Runtime>,
+}
+
+/// Why there is no answer yet.
+enum Hitch {
+    /// No leader is known, or the one that was asked is none, or does not answer. True: it may have carried out what was asked.
+    NoLeader(bool),
+    Failed(Error),
+}
+
+impl GroupRegister {
+    /// Prepares the directory of a node that is to be a member. Only when the cluster is made; a second call changes nothing.
+    pub fn make(dir: &Path) -> Result<()> {
+        Disk::make(dir)
+    }
+    /// The member `me` of a group, with its file in this directory. `NotFound` if that is lost.
+    pub fn open(dir: &Path, me: NodeId, group: &[NodeId], times: GroupTimes, carry: Arc<dyn Carry>) -> Result<Self> {
+        let names: Vec<String> = group.iter().map(|node| node.0.to_string()).collect();
+        let subject = format!("the register that nodes {} keep", names.join(", "));
+        let (log, machine) = over(Disk::open(dir)?);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .max_blocking_threads(WAITING_MAX)
+            .thread_name("cenote-group")
+            .enable_time()
+            .build()
+            .map_err(|error| Error::io("threads for the register", &error))?;
+        let config = Arc::new(config(times).map_err(|error| internal(&subject, error.as_ref()))?);
+        let members: BTreeSet<u64> = group.iter().map(|node| u64::from(node.0)).collect();
+        let begin = async {
+            let raft = Raft::new(u64::from(me.0), config, Ways(carry.clone()), log, machine.clone()).await?;
+            // If all began at once, they would stand against each other.
+            if group.first() == Some(&me) {
+                initialize(&raft, members).await?;
+            } else {
+                let (raft, patience) = (raft.clone(), times.silence);
+                tokio::spawn(async move {
+                    tokio::time::sleep(patience).await;
+                    let _ = initialize(&raft, members).await; // a member that has stopped says so with each call
+                });
+            }
+            Ok(raft)
+        };
+        let raft = runtime.block_on(begin).map_err(|error: Fatal<u64>| internal(&subject, &error))?;
+        Ok(Self { me, raft, machine, carry, patience: times.patience, subject, runtime: Some(runtime) })
+    }
+    /// Answers a message of another member; `done` gets the answer, on another thread.
+    pub fn answer(&self, message: Vec<u8>, done: impl FnOnce(Vec<u8>) + Send + 'static) {
+        let (raft, machine) = (self.raft.clone(), self.machine.clone());
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(async move {
+                let answer = match decode(&message) {
+                    Ok(message) => answer_to(&raft, &machine, message).await,
+                    Err(error) => Err(error),
+                };
+                let said = answer.or_else(|error| encode(&Err::<(), String>(error.to_string())));
+                done(said.unwrap_or_default());
+            });
+        }
+    }
+    /// Asks the leader until it has answered or patience ends. Fails with whether the request may have been, or may yet be, carried out.
+    fn until_told(&self, message: &Message) -> Result<Told, (bool, Error)> {
+        let Some(runtime) = &self.runtime else { return Err((false, self.away("it has ended"))) };
+        let until = Instant::now() + self.patience;
+        let mut may_happen = false;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match runtime.block_on(self.ask_leader(message, left)) {
+                Ok(told) => return Ok(told),
+                // A member that stops may have passed it on before.
+                Err(Hitch::Failed(error)) => return Err((true, error)),
+                Err(Hitch::NoLeader(may)) => may_happen |= may,
+            }
+            if until.saturating_duration_since(Instant::now()) <= AGAIN_AFTER {
+                return Err((may_happen, self.away("most of them do not answer each other")));
+            }
+            std::thread::sleep(AGAIN_AFTER);
+        }
+    }
+    async fn ask_leader(&self, message: &Message, left: Duration) -> Result<Told, Hitch> {
+        let Some(leader) = self.raft.current_leader().await else { return Err(Hitch::NoLeader(false)) };
+        let told = if leader == u64::from(self.me.0) {
+            let served = tokio::time::timeout(left, serve(&self.raft, &self.machine, message)).await;
+            served.map_err(|_| Hitch::NoLeader(true))?.map_err(Hitch::Failed)?
+        } else {
+            // One that has died must not take all the time.
+            let asked = ask(&self.carry, NodeId(leader as u16), message, left / 3).await;
+            asked.map_err(|_| Hitch::NoLeader(true))?
+        };
+        if matches!(told, Told::Elsewhere) { Err(Hitch::NoLeader(true)) } else { Ok(told) }
+    }
+    #[cold]
+    fn away(&self, why: &str) -> Error {
+        away(self.subject.clone(), why, "bring most of these nodes back; the register works again by itself then")
+    }
+}
+
+impl Drop for GroupRegister {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            let _ = runtime.block_on(async { tokio::time::timeout(self.patience, self.raft.shutdown()).await });
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Begins the group, unless it has begun.
+async fn initialize(raft: &Raft<Types>, members: BTreeSet<u64>) -> Result<(), Fatal<u64>> {
+    match raft.initialize(members).await {
+        Ok(()) | Err(RaftError::APIError(_)) => Ok(()),
+        Err(RaftError::Fatal(fatal)) => Err(fatal),
+    }
+}
+
+fn config(times: GroupTimes) -> Result<Config, Box<openraft::ConfigError>> {
+    let silence = times.silence.as_millis() as u64;
+    let config = Config {
+        cluster_name: "register".into(),
+        heartbeat_interval: silence / u64::from(BEATS),
+        election_timeout_min: silence,
+        election_timeout_max: 2 * silence,
+        install_snapshot_timeout: times.patience.as_millis() as u64,
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(SNAPSHOT_AFTER),
+        max_in_snapshot_log_to_keep: ENTRIES_KEPT,
+        max_payload_entries: ENTRIES_KEPT,
+        ..Config::default()
+    };
+    config.validate().map_err(Box::new)
+}
+
+#[cold]
+fn internal(subject: &str, error: &dyn std::error::Error) -> Error {
+    Error::new(ErrorKind::Io, subject)
+        .because(error.to_string())
+        .try_next("restart this node's daemon; the other nodes go on without it meanwhile")
+}
+
+/// What a client gets of a leader, if this member is one.
+async fn serve(raft: &Raft<Types>, machine: &Machine, message: &Message) -> Result<Told> {
+    let stopped = |fatal: &dyn std::error::Error| internal("the register on this node", fatal);
+    match message {
+        Message::Read => match raft.ensure_linearizable().await {
+            Ok(_) => Ok(Told::Record(machine.record().map(|(_, record)| record))),
+            Err(RaftError::APIError(
+                CheckIsLeaderError::ForwardToLeader(_) | CheckIsLeaderError::QuorumNotEnough(_),
+            )) => Ok(Told::Elsewhere),
+            Err(RaftError::Fatal(fatal)) => Err(stopped(&fatal)),
+        },
+        Message::Change(change) => match raft.client_write(change.clone()).await {
+            Ok(written) => Ok(Told::Changed(written.data)),
+            // It may be in the log all the same: another leader then decides.
+            Err(RaftError::APIError(_)) => Ok(Told::Elsewhere),
+            Err(RaftError::Fatal(fatal)) => Err(stopped(&fatal)),
+        },
+        Message::Append(_) | Message::Vote(_) | Message::Snapshot(..) => Ok(Told::Elsewhere),
+    }
+}
+
+/// The answer to a message of another member.
+async fn answer_to(raft: &Raft<Types>, machine: &Machine, message: Message) -> Result<Vec<u8>> {
+    let said = |error: &dyn std::fmt::Display| error.to_string();
+    match message {
+        Message::Append(rpc) => encode(&raft.append_entries(rpc).await.map_err(|error| said(&error))),
+        Message::Vote(rpc) => encode(&raft.vote(rpc).await.map_err(|error| said(&error))),
+        Message::Snapshot(vote, meta, state) => {
+            let snapshot = Snapshot { meta, snapshot: Box::new(state) };
+            encode(&raft.install_full_snapshot(vote, snapshot).await.map_err(|error| said(&error)))
+        }
+        message @ (Message::Read | Message::Change(_)) => {
+            encode(&serve(raft, machine, &message).await.map_err(|error| said(&error)))
+        }
+    }
+}
+
+impl Cell for GroupRegister {
+    fn subject(&self) -> String {
+        self.subject.clone()
+    }
+    fn load(&self) -> Result<Option<Vec<u8>>> {
+        match self.until_told(&Message::Read) {
+            Ok(Told::Record(record)) => Ok(record.map(|Blob(bytes)| bytes)),
+            Ok(_) => Err(self.away("the answer is to another question")),
+            Err((_, error)) => Err(error),
+        }
+    }
+    fn store(&self, seen: Option<Stamp>, stamp: Stamp, bytes: &[u8]) -> Stored {
+        let change = Change { seen: seen.map(Guard), stamp: Guard(stamp), record: Blob(bytes.to_vec()) };
+        match self.until_told(&Message::Change(change)) {
+            Ok(Told::Changed(true)) => Stored::Done,
+            Ok(Told::Changed(false)) => Stored::Other,
+            Ok(_) => Stored::Unknown(self.away("the answer is to another question")),
+            Err((true, error)) => Stored::Unknown(error),
+            Err((false, error)) => Stored::Failed(error),
+        }
+    }
+}

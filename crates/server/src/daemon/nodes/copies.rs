@@ -1,0 +1,208 @@
+//! Copies of other nodes' homes on this node: kept by their hosts' changes, opened here when this node becomes the host.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cenote_cluster::Members;
+use cenote_device::mirror::{Rehomed, Replica};
+use cenote_device::{FsMetaDir, StoreDir, SystemDevices};
+use cenote_model::{Error, ErrorKind, HomeId, Result, StoreId};
+use cenote_rpc::net::TcpConnection;
+use cenote_store::file_kind;
+use cenote_wire::{Between, NodeMessage, decode_between};
+
+use super::super::location::CopyPlace;
+use super::talk::{next, say};
+use crate::Host;
+use crate::service::lock;
+
+/// A connection without any sign of life for this long has ended.
+const SILENCE: Duration = Duration::from_secs(10);
+const SLEEP: Duration = Duration::from_millis(250);
+/// Confirmed at the latest after so many bytes, so that the host goes on sending.
+const CONFIRM_BYTES: usize = 4 << 20;
+
+/// What this node has of a home.
+enum Holding {
+    /// A copy that its host's changes keep, by the number of the host's opening.
+    Kept(u64, Box<Replica>, CopyPlace),
+    /// A copy that may be complete, from an earlier process.
+    Left,
+    /// It is being opened here.
+    Opening,
+    /// This node is its host.
+    Hosted(Arc<Host>),
+}
+
+/// See the module.
+pub(super) struct Copies {
+    /// The directory of this node.
+    dir: PathBuf,
+    /// The directory of this node's shared memory.
+    memory: PathBuf,
+    held: Mutex<BTreeMap<HomeId, Holding>>,
+}
+
+/// Who sends the changes of a home.
+#[derive(Clone, Copy)]
+pub(super) struct Sender {
+    pub home: HomeId,
+    pub store: StoreId,
+    /// The number of its opening.
+    pub stream: u64,
+}
+
+impl Copies {
+    /// The copies in the directory of a node, whose shared memory is in `memory`.
+    pub fn open(dir: &Path, memory: &Path, members: &Members) -> Result<Self> {
+        let (dir, memory) = (dir.to_path_buf(), memory.to_path_buf());
+        let this = Self { dir, memory, held: Mutex::default() };
+        for home in members.homes() {
+            if this.complete(home)?.is_some() {
+                lock(&this.held).insert(home, Holding::Left);
+            }
+        }
+        Ok(this)
+    }
+    /// The complete copy of a home.
+    pub fn complete(&self, home: HomeId) -> Result<Option<CopyPlace>> {
+        CopyPlace::complete(&self.dir, &self.memory, home)
+    }
+    /// A home of another node whose host this node is.
+    pub fn hosted(&self, home: HomeId) -> Option<Arc<Host>> {
+        match lock(&self.held).get(&home) {
+            Some(Holding::Hosted(host)) => Some(host.clone()),
+            _ => None,
+        }
+    }
+    /// All of them.
+    pub fn all_hosted(&self) -> Vec<(HomeId, Arc<Host>)> {
+        let held = lock(&self.held);
+        held.iter()
+            .filter_map(|(home, holding)| match holding {
+                Holding::Hosted(host) => Some((*home, host.clone())),
+                _ => None,
+            })
+            .collect()
+    }
+    /// Takes changes of a home from its host, until the connection ends, `is_over`, or this node opens the home.
+    pub fn keep(&self, connection: &mut TcpConnection, from: Sender, is_over: &dyn Fn() -> bool) -> Result<()> {
+        let has = self.begin(from)?;
+        say(connection, &NodeMessage::Has { chunk: has })?;
+        let (mut heard_at, mut beat_at) = (Instant::now(), Instant::now());
+        let (mut unconfirmed, mut last) = (0, 0);
+        while !is_over() {
+            let is_busy = connection.turn()?;
+            while unconfirmed < CONFIRM_BYTES
+                && let Some(message) = next(connection, &mut heard_at)?
+            {
+                if let Between::Changes { chunk, changes } = decode_between(&message.bytes)? {
+                    unconfirmed += changes.len().max(1);
+                    last = chunk;
+                    self.apply(from, chunk, changes)?;
+                }
+                connection.endpoint().release(message);
+            }
+            if unconfirmed > 0 {
+                unconfirmed = 0;
+                say(connection, &NodeMessage::Has { chunk: last })?;
+                continue;
+            }
+            if beat_at.elapsed() > SILENCE / 10 {
+                beat_at = Instant::now();
+                connection.endpoint().beat();
+            }
+            if heard_at.elapsed() > SILENCE {
+                return Err(Error::new(ErrorKind::Disconnected, format!("host of home {}", from.home))
+                    .because(format!("it was silent for {} s", SILENCE.as_secs())));
+            }
+            if !is_busy {
+                connection.wait(SLEEP)?;
+            }
+        }
+        Ok(())
+    }
+    /// Prepares for changes. Returns the number of the last chunk that is here; 0 if a copy of everything is due.
+    fn begin(&self, from: Sender) -> Result<u64> {
+        let mut held = lock(&self.held);
+        match held.get(&from.home) {
+            Some(Holding::Kept(stream, replica, _)) if *stream == from.stream => return Ok(replica.has()),
+            Some(Holding::Opening | Holding::Hosted(_)) => return Err(taken(from.home)),
+            _ => {}
+        }
+        held.remove(&from.home); // closes what it has open
+        let place = CopyPlace::spare(&self.dir, &self.memory, from.home)?;
+        place.make_anew(from.store)?;
+        let store_dir = StoreDir::open(&place.dir)?;
+        let devices = SystemDevices::with_shm_base(&place.base).of_owner(store_dir.owner());
+        let files = Arc::new(FsMetaDir::open(&place.dir)?);
+        let replica = Replica::new(from.store, files, Arc::new(Rehomed::new(devices, &place.dir)), file_kind);
+        held.insert(from.home, Holding::Kept(from.stream, Box::new(replica), place));
+        Ok(0)
+    }
+    fn apply(&self, from: Sender, chunk: u64, changes: &[u8]) -> Result<()> {
+        let mut held = lock(&self.held);
+        let Some(Holding::Kept(stream, replica, place)) = held.get_mut(&from.home) else {
+            return Err(taken(from.home));
+        };
+        if *stream != from.stream {
+            return Err(taken(from.home));
+        }
+        let was_complete = replica.is_complete();
+        if let Err(error) = replica.apply(chunk, changes) {
+            held.remove(&from.home);
+            return Err(error);
+        }
+        if replica.is_complete() && !was_complete {
+            place.note_complete(&self.dir, &self.memory, from.home)?;
+        }
+        Ok(())
+    }
+    /// Opens a home from its copy here. From now on no changes are taken from its former host. It is not served before
+    /// [`Copies::serve`].
+    pub fn open_home(&self, home: HomeId) -> Result<Arc<Host>> {
+        {
+            let mut held = lock(&self.held);
+            match held.get(&home) {
+                Some(Holding::Opening | Holding::Hosted(_)) => return Err(taken(home)),
+                _ => drop(held.insert(home, Holding::Opening)), // closes what it has open
+            }
+        }
+        let opened = self.complete(home).and_then(|place| {
+            let place = place.ok_or_else(|| {
+                Error::new(ErrorKind::NotFound, format!("home {home}"))
+                    .because("this node has no complete copy of it")
+                    .try_next("see `cenote ha`")
+            })?;
+            Host::open_copy(&place.dir, &place.base, None)
+        });
+        opened.map(Arc::new).inspect_err(|_| {
+            lock(&self.held).insert(home, Holding::Left);
+        })
+    }
+    /// Serves an opened home from now on.
+    pub fn serve(&self, home: HomeId, host: Arc<Host>) {
+        lock(&self.held).insert(home, Holding::Hosted(host));
+    }
+    /// Lets a home go that another node has by now. Its files stay until its new host sends a copy, and count no more.
+    pub fn let_go(&self, home: HomeId) -> Option<Arc<Host>> {
+        let mut held = lock(&self.held);
+        let Some(Holding::Hosted(host)) = held.get(&home) else { return None };
+        let host = host.clone();
+        held.remove(&home);
+        let place = self.complete(home);
+        if let Err(error) = place.and_then(|place| place.map_or(Ok(()), |place| place.note_incomplete())) {
+            tracing::warn!(%error, %home, "an old copy could not be marked as one");
+        }
+        Some(host)
+    }
+}
+
+#[cold]
+fn taken(home: HomeId) -> Error {
+    Error::new(ErrorKind::Conflict, format!("home {home}"))
+        .because("this node has it by now: the sender's view is an old one")
+        .try_next("see `cenote ha`")
+}

@@ -1,0 +1,434 @@
+//! What the view makes of the homes on this node: which it is the host of, who mirrors them, and which it takes over.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cenote_device::Control;
+use cenote_ha::{Action, Debt, Decided, Seen, Settings, View, leases_over_us};
+use cenote_model::{Error, ErrorKind, HomeId, NodeId, Result};
+
+use super::super::location::clear_former;
+use super::handover::{is_in_place, take_back};
+use super::mirrors::{Hosted, Mirror};
+use super::outbox::Order;
+use super::watch::{Acting, settings};
+use super::{Daemon, Nodes};
+use crate::Host;
+use crate::service::lock;
+use cenote_device::control::boot_ns;
+
+/// A mirror that is about to be in the view counts for so long after it was last proposed.
+const PROPOSED_FOR: Duration = Duration::from_secs(5);
+
+/// What this node is host of, and where it sends changes.
+#[derive(Default)]
+pub(super) struct Homes {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    view: Option<Arc<View>>,
+    hosted: BTreeMap<HomeId, Hosted>,
+    mirrors: BTreeMap<(HomeId, NodeId), Mirror>,
+    /// Mirrors that are proposed: they count before the register says so.
+    proposed: BTreeMap<HomeId, (NodeId, Instant)>,
+    /// Homes that are being opened.
+    opening: BTreeSet<HomeId>,
+    /// Homes that go to another node, and whether they are frozen.
+    yielding: BTreeMap<HomeId, (NodeId, bool)>,
+    /// The home of this node is asked for.
+    is_asking: bool,
+}
+
+/// Acts on views and decisions, for the daemon of a node.
+pub(super) struct Acts {
+    nodes: Arc<Nodes>,
+    daemon: Arc<Daemon>,
+    settings: Settings,
+}
+
+fn of_ha(home: cenote_ha::HomeId) -> HomeId {
+    HomeId(home.0)
+}
+
+fn to_ha(home: HomeId) -> cenote_ha::HomeId {
+    cenote_ha::HomeId(home.0)
+}
+
+impl Homes {
+    /// Fails if the view that this node knows does not name a node as host of a home, with this term or an older one.
+    pub fn check_host(&self, home: HomeId, node: NodeId, term: u64) -> Result<()> {
+        let state = lock(&self.state);
+        let entry = state.view.as_ref().and_then(|view| view.home(to_ha(home)));
+        // Its view may be newer than the one here.
+        if entry.is_some_and(|entry| entry.host == node && entry.term <= term || entry.term < term) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Conflict, format!("home {home}"))
+            .because(format!("node {} is not its host in the view that this node has", node.0))
+            .try_next("see `cenote ha`"))
+    }
+    /// Returns true if this node opens a home to serve it.
+    pub fn is_opening(&self, home: HomeId) -> bool {
+        lock(&self.state).opening.contains(&home)
+    }
+    /// Returns true if the view names another node than this one, `me`, as host of a home.
+    pub fn is_elsewhere(&self, home: HomeId, me: NodeId) -> bool {
+        let state = lock(&self.state);
+        state.view.is_some() && !state.is_host(me, home)
+    }
+    /// The host of a home, and where it listens.
+    pub fn host_of(&self, home: HomeId) -> Result<(NodeId, SocketAddr)> {
+        let state = lock(&self.state);
+        let found = state.view.as_ref().and_then(|view| {
+            let host = view.home(to_ha(home))?.host;
+            Some((host, view.member(host)?.address.parse().ok()?))
+        });
+        found.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("home {home}")).because("the view names no host of it")
+        })
+    }
+}
+
+/// A home that is on its way to another node; dropped, it stays unless the view says otherwise.
+pub(super) struct Yielding<'a> {
+    acts: &'a Acts,
+    home: HomeId,
+    to: NodeId,
+}
+
+impl Yielding<'_> {
+    /// Once the copy on the other node is complete, returns how many changes may have been told; from then on nothing is
+    /// told that it does not have.
+    pub fn is_caught_up(&self) -> Option<u64> {
+        let mut state = lock(&self.acts.nodes.homes.state);
+        state.mirrors.get(&(self.home, self.to)).filter(|mirror| mirror.far().is_caught_up)?;
+        state.proposed.insert(self.home, (self.to, Instant::now()));
+        self.acts.require(&mut state);
+        state.hosted.get(&self.home).map(|hosted| hosted.mirroring.stream.end())
+    }
+    /// Returns true if the other node has so many changes, as all other mirrors do.
+    pub fn has(&self, changes: u64) -> bool {
+        let mut state = lock(&self.acts.nodes.homes.state);
+        state.proposed.insert(self.home, (self.to, Instant::now()));
+        state.hosted.get(&self.home).is_some_and(|hosted| hosted.mirroring.stream.kept() >= changes)
+    }
+    /// Lets nothing be told any more.
+    pub fn freeze(&self) {
+        let mut state = lock(&self.acts.nodes.homes.state);
+        state.yielding.insert(self.home, (self.to, true));
+        self.acts.require(&mut state);
+        if let Some(hosted) = state.hosted.get(&self.home) {
+            hosted.mirroring.set_lease(0);
+        }
+    }
+}
+
+impl Drop for Yielding<'_> {
+    fn drop(&mut self) {
+        lock(&self.acts.nodes.homes.state).yielding.remove(&self.home);
+    }
+}
+
+#[cold]
+fn not_host(home: HomeId) -> Error {
+    Error::new(ErrorKind::Conflict, format!("home {home}"))
+        .because("this node is not its host")
+        .try_next("see `cenote ha`")
+}
+
+impl State {
+    fn is_host(&self, me: NodeId, home: HomeId) -> bool {
+        let entry = self.view.as_ref().and_then(|view| view.home(to_ha(home)));
+        entry.is_some_and(|entry| entry.host == me)
+    }
+    fn is_mirror(&self, node: NodeId, home: HomeId) -> bool {
+        let entry = self.view.as_ref().and_then(|view| view.home(to_ha(home)));
+        entry.is_some_and(|entry| entry.mirrors.contains(&node))
+    }
+    /// The mirrors without which a home acknowledges nothing.
+    fn required(&self, home: HomeId) -> Vec<NodeId> {
+        let entry = self.view.as_ref().and_then(|view| view.home(to_ha(home)));
+        let mut nodes: Vec<NodeId> = entry.map_or_else(Vec::new, |entry| entry.mirrors.clone());
+        let proposed = self.proposed.get(&home).map(|(node, _)| *node);
+        let heir = self.yielding.get(&home).filter(|(_, is_frozen)| *is_frozen).map(|(node, _)| *node);
+        for node in proposed.into_iter().chain(heir) {
+            if !nodes.contains(&node) {
+                nodes.push(node);
+            }
+        }
+        nodes
+    }
+}
+
+impl Acts {
+    pub fn new(nodes: Arc<Nodes>, daemon: Arc<Daemon>) -> Self {
+        Self { nodes, daemon, settings: settings() }
+    }
+    fn me(&self) -> NodeId {
+        NodeId(self.nodes.who.node)
+    }
+    fn own(&self) -> HomeId {
+        self.nodes.members.home
+    }
+    fn hosted(home: HomeId, term: u64, host: &Host) -> Option<Hosted> {
+        let mirroring = host.mirroring.clone()?;
+        Some(Hosted { home, term, store: host.id(), service: host.service.clone(), mirroring })
+    }
+    /// Sends this node's clients to the hosts that the view names.
+    fn direct(&self, view: &View) {
+        for entry in &view.homes {
+            let Some(host) = view.member(entry.host) else { continue };
+            let Some(gateway) = self.nodes.gateways.get(&of_ha(entry.id)) else { continue };
+            let known = self.nodes.members.all.iter().find(|member| member.home.0 == entry.host.0);
+            if let (Ok(address), Some(known)) = (host.address.parse(), known)
+                && gateway.lies_on(&known.name, address)
+            {
+                self.nodes.outbox.put(Order::Moved(of_ha(entry.id)));
+            }
+        }
+    }
+    /// Takes up homes that the view gives to this node, and lets those go that it gives to others.
+    fn take_up(&self, view: &View) {
+        let mut state = lock(&self.nodes.homes.state);
+        for entry in &view.homes {
+            let home = of_ha(entry.id);
+            if entry.host != self.me() {
+                if state.hosted.remove(&home).is_some() {
+                    state.mirrors.retain(|(of, _), _| *of != home);
+                    self.let_go(home);
+                }
+                if home == self.own() && self.daemon.host.mirroring.is_some() && !state.is_asking {
+                    state.is_asking = true;
+                    self.take_back();
+                }
+            } else if let Some(hosted) = state.hosted.get_mut(&home) {
+                hosted.term = entry.term;
+            } else if home == self.own() {
+                self.take_up_own(&mut state, entry.term);
+            } else if state.opening.insert(home) {
+                self.take_over(home, entry.term);
+            }
+        }
+    }
+    fn take_up_own(&self, state: &mut State, term: u64) {
+        let home = self.own();
+        let Some(hosted) = Self::hosted(home, term, &self.daemon.host) else { return };
+        match is_in_place(&self.nodes, &self.daemon, term) {
+            Ok(true) => drop(state.hosted.insert(home, hosted)),
+            Ok(false) => {}
+            Err(error) => tracing::error!(%error, "nothing is answered for the home of this node"),
+        }
+    }
+    /// Asks for the own home, on a thread of its own.
+    fn take_back(&self) {
+        let (nodes, daemon) = (self.nodes.clone(), self.daemon.clone());
+        let run = move || {
+            take_back(&nodes, &daemon);
+            lock(&nodes.homes.state).is_asking = false;
+        };
+        if let Err(error) = std::thread::Builder::new().name("cenote-take-back".into()).spawn(run) {
+            tracing::error!(%error, "no thread to get the home of this node back");
+        }
+    }
+    /// Begins to send a home to the node that is to have it. Fails if this node is not its host.
+    pub fn begin_yielding(&self, home: HomeId, to: NodeId) -> Result<Yielding<'_>> {
+        let mut state = lock(&self.nodes.homes.state);
+        let hosted = state.hosted.get(&home).cloned().filter(|_| state.is_host(self.me(), home));
+        let hosted = hosted.ok_or_else(|| not_host(home))?;
+        let is_live = state.view.as_ref().is_some_and(|view| view.is_live(to));
+        if !is_live || state.yielding.contains_key(&home) {
+            return Err(Error::new(ErrorKind::Busy, format!("home {home}"))
+                .because(format!("node {} does not take part yet, or another node gets the home", to.0))
+                .try_next("see `cenote ha`"));
+        }
+        state.yielding.insert(home, (to, false));
+        self.send_to(&mut state, &hosted, to);
+        Ok(Yielding { acts: self, home, to })
+    }
+    /// Has the view name another node as host of a home.
+    pub fn hand_over(&self, home: HomeId, to: NodeId) -> Result<()> {
+        self.nodes.watch.hand_over(home, to, self)
+    }
+    /// Returns true if the daemon ends.
+    pub fn is_stopping(&self) -> bool {
+        self.daemon.is_stopping()
+    }
+    fn let_go(&self, home: HomeId) {
+        if home == self.own() {
+            tracing::warn!(%home, "another node has the home of this node by now: nothing is answered for it here");
+            self.daemon.host.fence();
+        } else if let Some(host) = self.nodes.copies.let_go(home) {
+            tracing::warn!(%home, "another node has this home by now: it is closed here");
+            host.fence();
+            let close = move || drop(host.close());
+            let _ = std::thread::Builder::new().name("cenote-let-go".into()).spawn(close);
+        }
+    }
+    /// Opens a home from the copy here, on a thread of its own, and serves it once its former host has stopped by itself.
+    fn take_over(&self, home: HomeId, term: u64) {
+        let (nodes, daemon, told) = (self.nodes.clone(), self.daemon.clone(), Instant::now());
+        let wait = Duration::from_micros(leases_over_us(0, &self.settings));
+        let acts = Self { nodes, daemon, settings: self.settings };
+        let run = move || {
+            tracing::info!(%home, term, "this node takes a home over");
+            let opened = acts.nodes.copies.open_home(home);
+            std::thread::sleep(wait.saturating_sub(told.elapsed()));
+            let mut state = lock(&acts.nodes.homes.state);
+            state.opening.remove(&home);
+            match opened {
+                Ok(host) if state.is_host(acts.me(), home) => {
+                    state.hosted.extend(Self::hosted(home, term, &host).map(|hosted| (home, hosted)));
+                    acts.listen_to(&host);
+                    acts.nodes.tell_words_of(&host);
+                    // Nothing is told before its mirrors count and the register has granted a lease.
+                    host.mirroring.iter().for_each(|mirroring| mirroring.set_lease(0));
+                    acts.require(&mut state);
+                    acts.nodes.copies.serve(home, host);
+                    acts.nodes.outbox.wake(); // connections wait for it
+                    let took_ms = told.elapsed().as_millis() as u64;
+                    tracing::info!(%home, term, took_ms, "this node is the host of a home");
+                }
+                Ok(_) => tracing::warn!(%home, term, "another view came while a home was opened"),
+                Err(error) => tracing::error!(%error, %home, term, "a home could not be taken over"),
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("cenote-take-over".into()).spawn(run) {
+            tracing::error!(%error, %home, "no thread to take a home over");
+        }
+    }
+    /// Has answers told as soon as the mirrors have what they tell.
+    fn listen_to(&self, host: &Host) {
+        if let Some(mirroring) = &host.mirroring {
+            let daemon = Arc::downgrade(&self.daemon);
+            mirroring.stream.on_kept(Box::new(move || {
+                if let Some(daemon) = daemon.upgrade() {
+                    daemon.ring_all();
+                }
+            }));
+        }
+    }
+    /// Sets which mirrors count, and begins to send to those that nothing is sent to.
+    fn require(&self, state: &mut State) {
+        let hosted: Vec<Hosted> = state.hosted.values().cloned().collect();
+        for hosted in hosted {
+            let required = state.required(hosted.home);
+            hosted.mirroring.stream.require(&required);
+            for node in required {
+                self.send_to(state, &hosted, node);
+            }
+        }
+    }
+    fn send_to(&self, state: &mut State, hosted: &Hosted, node: NodeId) {
+        if state.mirrors.contains_key(&(hosted.home, node)) {
+            return;
+        }
+        let address = state.view.as_ref().and_then(|view| view.member(node)?.address.parse().ok());
+        let Some(address) = address else { return };
+        match Mirror::start(hosted.clone(), node, address, self.nodes.who, self.nodes.key.clone()) {
+            Ok(mirror) => drop(state.mirrors.insert((hosted.home, node), mirror)),
+            Err(error) => tracing::warn!(%error, home = %hosted.home, "no mirror can be sent to"),
+        }
+    }
+    /// Begins and ends the sending to nodes that are to become mirrors.
+    fn follow(&self, state: &mut State, decided: &[Decided]) {
+        let mut wanted: BTreeMap<HomeId, NodeId> = BTreeMap::new();
+        for decided in decided {
+            match &decided.action {
+                Action::Rebuild { what: Debt::Journal { home, node } } => drop(wanted.insert(of_ha(*home), *node)),
+                Action::AddMirror { home, node } if state.is_host(self.me(), of_ha(*home)) => {
+                    wanted.insert(of_ha(*home), *node);
+                    state.proposed.insert(of_ha(*home), (*node, Instant::now()));
+                }
+                _ => {}
+            }
+        }
+        state.proposed.retain(|_, (_, at)| at.elapsed() < PROPOSED_FOR);
+        for (home, node) in wanted {
+            let Some(hosted) = state.hosted.get(&home).cloned() else { continue };
+            let required = state.required(home);
+            // One that is on its way to become one is kept, though another would do as well by now.
+            let heir = state.yielding.get(&home).map(|(node, _)| *node);
+            let is_new = |node: &NodeId| !required.contains(node) && Some(*node) != heir;
+            let is_under_way = state.mirrors.keys().any(|(of, to)| *of == home && is_new(to));
+            if !is_under_way {
+                self.send_to(state, &hosted, node);
+            }
+        }
+        let live = state.view.clone();
+        let is_live = |node: NodeId| live.as_ref().is_some_and(|view| view.is_live(node));
+        state.mirrors.retain(|(_, node), _| is_live(*node));
+    }
+}
+
+impl Acting for Acts {
+    fn view(&self, view: &Arc<View>) {
+        {
+            let mut state = lock(&self.nodes.homes.state);
+            if state.view.as_ref().is_some_and(|known| known.number > view.number) {
+                return;
+            }
+            state.view = Some(view.clone());
+            let is_in = |home: &HomeId, node: &NodeId| {
+                view.home(to_ha(*home)).is_some_and(|entry| entry.mirrors.contains(node))
+            };
+            state.proposed.retain(|home, (node, _)| !is_in(home, node));
+        }
+        self.direct(view);
+        self.take_up(view);
+        self.require(&mut lock(&self.nodes.homes.state));
+    }
+    fn act(&self, decided: &[Decided]) {
+        let mut state = lock(&self.nodes.homes.state);
+        self.follow(&mut state, decided);
+        self.require(&mut state);
+    }
+    fn seen(&self) -> Vec<Seen> {
+        let patience = Duration::from_micros(2 * self.settings.silence_us_min);
+        let state = lock(&self.nodes.homes.state);
+        let mirrors = state.mirrors.iter();
+        mirrors
+            .map(|((home, node), mirror)| Seen::Mirror {
+                home: to_ha(*home),
+                node: *node,
+                state: mirror.state(patience, state.is_mirror(*node, *home)),
+            })
+            .collect()
+    }
+    fn lease(&self, until: Instant) {
+        let until_ns = boot_ns() + until.saturating_duration_since(Instant::now()).as_nanos() as u64;
+        let state = lock(&self.nodes.homes.state);
+        let is_frozen = |home: HomeId| state.yielding.get(&home).is_some_and(|(_, is_frozen)| *is_frozen);
+        let may_act = |hosted: &&Hosted| state.is_host(self.me(), hosted.home) && !is_frozen(hosted.home);
+        for hosted in state.hosted.values().filter(may_act) {
+            hosted.mirroring.set_lease(until_ns);
+        }
+    }
+}
+
+impl Host {
+    /// Answers nothing any more, and makes clients drop what they remember.
+    fn fence(&self) {
+        if let Some(mirroring) = &self.mirroring {
+            mirroring.set_lease(0);
+        }
+        self.control.instance_raise();
+    }
+}
+
+impl Nodes {
+    /// Begins without a lease: nothing is answered before the register says that this node is the host of its home.
+    pub(super) fn begin_homes(self: &Arc<Self>, daemon: &Arc<Daemon>) {
+        let acts = Acts::new(self.clone(), daemon.clone());
+        if let Some(mirroring) = &daemon.host.mirroring {
+            mirroring.set_lease(0);
+            acts.listen_to(&daemon.host);
+            if let Err(error) = clear_former(&self.dir, &self.members) {
+                tracing::warn!(%error, "what lay where the home was before stays there");
+            }
+        }
+    }
+}

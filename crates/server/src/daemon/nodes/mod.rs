@@ -1,0 +1,240 @@
+//! The other nodes of a cluster: gateways to their homes for the clients of this node, and sessions of their clients with
+//! the home of this one.
+//!
+//! One thread (`thread`) has all connections, and the rings of clients of gateways: a message crosses it once in each
+//! direction. `gateway` is what other threads see of a home on another node; `foreign` is what the clients of another
+//! node are here; `trust` is about the version words of homes; `listener` accepts connections; `watch` has a connection of
+//! its own and holds the view. A file imports only files before it in this order: `outbox`, `gateway`, `watch`,
+//! (`foreign`, `trust`), `thread`, `listener`.
+
+mod copies;
+mod foreign;
+mod gateway;
+mod handover;
+mod homes;
+mod listener;
+mod mirrors;
+mod outbox;
+mod talk;
+mod thread;
+mod trust;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use cenote_cluster::Members;
+use cenote_device::Control;
+use cenote_device::home::memory_dir;
+use cenote_host::home::shm_base;
+use cenote_model::{Error, ErrorKind, HaReport, HomeId, NodeId, Result};
+use cenote_rpc::net::{ClusterKey, Introduction, TcpConnection, TcpListener};
+use cenote_wire::ClusterPlace;
+
+use super::{Daemon, REAP_EVERY};
+use crate::Host;
+use crate::host::draw;
+use copies::Copies;
+pub(super) use gateway::Gateway;
+use homes::{Acts, Homes};
+use outbox::Outbox;
+use watch::{Keeper, Watch};
+
+/// Interval at which a thread looks whether the daemon stops.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The nodes of the cluster, seen from this one.
+pub(super) struct Nodes {
+    /// The directory of this node.
+    dir: PathBuf,
+    members: Members,
+    key: ClusterKey,
+    who: Introduction,
+    /// To every other home.
+    gateways: BTreeMap<HomeId, Arc<Gateway>>,
+    outbox: Arc<Outbox>,
+    listener: TcpListener,
+    /// Holds the view.
+    watch: Arc<Watch>,
+    /// Copies of other nodes' homes.
+    copies: Copies,
+    homes: Homes,
+}
+
+/// What a node has before its home is open: it can tell that it lives.
+pub(super) struct Early {
+    members: Members,
+    key: ClusterKey,
+    who: Introduction,
+    watch: Arc<Watch>,
+}
+
+impl Early {
+    /// `None` if the store is no part of a cluster. `Busy` if another process has this node's part of the register.
+    pub fn open(dir: &Path) -> Result<Option<Self>> {
+        let Some(members) = Members::read(dir)? else { return Ok(None) };
+        let key = members.key(dir)?;
+        let who = members.introduction(draw()?);
+        let watch = Arc::new(Watch::open(dir, &members, who, &key)?);
+        Ok(Some(Self { members, key, who, watch }))
+    }
+    /// Tells other nodes that this one lives, until it is over.
+    pub fn announce(&self, is_over: &Arc<AtomicBool>) {
+        self.watch.announce(is_over);
+    }
+}
+
+impl Nodes {
+    /// The other nodes of a cluster. Listens from now on.
+    pub fn open(dir: &Path, host: &Host, early: Early) -> Result<Arc<Self>> {
+        let Early { members, key, who, watch } = early;
+        if members.home != host.summary.home {
+            return Err(Error::new(ErrorKind::InvalidInput, format!("store {}", dir.display()))
+                .because(format!("it is home {}, and its file `cluster` says {}", host.summary.home, members.home))
+                .try_next("copy the right file from where the cluster was made, or start the cluster anew"));
+        }
+        let outbox = Arc::new(Outbox::new()?);
+        // Tables of other homes are kept beside the memory of this one, and go with it.
+        let memory = memory_dir(&shm_base(), host.id())?.unwrap_or_else(shm_base);
+        let own = members.of(members.home).map(|member| member.address);
+        let address = own.ok_or_else(|| Error::new(ErrorKind::Internal, "members of a cluster"))?;
+        let listener = TcpListener::bind(address)?;
+        let others = members.all.iter().filter(|member| member.home != members.home);
+        let gateway = |member: &cenote_cluster::Member| {
+            (member.home, Arc::new(Gateway::new(member.clone(), who, key.clone(), &memory, outbox.clone())))
+        };
+        let gateways = others.map(gateway).collect();
+        let copies = Copies::open(dir, &memory, &members)?;
+        let formerly: &[NodeId] = if host.is_copy() { &nodes_of(&members) } else { &[] };
+        host.tell_words(outbox.bell().clone(), formerly);
+        let homes = Homes::default();
+        let dir = dir.to_path_buf();
+        Ok(Arc::new(Self { dir, members, key, who, gateways, outbox, listener, watch, copies, homes }))
+    }
+    /// Starts the threads.
+    pub fn start(self: &Arc<Self>, daemon: &Arc<Daemon>) -> Result<Vec<std::thread::JoinHandle<()>>> {
+        let thread = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let failed = |error| Error::io("a thread for the nodes of the cluster", &error);
+            std::thread::Builder::new().name(name.into()).spawn(run).map_err(failed)
+        };
+        let both = || (self.clone(), daemon.clone());
+        let (nodes, other, third) = (both(), both(), both());
+        let (fourth, fifth, sixth, seventh) = (both(), both(), both(), both());
+        self.begin_homes(daemon);
+        let acts = Acts::new(self.clone(), daemon.clone());
+        Ok(vec![
+            thread("cenote-nodes", Box::new(move || thread::run(&nodes.0, &nodes.1)))?,
+            thread("cenote-accept", Box::new(move || listener::run(&other.0, &other.1)))?,
+            thread("cenote-reap", Box::new(move || third.0.reap(&third.1)))?,
+            thread("cenote-watch", Box::new(move || fourth.0.watch.run(&acts)))?,
+            thread("cenote-register", Box::new(move || fifth.0.keep_register(&fifth.1)))?,
+            thread("cenote-board", Box::new(move || sixth.0.keep_board(&sixth.1)))?,
+            thread("cenote-notices", Box::new(move || seventh.0.answer_beats(&seventh.1)))?,
+        ])
+    }
+    /// Makes the threads look whether the daemon stops.
+    pub fn wake(&self) {
+        self.outbox.wake();
+        self.watch.end();
+    }
+    /// Makes the thread look at its clients.
+    pub fn ring(&self) {
+        self.outbox.wake();
+    }
+    fn keeper(&self) -> Option<&Arc<Keeper>> {
+        self.watch.keeper()
+    }
+    /// Answers questions about the register until the daemon stops, on a node that keeps it.
+    fn keep_register(&self, daemon: &Daemon) {
+        if let Some(keeper) = self.keeper() {
+            keeper.answer_questions(|| daemon.is_stopping());
+        }
+    }
+    /// Serves the watches of other nodes until the daemon stops, on a node that keeps the register.
+    fn keep_board(&self, daemon: &Daemon) {
+        if let Some(keeper) = self.keeper() {
+            keeper.serve(|| daemon.is_stopping());
+        }
+    }
+    /// Answers beats until the daemon stops, on a node that keeps the register.
+    fn answer_beats(&self, daemon: &Daemon) {
+        if let Some(keeper) = self.keeper() {
+            keeper.answer_beats(|| daemon.is_stopping());
+        }
+    }
+    /// Takes the connection of another node's watch, with its first message.
+    fn adopt(&self, node: NodeId, tcp: TcpConnection, first: Vec<u8>) {
+        if let Some(keeper) = self.keeper() {
+            return keeper.adopt(node, tcp, first);
+        }
+        let node = node.0;
+        tracing::warn!(
+            node,
+            "it asks this node for the register, which others keep: all nodes need the same file `cluster`"
+        );
+    }
+    /// What people are told of the cluster.
+    pub fn report(&self) -> HaReport {
+        self.watch.report()
+    }
+    /// Tells all nodes that all are being stopped.
+    pub fn say_closing(&self) {
+        self.watch.say_closing();
+    }
+    /// The gateway to a home.
+    pub fn gateway(&self, home: HomeId) -> Result<&Arc<Gateway>> {
+        self.gateways.get(&home).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("home {home}"))
+                .because(format!("the cluster has the homes {}", list(&self.members.homes())))
+                .try_next("see `cenote cluster status`")
+        })
+    }
+    /// Searches for dead processes of this node until the daemon stops. A home that hangs holds up only this thread.
+    fn reap(&self, daemon: &Daemon) {
+        let mut reaped_at = Instant::now();
+        let mut could_act = true;
+        while !daemon.is_stopping() {
+            std::thread::sleep(LOOK_EVERY);
+            let may_act = daemon.host.mirroring.as_ref().is_none_or(|mirroring| mirroring.may_act());
+            if could_act && !may_act {
+                // What clients remember may be out of date by now: they have to ask.
+                daemon.host.control.instance_raise();
+            }
+            could_act = may_act;
+            if reaped_at.elapsed() >= REAP_EVERY {
+                self.gateways.values().for_each(|gateway| gateway.reap());
+                self.copies.all_hosted().iter().for_each(|(_, host)| host.reap());
+                reaped_at = Instant::now();
+            }
+        }
+    }
+    /// Lets other nodes remember what they see of another node's home, whose host this one is from now on. What the former host
+    /// told ended with its lease.
+    fn tell_words_of(&self, host: &Host) {
+        host.tell_words(self.outbox.bell().clone(), &[]);
+    }
+    /// The host of a home that this node serves to others.
+    fn served(&self, daemon: &Daemon, home: HomeId) -> Option<Arc<Host>> {
+        if home == self.members.home { Some(daemon.host.clone()) } else { self.copies.hosted(home) }
+    }
+    /// Closes the homes of other nodes that are open here.
+    pub fn close(&self) -> Result<()> {
+        self.copies.all_hosted().iter().map(|(_, host)| host.close()).fold(Ok(()), Result::and)
+    }
+    /// What a client is told of a home.
+    pub fn place(&self, home: HomeId) -> ClusterPlace {
+        let far = home != self.members.home;
+        ClusterPlace { home, far, leased: self.members.protect > 0, homes: self.members.homes() }
+    }
+}
+
+fn nodes_of(members: &Members) -> Vec<NodeId> {
+    members.all.iter().map(|member| NodeId(member.home.0)).collect()
+}
+
+fn list(homes: &[HomeId]) -> String {
+    homes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

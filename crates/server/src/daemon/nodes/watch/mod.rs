@@ -1,0 +1,370 @@
+//! Holds the view of the cluster and watches the other nodes: threads that tell the nodes with the register that this one
+//! lives and learn who else does, one for each, and one that has `ha` decide. What is decided is put into the register, if
+//! nobody was faster, and given to [`Acting`].
+//!
+//! A file imports only files before it in this order: `acting`, `times`, `desk`, `cached`, `keeper`, `way`, `opening`, `probe`,
+//! `known`, `report`, this.
+
+mod acting;
+mod cached;
+mod desk;
+mod keeper;
+mod known;
+mod opening;
+mod probe;
+mod report;
+#[cfg(test)]
+mod tests;
+mod times;
+mod way;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use cenote_cluster::register::Register;
+use cenote_cluster::{Beat, Members, NodeFile, Notice};
+use cenote_ha::{ClusterId, Hello, Report, Settings, View, decide};
+use cenote_model::{Error, ErrorKind, HaReport, HomeId, NodeId, Result};
+use cenote_rpc::net::{ClusterKey, Introduction};
+
+use crate::service::lock;
+pub(super) use acting::Acting;
+pub(super) use keeper::Keeper;
+use known::Known;
+use opening::{Board, Opened};
+use probe::Probes;
+use times::now_us;
+pub(super) use times::settings;
+
+/// A node says who it is with so many of its first beats to each board.
+const HELLOS: u64 = 4;
+/// Decisions in a row, if others change the view meanwhile.
+const DECISIONS: usize = 4;
+
+/// A board to which this node tells that it lives.
+struct Told {
+    board: Board,
+    /// Beats so far.
+    beats: AtomicU64,
+}
+
+/// See the module.
+pub(super) struct Watch {
+    me: NodeId,
+    members: Members,
+    settings: Settings,
+    incarnation: u64,
+    file: Mutex<NodeFile>,
+    /// The last view on its disks when the process began.
+    left_in_view: u64,
+    register: Arc<dyn Register>,
+    boards: Vec<Told>,
+    probes: Arc<Probes>,
+    /// Never held while anything is waited for.
+    known: Mutex<Known>,
+    /// All nodes are being stopped.
+    is_closing: AtomicBool,
+    /// The number of the view that [`Acting`] was told last; held while it is told anything, so that no lease comes between a
+    /// view and its consequences.
+    followed: Mutex<u64>,
+    is_over: Mutex<bool>,
+    /// The daemon stops.
+    over: Condvar,
+}
+
+impl Watch {
+    /// The watch of a node; opens its part of the register, if it has one.
+    pub fn open(dir: &Path, members: &Members, who: Introduction, key: &ClusterKey) -> Result<Self> {
+        let settings = settings();
+        let opened = opening::open(dir, members, who, key, &settings)?;
+        Self::with(dir, members, settings, who.incarnation, opened)
+    }
+    /// A watch with these times that reaches the register in this way.
+    fn with(dir: &Path, members: &Members, settings: Settings, incarnation: u64, opened: Opened) -> Result<Self> {
+        let file = NodeFile::open(dir)?;
+        let told = |board| Told { board, beats: AtomicU64::new(0) };
+        Ok(Self {
+            me: NodeId(members.home.0),
+            members: members.clone(),
+            settings,
+            incarnation,
+            left_in_view: file.view(),
+            file: Mutex::new(file),
+            register: opened.register,
+            boards: opened.boards.into_iter().map(told).collect(),
+            probes: Arc::default(),
+            known: Mutex::default(),
+            is_closing: AtomicBool::new(false),
+            followed: Mutex::new(0),
+            is_over: Mutex::new(false),
+            over: Condvar::new(),
+        })
+    }
+    /// The board, if this node has one.
+    pub fn keeper(&self) -> Option<&Arc<Keeper>> {
+        self.boards.iter().find_map(|told| match &told.board {
+            Board::Here(keeper) => Some(keeper),
+            Board::There(_) => None,
+        })
+    }
+    /// Makes [`Watch::run`] return soon.
+    pub fn end(&self) {
+        for told in &self.boards {
+            match &told.board {
+                Board::Here(keeper) => keeper.wake(),
+                Board::There(way) => way.end(),
+            }
+        }
+        *lock(&self.is_over) = true;
+        self.over.notify_all();
+    }
+    /// Tells all nodes that all are being stopped, so that nobody takes over what others have. Returns when a board knows it,
+    /// or none has answered in time.
+    pub fn say_closing(&self) {
+        self.is_closing.store(true, Ordering::SeqCst);
+        let begin = Instant::now();
+        let patience = Duration::from_micros(self.settings.silence_us_min);
+        for told in self.boards.iter().take_while(|_| begin.elapsed() < patience) {
+            let _ = told.board.beat(self.next_beat(told)); // others hear of it by their next beat
+        }
+        std::thread::sleep(Duration::from_micros(2 * self.settings.beat_us));
+    }
+    /// What people are told.
+    pub fn report(&self) -> HaReport {
+        let known = lock(&self.known);
+        report::report(&self.members, &known.history, &known.proposal, known.trouble(), now_us())
+    }
+    /// Watches until [`Watch::end`].
+    pub fn run(&self, acting: &dyn Acting) {
+        std::thread::scope(|scope| {
+            for at in 0..self.boards.len() {
+                let beat = move || self.at_each_beat(|| self.beat(at, acting));
+                if let Err(error) = std::thread::Builder::new().name("cenote-beat".into()).spawn_scoped(scope, beat) {
+                    tracing::error!(%error, "no thread that tells that this node lives");
+                }
+            }
+            self.at_each_beat(|| {
+                self.look(acting);
+                self.probe();
+                self.decide(acting);
+            });
+        });
+    }
+    /// Tells the boards of other nodes that this one lives, without a look at what they answer: while its home is being opened.
+    pub fn announce(self: &Arc<Self>, is_over: &Arc<AtomicBool>) {
+        for at in 0..self.boards.len() {
+            let (watch, is_over) = (self.clone(), is_over.clone());
+            let beats = move || {
+                let every = Duration::from_micros(watch.settings.beat_us);
+                let told = &watch.boards[at];
+                let Board::There(way) = &told.board else { return };
+                while !is_over.load(Ordering::SeqCst) {
+                    let begin = Instant::now();
+                    let _ = way.beat(&watch.next_beat(told)); // a board that is away is told later
+                    std::thread::sleep(every.saturating_sub(begin.elapsed()));
+                }
+            };
+            if let Err(error) = std::thread::Builder::new().name("cenote-beat".into()).spawn(beats) {
+                tracing::warn!(%error, "no thread that tells that this node starts");
+            }
+        }
+    }
+    fn at_each_beat(&self, act: impl Fn()) {
+        let every = Duration::from_micros(self.settings.beat_us);
+        loop {
+            let begin = Instant::now();
+            act();
+            let over = lock(&self.is_over);
+            let rest = every.saturating_sub(begin.elapsed());
+            let waited = self.over.wait_timeout_while(over, rest, |over| !*over);
+            if *waited.unwrap_or_else(std::sync::PoisonError::into_inner).0 {
+                return;
+            }
+        }
+    }
+    /// Takes in what this node has seen itself.
+    fn look(&self, acting: &dyn Acting) {
+        let seen = {
+            let _followed = lock(&self.followed);
+            acting.seen()
+        };
+        let mut known = lock(&self.known);
+        for seen in seen {
+            known.see(seen, &self.settings);
+        }
+        for node in self.probes.take_refused() {
+            known.see(cenote_ha::Seen::Refused(node), &self.settings);
+        }
+    }
+    /// Tells a board that this node lives, and learns who else does.
+    fn beat(&self, at: usize, acting: &dyn Acting) {
+        let told = &self.boards[at];
+        let beat = self.next_beat(told);
+        let (held, asked_us, asked_at) = (beat.holds_view, now_us(), Instant::now());
+        let answer = told.board.beat(beat);
+        if let (Ok(notice), Board::There(_), Some(keeper)) = (&answer, &told.board, self.keeper()) {
+            keeper.heard_elsewhere(&notice.heard);
+        }
+        let learnt = answer.and_then(|notice| self.learn(notice, held, asked_us, asked_at, acting));
+        let trouble = learnt.and_then(|()| self.expect_view(&told.board)).err();
+        lock(&self.known).note_trouble(at, trouble);
+    }
+    /// Fails if the nodes of the register have made no view yet.
+    fn expect_view(&self, board: &Board) -> Result<()> {
+        let Board::There(way) = board else { return Ok(()) };
+        if lock(&self.known).number() > 0 {
+            return Ok(());
+        }
+        let name = way.name();
+        Err(Error::new(ErrorKind::Busy, "the first view of the cluster")
+            .because(format!("node `{name}` makes it once all nodes have said who they are"))
+            .try_next(format!("`cenote ha` on node `{name}` names those that have not")))
+    }
+    fn next_beat(&self, told: &Told) -> Beat {
+        let identity = lock(&self.file).identity();
+        let number = told.beats.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut known = lock(&self.known);
+        let holds_view = known.number();
+        let is_live = known.view().is_some_and(|view| view.is_live(self.me));
+        let hello = (!is_live || number <= HELLOS).then(|| Hello {
+            cluster: ClusterId(self.members.cluster.0),
+            identity,
+            address: self.members.of(self.members.home).map(|member| member.address.to_string()).unwrap_or_default(),
+            left_in_view: self.left_in_view,
+            holds_view,
+            devices: Vec::new(),
+            lost_devices: Vec::new(),
+        });
+        let mut reports = known.reports(self.me, &self.settings);
+        if self.is_closing.load(Ordering::SeqCst) {
+            reports.push(Report::Closing);
+        }
+        Beat { node: self.me, incarnation: self.incarnation, number, holds_view, reports, hello }
+    }
+    /// Takes in an answer of a board. `held`: the number of the view that this node held when it asked; fails if the board
+    /// knows less.
+    fn learn(&self, notice: Notice, held: u64, asked_us: u64, asked_at: Instant, acting: &dyn Acting) -> Result<()> {
+        if notice.view < held {
+            return Err(Error::new(ErrorKind::Corrupt, "the register of the cluster")
+                .because(format!("it has view {}, and had view {held} before", notice.view))
+                .try_next(
+                    "it is an old copy: put the last one back, where `docs/cluster.md` says that the register is",
+                ));
+        }
+        lock(&self.known).learn(notice, asked_us, self.me, &self.settings);
+        let mut followed = lock(&self.followed);
+        self.follow(&mut followed, acting);
+        let is_live = lock(&self.known).view().is_some_and(|view| view.is_live(self.me));
+        if is_live {
+            acting.lease(asked_at + Duration::from_micros(self.settings.lease_us));
+        }
+        Ok(())
+    }
+    /// Notes the latest view, and tells of it, if that was not done.
+    fn follow(&self, followed: &mut u64, acting: &dyn Acting) {
+        let latest = lock(&self.known).view().cloned();
+        let Some(view) = latest.filter(|view| view.number > *followed) else { return };
+        *followed = view.number;
+        if let Err(error) = lock(&self.file).note_view(view.number) {
+            tracing::warn!(%error, "the number of the view could not be noted");
+        }
+        let live = view.live().count();
+        tracing::info!(view = view.number, live, of = view.members.len(), "a new view of the cluster");
+        acting.view(&view);
+    }
+    /// Tries to connect to nodes that have been silent for some beats.
+    fn probe(&self) {
+        let patience = Duration::from_micros(self.settings.silence_us_min);
+        let silent = lock(&self.known).silent((2 * self.settings.beat_us).max(self.settings.silence_us_min / 2));
+        for node in silent.into_iter().filter(|node| *node != self.me) {
+            if let Some(member) = self.members.of(HomeId(node.0)) {
+                self.probes.begin(node, member.address, patience);
+            }
+        }
+    }
+    /// Decides, has it acted on, and proposes what has to be agreed on; anew, if somebody else was faster.
+    fn decide(&self, acting: &dyn Acting) {
+        for _ in 0..DECISIONS {
+            let (decided, view) = {
+                let mut known = lock(&self.known);
+                let proposal = decide(self.me, &known.history, &self.settings, now_us());
+                let told = (proposal.decided.clone(), proposal.view.clone());
+                known.note(proposal);
+                told
+            };
+            {
+                let _followed = lock(&self.followed);
+                acting.act(&decided);
+            }
+            match view {
+                Some(view) if self.propose(&view, acting) => {}
+                _ => return,
+            }
+        }
+    }
+    /// Makes another node, which has all of it, the host of a home of which this node is the host. Tries until the register
+    /// has answered, or the daemon stops.
+    pub fn hand_over(&self, home: HomeId, to: NodeId, acting: &dyn Acting) -> Result<()> {
+        let id = cenote_ha::HomeId(home.0);
+        let refuse = |why: &str| {
+            Err(Error::new(ErrorKind::Conflict, format!("home {home}")).because(why).try_next("see `cenote ha`"))
+        };
+        loop {
+            let (view, seen) = {
+                let known = lock(&self.known);
+                (known.view().cloned(), known.token())
+            };
+            let (Some(view), Some(seen)) = (view, seen) else { return refuse("there is no view of the cluster yet") };
+            match view.home(id) {
+                Some(entry) if entry.host == to => {
+                    self.follow(&mut lock(&self.followed), acting);
+                    return Ok(());
+                }
+                Some(entry) if entry.host == self.me && view.is_live(to) => {}
+                _ => return refuse("this node is not its host, or the other one does not take part"),
+            }
+            let mut next = View::clone(&view);
+            next.number += 1;
+            for entry in next.homes.iter_mut().filter(|entry| entry.id == id) {
+                // What mirrors have of this host's changes does not fit those of the next one.
+                (entry.host, entry.term, entry.mirrors) = (to, entry.term + 1, Vec::new());
+            }
+            let asked_us = now_us();
+            let held = match self.register.swap(Some(&seen), &next) {
+                Ok(swapped) => swapped.held(&next),
+                Err(error) => {
+                    tracing::warn!(%error, %home, "whether a home is handed over is not known yet");
+                    None
+                }
+            };
+            if let Some(held) = held {
+                lock(&self.known).hold(held, asked_us, &self.settings);
+            } else if *lock(&self.is_over) {
+                return refuse("this daemon ends");
+            } else {
+                std::thread::sleep(Duration::from_micros(self.settings.beat_us));
+            }
+        }
+    }
+    /// Puts a view into the register. Returns true if something is to be decided anew: it was taken, or another one was
+    /// there before.
+    fn propose(&self, view: &View, acting: &dyn Acting) -> bool {
+        let Some(seen) = lock(&self.known).token() else { return false };
+        let asked_us = now_us();
+        let held = match self.register.swap(Some(&seen), view) {
+            Ok(swapped) => swapped.held(view),
+            Err(error) => {
+                // Whatever became of it, the next answer of the register tells.
+                tracing::warn!(%error, view = view.number, "a view could not be proposed");
+                None
+            }
+        };
+        let is_newer = held.is_some_and(|held| lock(&self.known).hold(held, asked_us, &self.settings));
+        if is_newer {
+            self.follow(&mut lock(&self.followed), acting);
+        }
+        is_newer
+    }
+}

@@ -1,0 +1,72 @@
+//! What people are told of the cluster.
+
+use cenote_ha::{Decided, History, MemberState, Proposal, View, story};
+use cenote_model::{HaDecided, HaEvent, HaHome, HaNode, HaReport, HomeId, NodeId};
+
+use cenote_cluster::Members;
+
+/// The report of a node. `trouble`: what is in the way of asking the register.
+pub(super) fn report(
+    members: &Members,
+    history: &History,
+    proposal: &Proposal,
+    trouble: &str,
+    now_us: u64,
+) -> HaReport {
+    let view = history.view().map(AsRef::as_ref);
+    HaReport {
+        node: NodeId(members.home.0),
+        view: view.map_or(0, |view| view.number),
+        survives: view.map_or(u64::from(members.protect), |view| view.survives as u64),
+        asked_ago_us: history.asked_us().map(|asked| now_us.saturating_sub(asked)),
+        trouble: trouble.to_owned(),
+        nodes: view.map_or_else(Vec::new, |view| nodes(members, view, history, proposal)),
+        homes: view.map_or_else(Vec::new, homes),
+        events: story(history)
+            .into_iter()
+            .map(|(at_us, what)| HaEvent { ago_us: now_us.saturating_sub(at_us), what })
+            .collect(),
+        decided: proposal.decided.iter().map(|decided| conclusion(decided, now_us)).collect(),
+    }
+}
+
+fn nodes(members: &Members, view: &View, history: &History, proposal: &Proposal) -> Vec<HaNode> {
+    let doubt = |node: NodeId| proposal.decided.iter().find(|decided| decided.why.doubts() == Some(node));
+    let node = |member: &cenote_ha::Member| {
+        let (live, owed, since_view) = match member.state {
+            MemberState::Live { since_view } => (true, false, since_view),
+            MemberState::Excluded { is_owed, since_view } => (false, is_owed, since_view),
+        };
+        HaNode {
+            node: member.id,
+            name: members.of(HomeId(member.id.0)).map(|member| member.name.clone()).unwrap_or_default(),
+            address: member.address.clone(),
+            live,
+            owed,
+            since_view,
+            silence_us: history.silence_us(member.id),
+            doubt: doubt(member.id).map(|decided| decided.why.to_string()).unwrap_or_default(),
+        }
+    };
+    view.members.iter().map(node).collect()
+}
+
+fn homes(view: &View) -> Vec<HaHome> {
+    let home = |home: &cenote_ha::Home| HaHome {
+        home: HomeId(home.id.0),
+        host: home.host,
+        mirrors: home.mirrors.clone(),
+        mirrors_wanted: home.mirrors_wanted as u64,
+        term: home.term,
+    };
+    view.homes.iter().map(home).collect()
+}
+
+fn conclusion(decided: &Decided, now_us: u64) -> HaDecided {
+    HaDecided {
+        kind: decided.action.kind().to_owned(),
+        repairs: decided.action.repairs(),
+        what: decided.action.text(now_us),
+        why: decided.why.to_string(),
+    }
+}

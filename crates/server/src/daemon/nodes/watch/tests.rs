@@ -1,0 +1,185 @@
+//! Three nodes in one process: the first view, mirrors, exclusion, take-over, return.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+
+use cenote_cluster::{Member, RegisterPlace};
+use cenote_ha::{Action, Debt, Decided, MirrorState, Seen};
+use cenote_model::StoreId;
+
+use super::cached::Cached;
+use super::*;
+
+const NODES: u16 = 3;
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Copies journals at once, and notes what it was told.
+#[derive(Default)]
+struct Host {
+    views: Mutex<Vec<Arc<View>>>,
+    copied: Mutex<Vec<Seen>>,
+    lease: Mutex<Option<Instant>>,
+}
+
+impl Acting for Host {
+    fn view(&self, view: &Arc<View>) {
+        lock(&self.views).push(view.clone());
+    }
+    fn act(&self, decided: &[Decided]) {
+        let copied = decided.iter().filter_map(|decided| match decided.action {
+            Action::Rebuild { what: Debt::Journal { home, node } } => {
+                Some(Seen::Mirror { home, node, state: MirrorState::CaughtUp })
+            }
+            _ => None,
+        });
+        *lock(&self.copied) = copied.collect();
+    }
+    fn seen(&self) -> Vec<Seen> {
+        lock(&self.copied).clone()
+    }
+    fn lease(&self, until: Instant) {
+        *lock(&self.lease) = Some(until);
+    }
+}
+
+/// A node that runs.
+struct Node {
+    watch: Arc<Watch>,
+    host: Arc<Host>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.watch.end();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The cluster: directories, addresses at which somebody listens, the register.
+struct Cluster {
+    dir: PathBuf,
+    members: Members,
+    register: Arc<dyn Register>,
+    keeper: Option<Arc<Keeper>>,
+    _listeners: Vec<TcpListener>,
+}
+
+impl Cluster {
+    fn new(protect: u8) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("cenote-watch-{}-{number}", std::process::id()));
+        let listeners: Vec<TcpListener> = (0..NODES).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let member = |(home, listener): (u16, &TcpListener)| Member {
+            home: HomeId(home),
+            address: listener.local_addr().unwrap(),
+            name: format!("n{home}"),
+        };
+        let all: Vec<Member> = (1..).zip(&listeners).map(member).collect();
+        for member in &all {
+            std::fs::create_dir_all(dir.join(&member.name)).unwrap();
+        }
+        let register = RegisterPlace::First;
+        let members = Members { cluster: StoreId(7), home: HomeId(1), protect, register, encrypt: false, all };
+        let register: Arc<dyn Register> = Arc::new(Cached::open(&dir.join("n1")).unwrap());
+        let keeper = Some(Arc::new(Keeper::new(&members, register.clone(), None).unwrap()));
+        Self { dir, members, register, keeper, _listeners: listeners }
+    }
+    fn start(&self, number: u16) -> Node {
+        let members = Members { home: HomeId(number), ..self.members.clone() };
+        let settings = Settings { damp_us_min: 200_000, ..Settings::default() };
+        let incarnation = u64::from(number) << 32 | u64::from(std::process::id());
+        let keeper = self.keeper.clone().unwrap();
+        let register = Opened { register: self.register.clone(), boards: vec![Board::Here(keeper)] };
+        let dir = self.dir.join(format!("n{number}"));
+        let watch = Arc::new(Watch::with(&dir, &members, settings, incarnation, register).unwrap());
+        let host = Arc::new(Host::default());
+        let (running, acting) = (watch.clone(), host.clone());
+        let thread = Some(std::thread::spawn(move || running.run(acting.as_ref())));
+        Node { watch, host, thread }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.keeper = None;
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Node {
+    /// Waits until this node tells what is wanted.
+    #[track_caller]
+    fn until(&self, what: &str, is_so: impl Fn(&HaReport) -> bool) -> HaReport {
+        let begin = Instant::now();
+        loop {
+            let report = self.watch.report();
+            if is_so(&report) {
+                return report;
+            }
+            assert!(begin.elapsed() < PATIENCE, "not {what}: {report:#?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn is_mirrored(report: &HaReport) -> bool {
+    report.view > 0 && report.homes.iter().all(|home| home.mirrors.len() as u64 == home.mirrors_wanted)
+}
+
+#[test]
+fn a_node_that_falls_silent_is_excluded_and_comes_back() {
+    let cluster = Cluster::new(1);
+    let nodes: Vec<Node> = (1..NODES).map(|number| cluster.start(number)).collect();
+    // Who the third node is, only it can say.
+    nodes[0].until("without a view", |report| report.trouble.contains("`n3`"));
+    let third = cluster.start(3);
+    let report = nodes[0].until("mirrored", is_mirrored);
+    assert!(report.nodes.iter().all(|node| node.live) && report.trouble.is_empty(), "{report:#?}");
+    assert!(lock(&nodes[1].host.lease).is_some());
+    drop(third);
+    let report = nodes[1].until("excluded", |report| report.nodes.iter().any(|node| !node.live));
+    assert!(!report.nodes[2].live && report.nodes[2].owed, "{report:#?}");
+    let heir = report.homes[2].host;
+    assert!(heir != NodeId(3) && report.homes[2].term == 2, "{report:#?}");
+    assert!(report.events.iter().any(|event| event.what.contains("node 3 is excluded")), "{report:#?}");
+    // It comes back with what it had, and stays no host.
+    let third = cluster.start(3);
+    let report = third.until("back", |report| report.view > 0 && report.nodes.iter().all(|node| node.live));
+    assert_eq!(report.homes[2].host, heir);
+    let is_whole = |report: &HaReport| is_mirrored(report) && report.nodes.iter().all(|node| node.live);
+    let report = nodes[0].until("mirrored again", is_whole);
+    let events: Vec<&str> = report.events.iter().map(|event| event.what.as_str()).collect();
+    assert!(events.iter().any(|what| what.contains("node 3 takes part")), "{events:#?}");
+    for node in &nodes {
+        let views = lock(&node.host.views);
+        assert!(views.windows(2).all(|two| two[0].number < two[1].number), "a view was told twice");
+    }
+}
+
+#[test]
+fn without_mirrors_nobody_is_excluded() {
+    let cluster = Cluster::new(0);
+    let nodes: Vec<Node> = (1..=NODES).map(|number| cluster.start(number)).collect();
+    nodes[0].until("with a view", |report| report.view == 1);
+    nodes[2].watch.end();
+    let report = nodes[1].until("in doubt", |report| report.decided.iter().any(|it| it.kind == "freeze"));
+    assert!(report.nodes.iter().all(|node| node.live) && report.view == 1, "{report:#?}");
+    assert!(report.nodes[2].doubt.contains("has not heard node 3"), "{report:#?}");
+}
+
+#[test]
+fn a_view_that_was_lost_is_named_and_not_followed() {
+    let cluster = Cluster::new(0);
+    let nodes: Vec<Node> = (1..=NODES).map(|number| cluster.start(number)).collect();
+    nodes[0].until("with a view", |report| report.view == 1);
+    let watch = &nodes[1].watch;
+    let old = Notice { view: 0, ..Notice::default() };
+    let error = watch.learn(old, 1, now_us(), Instant::now(), &Host::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}

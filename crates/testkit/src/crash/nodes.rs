@@ -1,0 +1,62 @@
+//! The nodes of a cluster for the crash test: directories of this host, each with a daemon of its own.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use cenote::{HomeId, Mode, OpenOptions, Store};
+use cenote_cluster::register::GroupRegister;
+use cenote_cluster::{KEY_FILE, Member, Members, RegisterPlace};
+use cenote_model::{StoreConfig, StoreId};
+use cenote_rpc::net::ClusterKey;
+
+use super::parent::{Check, text, tiers};
+
+/// The directory of a node, counted from 0.
+pub fn dir_of(dir: &Path, node: usize) -> PathBuf {
+    dir.join(format!("n{}", node + 1))
+}
+
+/// Makes so many nodes, and starts their daemons. The cluster survives the loss of `protect` nodes.
+pub fn make(dir: &Path, program: &Path, count: usize, protect: u8) -> Check<Vec<Store>> {
+    let held: Vec<TcpListener> =
+        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<_>>().map_err(text)?;
+    let addresses = held.iter().map(TcpListener::local_addr).collect::<std::io::Result<Vec<_>>>().map_err(text)?;
+    let member = |(at, address)| Member { home: HomeId(at as u16 + 1), address, name: format!("n{}", at + 1) };
+    let all: Vec<Member> = addresses.into_iter().enumerate().map(member).collect();
+    let key = ClusterKey::draw().map_err(text)?;
+    for node in 0..count {
+        let place = dir_of(dir, node);
+        let home = HomeId(node as u16 + 1);
+        let config = StoreConfig { devices: tiers(&place), home, ..StoreConfig::default() };
+        let options =
+            OpenOptions { mode: Mode::InProcess, create: true, create_new: true, config, ..OpenOptions::default() };
+        Store::open_with(&place, &options).and_then(|store| store.close()).map_err(text)?;
+        key.create_file(&place.join(KEY_FILE)).map_err(text)?;
+        let register = RegisterPlace::usual(count, protect);
+        let members = Members { cluster: StoreId(7), home, protect, register, encrypt: false, all: all.clone() };
+        members.write(&place).map_err(text)?;
+        if members.register == RegisterPlace::Nodes && members.is_keeper() {
+            GroupRegister::make(&place).map_err(text)?;
+        }
+    }
+    drop(held);
+    (0..count).try_for_each(|node| begin(&dir_of(dir, node), program))?;
+    let stores: Vec<Store> = (0..count).map(|node| open(&dir_of(dir, node))).collect::<Check<_>>()?;
+    stores[0].make_label_directory().map_err(text)?;
+    Ok(stores)
+}
+
+/// Opens the store at a node.
+pub fn open(dir: &Path) -> Check<Store> {
+    Store::open_with(dir, &OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() }).map_err(text)
+}
+
+/// Starts a node's daemon. Succeeds if there is one: a client may have been faster.
+pub fn begin(dir: &Path, program: &Path) -> Check {
+    // Another program may be named in the environment, as for clients.
+    let named = std::env::var_os("CENOTE_BIN");
+    let mut serve = Command::new(named.as_deref().unwrap_or(program.as_os_str()));
+    serve.arg("serve").arg(dir).arg("--background").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    serve.status().map(drop).map_err(text)
+}

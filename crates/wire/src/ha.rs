@@ -1,0 +1,42 @@
+//! Encodings of what a daemon tells of its cluster.
+
+use cenote_model::{HaDecided, HaEvent, HaHome, HaNode, HaReport};
+
+use crate::codec::wire_struct;
+
+wire_struct!(HaNode, 25, { node, name, address, live, owed, since_view, silence_us, doubt });
+wire_struct!(HaHome, 24, { home, host, mirrors, mirrors_wanted, term });
+wire_struct!(HaEvent, 12, { ago_us, what });
+wire_struct!(HaDecided, 13, { kind, repairs, what, why });
+wire_struct!(HaReport, 39, { node, view, survives, asked_ago_us, trouble, nodes, homes, events, decided });
+
+#[cfg(test)]
+mod tests {
+    use cenote_model::{HomeId, NodeId, Response};
+
+    use super::*;
+    use crate::{decode_response, encode_response};
+
+    #[test]
+    fn a_report_comes_back() {
+        let report = HaReport {
+            node: NodeId(2),
+            view: 7,
+            survives: 1,
+            asked_ago_us: Some(40_000),
+            trouble: "none".into(),
+            nodes: vec![HaNode { node: NodeId(3), silence_us: Some(9), owed: true, ..HaNode::default() }],
+            homes: vec![HaHome { home: HomeId(1), mirrors: vec![NodeId(2)], term: 4, ..HaHome::default() }],
+            events: vec![HaEvent { ago_us: 5, what: "it rained".into() }],
+            decided: vec![HaDecided { kind: "wait".into(), why: "so".into(), ..HaDecided::default() }],
+        };
+        for report in [report, HaReport::default()] {
+            let (mut bytes, response) = (Vec::new(), Response::Ha(Box::new(report)));
+            encode_response(3, &response, &mut bytes);
+            assert_eq!(decode_response(&bytes), Ok((3, response)));
+            for len in 0..bytes.len() {
+                assert!(decode_response(&bytes[..len]).is_err());
+            }
+        }
+    }
+}
