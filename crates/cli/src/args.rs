@@ -15,9 +15,10 @@ use crate::cmd::files::{CP_HELP, CpArgs};
 use crate::cmd::images::ImagesArgs;
 use crate::cmd::init::InitArgs;
 use crate::cmd::mount::{MOUNT_HELP, MountArgs, UnmountArgs};
+use crate::cmd::policy::{PolicyCommand, RulesArgs};
 use crate::cmd::run::{RUN_HELP, RunArgs};
 use crate::cmd::s3::S3Args;
-use crate::cmd::{cluster::ClusterCommand, ha::HaArgs, policy::PolicyCommand, verify::ProtectArgs};
+use crate::cmd::{cluster::ClusterCommand, ha::HaArgs, home::HomeCommand, verify::ProtectArgs};
 use crate::config;
 use crate::durability::DurabilityArg;
 use crate::mode::{self, ModeChange};
@@ -80,6 +81,8 @@ pub enum Command {
     /// Start, show and stop a store over several nodes
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    #[command(subcommand)]
+    Home(HomeCommand),
     Ha(HaArgs),
     /// Delete a store and everything in it: memory, tiers, metadata, directory
     Destroy(DestroyArgs),
@@ -246,12 +249,7 @@ pub enum Command {
     /// Set, check and show your own rules: where data go, and what happens as they age
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// Show what the life-cycle rules have done
-    Rules {
-        /// Show what they would do now, with reasons, without doing it
-        #[arg(long)]
-        dry_run: bool,
-    },
+    Rules(RulesArgs),
     /// List the placement policies that a container can have
     Policies,
     /// Read everything and verify its checksums; exit code 3 if damage is found

@@ -59,10 +59,11 @@ pub use cenote_device::home::Orphan;
 pub use cenote_model as model;
 pub use cenote_model::{
     Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, CONTAINER_MODE, CONTAINER_MODE_BITS,
-    CONTAINER_MODE_PRIVATE, ContainerId, ContainerInfo, ContainerSpec, DeviceInfo, DeviceKind, DeviceSpec, Durability,
-    Error, ErrorKind, Explanation, Finding, HaDecided, HaEvent, HaHome, HaNode, HaReport, HomeId, IndexId, IndexKey,
-    KeyCode, NextFrom, ObjectId, ObjectKey, ObjectStat, PluginState, PolicyState, Profile, ProfilePoint, Records,
-    Result, RuleState, SnapshotInfo, Speed, StoreConfig, StoreId, StoreStats, TierOptions, VerifyReport,
+    CONTAINER_MODE_PRIVATE, ClusterChange, ContainerId, ContainerInfo, ContainerSpec, DeviceInfo, DeviceKind,
+    DeviceSpec, Durability, Error, ErrorKind, Explanation, Finding, HaCopy, HaDecided, HaEvent, HaHome, HaNode,
+    HaReport, HomeId, IndexId, IndexKey, KeyCode, NextFrom, ObjectId, ObjectKey, ObjectStat, PluginState, PolicyState,
+    Profile, ProfilePoint, Records, Result, RuleState, SnapshotInfo, Speed, StoreConfig, StoreId, StoreStats,
+    TierOptions, VerifyReport,
 };
 pub use cenote_server::Destroyed;
 pub use changes::Changes;

@@ -9,8 +9,8 @@ use arc_swap::{ArcSwap, Guard};
 use cenote_device::home::Orphan;
 use cenote_host::fork;
 use cenote_model::{
-    ContainerId, Error, ErrorKind, FlushTarget, HaReport, HomeId, LABEL_BYTES_MAX, Request, Response, Result, StoreId,
-    StoreStats, Telemetry, Update, VALUE_BYTES_MAX, VerifyReport,
+    ClusterChange, ContainerId, Error, ErrorKind, FlushTarget, HaReport, HomeId, LABEL_BYTES_MAX, Request, Response,
+    Result, StoreId, StoreStats, Telemetry, Update, VALUE_BYTES_MAX, VerifyReport,
 };
 
 use cenote_server::{Destroyed, Merge};
@@ -259,6 +259,11 @@ impl Store {
             Response::Ha(report) => Ok(*report),
             other => Err(surprise("a report of the cluster", &other)),
         }
+    }
+    /// Changes who takes part in the cluster, or where homes are. Returns once the register has it; what follows from it is in
+    /// [`Store::ha_report`]. `Unsupported` if the store is no part of a cluster, `Busy` if it cannot be now.
+    pub fn change_cluster(&self, change: ClusterChange) -> Result<()> {
+        self.session()?.root().request(Request::ChangeCluster { change }).map(drop)
     }
     /// Returns when everything acknowledged so far, and all pipelined operations of this session, survive the loss of
     /// `losses` nodes. Waits for mirrors to come for up to `patience`, then `Busy`; `Unsupported` if homes are to have none.

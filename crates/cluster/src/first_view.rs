@@ -21,6 +21,7 @@ pub fn first_view(members: &Members, board: &Board) -> Result<View, Vec<NodeId>>
     let home = |id: cenote_model::HomeId| Home {
         id: HomeId(id.0),
         host: node(id),
+        wanted_host: node(id),
         mirrors: Vec::new(),
         term: FIRST,
         mirrors_wanted,
@@ -41,5 +42,6 @@ fn member(id: NodeId, hello: &Hello) -> Member {
         address: hello.address.clone(),
         identity: hello.identity,
         state: MemberState::Live { since_view: FIRST },
+        is_leaving: false,
     }
 }

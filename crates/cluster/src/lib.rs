@@ -4,6 +4,7 @@
 //! This room must not know what else nodes say to each other, nor what a store is.
 
 mod board;
+mod change;
 mod first_view;
 mod members;
 mod node_file;
@@ -11,6 +12,7 @@ mod place;
 pub mod register;
 
 pub use board::{Beat, Board, Notice};
+pub use change::changed;
 pub use first_view::first_view;
 pub use members::{KEY_FILE, MEMBERS_FILE, Member, Members, PROTECT_MAX};
 pub use node_file::{NODE_FILE, NodeFile};

@@ -29,6 +29,8 @@ pub struct Member {
     pub address: SocketAddr,
     /// Its name, for people.
     pub name: String,
+    /// It is no member any more; others have its home.
+    pub has_left: bool,
 }
 
 /// The nodes of a cluster, seen from one of them.
@@ -42,6 +44,9 @@ pub struct Members {
     pub protect: u8,
     /// Where the view is kept.
     pub register: RegisterPlace,
+    /// How many of the first nodes keep the register; `None`: as many as a new cluster of these nodes has. Fixed when the first
+    /// node joins, since it does not move.
+    pub keeping: Option<u16>,
     /// Whether what nodes say to each other is encrypted.
     pub encrypt: bool,
     /// All nodes, this one too, by home.
@@ -56,6 +61,8 @@ struct Text {
     home: u16,
     #[serde(default)]
     protect: u8,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    keepers: Option<u16>,
     #[serde(default)]
     encrypt: bool,
     #[serde(default)]
@@ -69,6 +76,8 @@ struct MemberText {
     home: u16,
     name: String,
     address: SocketAddr,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    left: bool,
 }
 
 impl Members {
@@ -84,11 +93,13 @@ impl Members {
     /// The content of the file; `dir` is for errors.
     pub fn to_text(&self, dir: &Path) -> Result<String> {
         self.check(dir)?;
-        let member = |it: &Member| MemberText { home: it.home.0, name: it.name.clone(), address: it.address };
+        let member =
+            |it: &Member| MemberText { home: it.home.0, name: it.name.clone(), address: it.address, left: it.has_left };
         let text = Text {
             cluster: self.cluster.to_string(),
             home: self.home.0,
             protect: self.protect,
+            keepers: self.keeping,
             encrypt: self.encrypt,
             register: self.register.clone(),
             member: self.all.iter().map(member).collect(),
@@ -109,7 +120,8 @@ impl Members {
                 "copy the file from another node, and set `home` to this one's; or start the cluster anew: `cenote cluster start`",
             )
         })?;
-        let member = |it: MemberText| Member { home: HomeId(it.home), address: it.address, name: it.name };
+        let member =
+            |it: MemberText| Member { home: HomeId(it.home), address: it.address, name: it.name, has_left: it.left };
         let mut all: Vec<Member> = found.member.into_iter().map(member).collect();
         all.sort_by_key(|member| member.home);
         let members = Self {
@@ -117,6 +129,7 @@ impl Members {
             home: HomeId(found.home),
             protect: found.protect,
             register: found.register,
+            keeping: found.keepers,
             encrypt: found.encrypt,
             all,
         };
@@ -136,13 +149,18 @@ impl Members {
             if member.home == HomeId(0) {
                 return wrong(format!("`{}` has home 0, which is no home of a cluster", member.name));
             }
-            let same = self.all[..at].iter().find(|other| other.home == member.home || other.address == member.address);
+            let is_same_place = |other: &Member| other.address == member.address && !other.has_left && !member.has_left;
+            let same = self.all[..at].iter().find(|other| other.home == member.home || is_same_place(other));
             if let Some(other) = same {
                 return wrong(format!("`{}` and `{}` are one node", other.name, member.name));
             }
         }
-        if self.protect > PROTECT_MAX || usize::from(self.protect) >= self.all.len() {
-            return wrong(format!("{} nodes cannot survive the loss of {}", self.all.len(), self.protect));
+        let stay = self.all.iter().filter(|member| !member.has_left).count();
+        if self.protect > PROTECT_MAX || usize::from(self.protect) >= stay {
+            return wrong(format!("{stay} nodes cannot survive the loss of {}", self.protect));
+        }
+        if let Some(keeper) = self.keepers().iter().find(|keeper| keeper.has_left) {
+            return wrong(format!("`{}` keeps the register, and has left", keeper.name));
         }
         if let Err(why) = self.register.check(self.all.len()) {
             return wrong(why);
@@ -162,7 +180,8 @@ impl Members {
     }
     /// The nodes that keep the register, by home: they hear all others, and are asked for the view.
     pub fn keepers(&self) -> &[Member] {
-        &self.all[..self.register.keepers(self.all.len(), self.protect)]
+        let usual = self.register.keepers(self.all.len(), self.protect);
+        &self.all[..self.keeping.map_or(usual, usize::from).min(self.all.len())]
     }
     /// Returns true if this node is one of them.
     pub fn is_keeper(&self) -> bool {
@@ -187,12 +206,14 @@ mod tests {
             home: HomeId(home),
             address: SocketAddr::from(([127, 0, 0, 1], 7000 + home)),
             name: format!("n{home}"),
+            has_left: false,
         };
         Members {
             cluster: StoreId(77),
             home: HomeId(2),
             protect: 1,
             register: RegisterPlace::Nodes,
+            keeping: None,
             encrypt: true,
             all: (1..=4).map(member).collect(),
         }
@@ -226,11 +247,15 @@ mod tests {
         none.all.clear();
         let mut zero = four();
         zero.all[0].home = HomeId(0);
+        let mut keeper = four();
+        keeper.all[1].has_left = true;
+        let mut few = Members { protect: 3, ..four() };
+        few.all[3].has_left = true;
         let elsewhere = Members { home: HomeId(9), ..four() };
         let too_many = Members { protect: 4, ..four() };
         let mut too_few = four();
         too_few.all.retain(|member| member.home == too_few.home);
-        for wrong in [twice, one_address, none, zero, elsewhere, too_many, too_few] {
+        for wrong in [twice, one_address, none, zero, keeper, few, elsewhere, too_many, too_few] {
             let error = wrong.check(dir).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         }

@@ -17,12 +17,14 @@ fn view(nodes: u16, survives: usize) -> View {
         address: format!("node{id}:7420"),
         identity: Identity(u128::from(id)),
         state: MemberState::Live { since_view: 1 },
+        is_leaving: false,
     };
     let mirrors =
         |id: u16| (1..=survives as u32).map(move |step| NodeId(((u32::from(id) + step) % u32::from(nodes)) as u16));
     let home = |id: u16| Home {
         id: HomeId(id),
         host: NodeId(id),
+        wanted_host: NodeId(id),
         mirrors: mirrors(id).collect(),
         term: 1,
         mirrors_wanted: survives,

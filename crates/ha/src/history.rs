@@ -42,6 +42,10 @@ pub struct History {
 }
 
 impl History {
+    /// What a node said of itself last.
+    pub fn hello(&self, node: NodeId) -> Option<&Hello> {
+        self.peers.get(&node)?.hello.as_ref().map(|(_, _, hello)| hello)
+    }
     /// Adds an event. Events come as they are seen; a sign of life may be older than the answer that tells of it.
     pub fn record(&mut self, event: Event, settings: &Settings) {
         let at_us = event.at_us;

@@ -116,6 +116,13 @@ pub enum Reason {
         /// The mirror.
         node: NodeId,
     },
+    /// A mirror is about to leave, and there are enough others.
+    Leaving {
+        /// The home.
+        home: HomeId,
+        /// The mirror.
+        node: NodeId,
+    },
     /// A mirror does not answer its host.
     MirrorSilent {
         /// The home.
@@ -331,6 +338,9 @@ impl Reason {
                 write!(f, "a former host of {home} may act until its lease is over; the term is now {term}")
             }
             Self::MirrorGone { home, node } => write!(f, "{} mirrored {home} and is excluded", n(*node)),
+            Self::Leaving { home, node } => {
+                write!(f, "{} is about to leave, and {home} has enough mirrors on other nodes", n(*node))
+            }
             Self::MirrorSilent { home, node } => {
                 write!(f, "{} mirrors {home} and does not answer its host, though the register hears both", n(*node))
             }

@@ -51,6 +51,8 @@ pub struct Member {
     pub identity: Identity,
     /// Whether it takes part.
     pub state: MemberState,
+    /// It is to leave for good: what it hosts and mirrors moves to others first.
+    pub is_leaving: bool,
 }
 
 impl Member {
@@ -67,6 +69,8 @@ pub struct Home {
     pub id: HomeId,
     /// The node that acts for it.
     pub host: NodeId,
+    /// The node that is to act for it: it asks the host for the home whenever that is another one.
+    pub wanted_host: NodeId,
     /// The nodes that have all of its journal that was acknowledged: any of them can take over.
     pub mirrors: Vec<NodeId>,
     /// Raised with each change of host; what a former host still sends is known by it.
@@ -117,6 +121,10 @@ impl View {
             _ => None,
         })
     }
+    /// Returns true if the node takes part and is not about to leave.
+    pub fn stays(&self, id: NodeId) -> bool {
+        self.member(id).is_some_and(|member| member.is_live() && !member.is_leaving)
+    }
     /// The home with this number.
     pub fn home(&self, id: HomeId) -> Option<&Home> {
         self.home_at(id).map(|at| &self.homes[at])
@@ -148,10 +156,17 @@ mod tests {
 
     fn view(ids: &[u16]) -> View {
         let state = MemberState::Live { since_view: 1 };
-        let member = |id: &u16| Member { id: NodeId(*id), address: format!("h{id}"), identity: Identity(0), state };
+        let member = |id: &u16| Member {
+            id: NodeId(*id),
+            address: format!("h{id}"),
+            identity: Identity(0),
+            state,
+            is_leaving: false,
+        };
         let home = |id: &u16| Home {
             id: HomeId(*id),
             host: NodeId(*id),
+            wanted_host: NodeId(*id),
             mirrors: Vec::new(),
             term: u64::from(*id),
             mirrors_wanted: 0,

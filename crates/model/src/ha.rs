@@ -2,6 +2,36 @@
 
 use crate::{HomeId, NodeId};
 
+/// A change of the cluster that a person asks for ([`crate::Request::ChangeCluster`]). Each may be asked for again: what is done
+/// already is not done twice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClusterChange {
+    /// The daemon reads the file with the members again, which may have more of them.
+    Reread,
+    /// A member takes part, with a home of its own; or one that was to leave stays. `Busy` until it has said who it is.
+    Join {
+        /// The node.
+        node: NodeId,
+    },
+    /// A node is to leave: homes and mirrors that it has move to others.
+    Leave {
+        /// The node.
+        node: NodeId,
+    },
+    /// A node that is to leave, and has nothing any more, is no member from now on. `Busy`, with what it has, before.
+    Forget {
+        /// The node.
+        node: NodeId,
+    },
+    /// Another node becomes the host of a home.
+    MoveHome {
+        /// The home.
+        home: HomeId,
+        /// Its host to be.
+        to: NodeId,
+    },
+}
+
 /// Answer to [`crate::Request::HaReport`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HaReport {
@@ -23,6 +53,23 @@ pub struct HaReport {
     pub events: Vec<HaEvent>,
     /// What is concluded now.
     pub decided: Vec<HaDecided>,
+    /// The copies that this node sends of homes of which it is the host.
+    pub copies: Vec<HaCopy>,
+}
+
+/// How far a copy of a home on another node is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct HaCopy {
+    /// The home.
+    pub home: HomeId,
+    /// The node that gets the copy.
+    pub node: NodeId,
+    /// Whether it has everything, and all changes since.
+    pub complete: bool,
+    /// Bytes of the copy of everything that were sent.
+    pub copied_bytes: u64,
+    /// How many there are.
+    pub total_bytes: u64,
 }
 
 /// A node, as the view and the daemon see it.
@@ -36,6 +83,8 @@ pub struct HaNode {
     pub address: String,
     /// Whether it takes part.
     pub live: bool,
+    /// Whether it is to leave for good.
+    pub leaving: bool,
     /// Whether extents have too few copies because it does not.
     pub owed: bool,
     /// The view that admitted or excluded it.
@@ -53,6 +102,8 @@ pub struct HaHome {
     pub home: HomeId,
     /// The node that acts for it.
     pub host: NodeId,
+    /// The node that is to act for it.
+    pub wanted_host: NodeId,
     /// The nodes that have its journal.
     pub mirrors: Vec<NodeId>,
     /// How many it should have.

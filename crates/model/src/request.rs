@@ -3,9 +3,9 @@
 #![allow(missing_docs, reason = "the line above a variant says what its fields are")]
 
 use crate::{
-    Arrange, ArrangeProgress, ArrangeTarget, Arrangement, Check, ContainerId, ContainerInfo, DeviceId, DeviceInfo,
-    DeviceSpec, Durability, Error, Extent, HaReport, IndexId, IndexKey, ObjectId, ObjectKey, PolicyState, Profile,
-    Records, SnapshotInfo, Telemetry, Timed, Update,
+    Arrange, ArrangeProgress, ArrangeTarget, Arrangement, Check, ClusterChange, ContainerId, ContainerInfo, DeviceId,
+    DeviceInfo, DeviceSpec, Durability, Error, Extent, HaReport, IndexId, IndexKey, ObjectId, ObjectKey, PolicyState,
+    Profile, Records, SnapshotInfo, Telemetry, Timed, Update,
 };
 
 /// A request of a client to a store. The same values go to an engine in the process and, encoded by `wire`, to a
@@ -111,6 +111,9 @@ pub enum Request {
     /// The view of the cluster, and what the daemon concludes from what it has seen. `Unsupported` if the store is no part of one,
     /// or no daemon serves it.
     HaReport,
+    /// Changes who takes part in the cluster, or where homes are. Answered once the register has it; what follows from it (homes that
+    /// move) takes its time. `Unsupported` as for [`Request::HaReport`].
+    ChangeCluster { change: ClusterChange },
     /// Answered when everything that the home acknowledged so far survives the loss of so many nodes, its own among them. `Busy` if
     /// fewer nodes mirror it now; `Unsupported` if it is to have no mirrors.
     Protect { losses: u32 },
@@ -387,6 +390,7 @@ impl Request {
                 | Self::PolicySet { dry_run: false, .. }
                 | Self::Checkpoint
                 | Self::Shutdown { .. }
+                | Self::ChangeCluster { .. }
         )
     }
 }

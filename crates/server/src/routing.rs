@@ -86,6 +86,7 @@ fn route(request: &Request, homes: usize) -> Route {
         | Request::Progress => Route::All,
         Request::Profile { .. }
         | Request::HaReport
+        | Request::ChangeCluster { .. }
         | Request::Protect { .. }
         | Request::Shutdown { .. }
         | Request::DeviceAdd { .. }

@@ -1,14 +1,23 @@
 //! Encodings of what a daemon tells of its cluster.
 
-use cenote_model::{HaDecided, HaEvent, HaHome, HaNode, HaReport};
+use cenote_model::{ClusterChange, HaCopy, HaDecided, HaEvent, HaHome, HaNode, HaReport};
 
-use crate::codec::wire_struct;
+use crate::codec::{wire_enum, wire_struct};
 
-wire_struct!(HaNode, 25, { node, name, address, live, owed, since_view, silence_us, doubt });
-wire_struct!(HaHome, 24, { home, host, mirrors, mirrors_wanted, term });
+wire_struct!(HaNode, 26, { node, name, address, live, leaving, owed, since_view, silence_us, doubt });
+wire_struct!(HaHome, 26, { home, host, wanted_host, mirrors, mirrors_wanted, term });
 wire_struct!(HaEvent, 12, { ago_us, what });
 wire_struct!(HaDecided, 13, { kind, repairs, what, why });
-wire_struct!(HaReport, 39, { node, view, survives, asked_ago_us, trouble, nodes, homes, events, decided });
+wire_struct!(HaCopy, 21, { home, node, complete, copied_bytes, total_bytes });
+wire_struct!(HaReport, 43, { node, view, survives, asked_ago_us, trouble, nodes, homes, events, decided, copies });
+
+wire_enum!(ClusterChange, 1, "change of the cluster", {
+    0 => Reread,
+    1 => Join { node },
+    2 => Leave { node },
+    3 => Forget { node },
+    4 => MoveHome { home, to },
+});
 
 #[cfg(test)]
 mod tests {
@@ -28,6 +37,7 @@ mod tests {
             nodes: vec![HaNode { node: NodeId(3), silence_us: Some(9), owed: true, ..HaNode::default() }],
             homes: vec![HaHome { home: HomeId(1), mirrors: vec![NodeId(2)], term: 4, ..HaHome::default() }],
             events: vec![HaEvent { ago_us: 5, what: "it rained".into() }],
+            copies: vec![HaCopy { home: HomeId(3), node: NodeId(1), copied_bytes: 5, ..HaCopy::default() }],
             decided: vec![HaDecided { kind: "wait".into(), why: "so".into(), ..HaDecided::default() }],
         };
         for report in [report, HaReport::default()] {

@@ -244,6 +244,7 @@ wire_enum!(Request, 1, "request", {
     47 => Moved,
     48 => HaReport,
     49 => Protect { losses },
+    60 => ChangeCluster { change },
 });
 
 /// The lengths of all keys and values, then their bytes: neither end visits each record's bytes.

@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 use super::Context;
 use crate::failure::Done;
 
+/// Titles of [`home_rows`].
+pub const HOME_TITLES: [&str; 5] = [">home", "host", "mirrors", ">wanted", ">term"];
+
 /// Show the view of the cluster, what happened to its nodes, what is concluded from that, and why
 #[derive(Args, Debug)]
 pub struct HaArgs {
@@ -48,7 +51,7 @@ fn ago(us: u64) -> String {
 }
 
 /// A node's name, for people.
-fn named(report: &HaReport, node: cenote::model::NodeId) -> String {
+pub fn named(report: &HaReport, node: cenote::model::NodeId) -> String {
     let name = report.nodes.iter().find(|it| it.node == node).map(|it| it.name.as_str()).unwrap_or_default();
     if name.is_empty() { format!("node {}", node.0) } else { name.to_owned() }
 }
@@ -56,6 +59,7 @@ fn named(report: &HaReport, node: cenote::model::NodeId) -> String {
 /// Whether a node takes part, in a word or two.
 pub fn state(node: &HaNode) -> &'static str {
     match (node.live, node.owed, node.doubt.is_empty()) {
+        (true, _, true) if node.leaving => "leaving",
         (true, _, true) => "live",
         (true, _, false) => "in doubt",
         (false, true, _) => "excluded, owed",
@@ -100,17 +104,28 @@ fn known(context: &mut Context<'_>, report: &HaReport) -> Done {
     let rows: Vec<Vec<String>> = report.nodes.iter().map(row).collect();
     context.out.table(&[">node", "name", "address", "state", "since", ">silent", "why in doubt"], &rows)?;
     context.out.line("")?;
-    context.out.table(&[">home", "host", "mirrors", ">wanted", ">term"], &home_rows(report))
+    home_table(context, report)
+}
+
+/// Shows where homes are.
+pub fn home_table(context: &mut Context<'_>, report: &HaReport) -> Done {
+    context.out.table(&HOME_TITLES, &home_rows(report))
 }
 
 /// Where homes are: number, host, mirrors, how many are wanted, term.
 pub fn home_rows(report: &HaReport) -> Vec<Vec<String>> {
     let row = |home: &cenote::HaHome| {
-        let host = named(report, home.host);
+        let host = host(report, home);
         let (wanted, term) = (home.mirrors_wanted.to_string(), home.term.to_string());
         vec![home.home.to_string(), host, mirrors(report, home), wanted, term]
     };
     report.homes.iter().map(row).collect()
+}
+
+/// The host of a home, for people, and the node that is to be its host, if that is another one.
+fn host(report: &HaReport, home: &cenote::HaHome) -> String {
+    let host = named(report, home.host);
+    if home.host == home.wanted_host { host } else { format!("{host}, for {}", named(report, home.wanted_host)) }
 }
 
 /// The mirrors of a home, for people.
@@ -173,15 +188,21 @@ pub fn document(report: &HaReport, dry_run: bool) -> Value {
         "homes": report.homes.iter().map(home_document).collect::<Vec<_>>(),
         "events": report.events.iter().map(|it| json!({ "ago_us": it.ago_us, "what": it.what })).collect::<Vec<_>>(),
         "decided": decided,
+        "copies": report.copies.iter().map(copy_document).collect::<Vec<_>>(),
     })
 }
 
+fn copy_document(copy: &cenote::HaCopy) -> Value {
+    json!({ "home": copy.home.0, "node": copy.node.0, "complete": copy.complete, "copied_bytes": copy.copied_bytes,
+        "total_bytes": copy.total_bytes })
+}
+
 fn node_document(node: &HaNode) -> Value {
-    json!({ "node": node.node.0, "name": node.name, "address": node.address, "state": state(node), "live": node.live,
+    json!({ "node": node.node.0, "name": node.name, "address": node.address, "state": state(node), "live": node.live, "leaving": node.leaving,
         "owed": node.owed, "since_view": node.since_view, "silence_us": node.silence_us, "doubt": node.doubt })
 }
 
 fn home_document(home: &cenote::HaHome) -> Value {
-    json!({ "home": home.home.0, "host": home.host.0, "mirrors": home.mirrors.iter().map(|node| node.0).collect::<Vec<_>>(),
+    json!({ "home": home.home.0, "host": home.host.0, "wanted_host": home.wanted_host.0, "mirrors": home.mirrors.iter().map(|node| node.0).collect::<Vec<_>>(),
         "mirrors_wanted": home.mirrors_wanted, "term": home.term })
 }

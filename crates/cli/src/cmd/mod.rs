@@ -11,6 +11,7 @@ mod doctor;
 mod explain;
 pub mod files;
 pub mod ha;
+pub mod home;
 pub mod images;
 mod index;
 pub mod init;
@@ -92,6 +93,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Stop => serve::stop(context),
         Command::Cluster(command) => cluster::cluster(context, command),
         Command::Ha(args) => ha::ha(context, args),
+        Command::Home(command) => home::home(context, command),
         Command::Destroy(args) => destroy::destroy(context, args),
         Command::Adopt(args) => copied::adopt(context, args),
         Command::Clone { dir } => copied::clone(context, dir),
@@ -132,7 +134,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Archive(args) => arrange::archive(context, args),
         Command::Release(args) => arrange::release(context, args),
         Command::Policy(command) => policy::policy(context, command),
-        Command::Rules { dry_run } => policy::rules(context, *dry_run),
+        Command::Rules(args) => policy::rules(context, args),
         Command::Policies => policy::policies(context),
         Command::Verify { container } => verify::verify(context, container.as_deref()),
         Command::Protect(args) => verify::protect(context, args),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use cenote::model::size::{count, human};
 use cenote::{Error, PolicyState};
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{Access, Context};
@@ -109,9 +109,17 @@ fn rules_document(state: &PolicyState) -> Vec<serde_json::Value> {
     state.rules.iter().map(rule).collect()
 }
 
-pub fn rules(context: &mut Context<'_>, dry_run: bool) -> Done {
+/// Show what the life-cycle rules have done
+#[derive(Args, Debug)]
+pub struct RulesArgs {
+    /// Show what they would do now, with reasons, without doing it
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub fn rules(context: &mut Context<'_>, args: &RulesArgs) -> Done {
     let store = context.open(Access::Read)?;
-    if dry_run {
+    if args.dry_run {
         let told = store.try_rules()?;
         return super::arrange::report(context, &told, true, "the rules hold for nothing now");
     }

@@ -31,6 +31,7 @@ fn members(count: u16, protect: u8) -> Members {
         home: cenote_model::HomeId(home),
         address: SocketAddr::from(([127, 0, 0, 1], 7000 + home)),
         name: format!("n{home}"),
+        has_left: false,
     };
     let home = cenote_model::HomeId(1);
     Members {
@@ -38,6 +39,7 @@ fn members(count: u16, protect: u8) -> Members {
         home,
         protect,
         register: RegisterPlace::First,
+        keeping: None,
         encrypt: false,
         all: (1..=count).map(member).collect(),
     }
@@ -213,7 +215,7 @@ fn other_versions_and_long_counts_are_named() {
     for decode in [|bytes: &[u8]| Beat::decode(bytes).map(drop), |bytes: &[u8]| Notice::decode(bytes).map(drop)] {
         assert_eq!(decode(&[9, 1]).unwrap_err().kind(), ErrorKind::VersionMismatch);
         assert_eq!(decode(&[]).unwrap_err().kind(), ErrorKind::InvalidInput);
-        assert_eq!(decode(&[2, 77]).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(decode(&[3, 77]).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
     // A count that the message cannot hold.
     let mut bytes = beat(1, 9).encode();

@@ -10,11 +10,13 @@ use cenote_model::{Error, ErrorKind, NodeId, Result};
 const ADDRESS_BYTES_MAX: usize = 260;
 /// Fewest bytes of a member and of a home: bound what a count can make the decoder allocate.
 const MEMBER_BYTES_MIN: usize = 2 + 4 + 16 + 1 + 8;
-const HOME_BYTES_MIN: usize = 2 + 2 + 8 + 8 + 4;
+const HOME_BYTES_MIN: usize = 2 + 2 + 2 + 8 + 8 + 4;
 
 const LIVE: u8 = 0;
 const EXCLUDED: u8 = 1;
 const EXCLUDED_OWED: u8 = 2;
+/// Beside the state of a member that is to leave for good.
+const LEAVING: u8 = 0x80;
 
 /// Fails with `InvalidInput` if the view is none that a register takes.
 pub(super) fn check(view: &View, subject: &str) -> Result<()> {
@@ -68,13 +70,14 @@ fn encode_member(member: &Member, out: &mut Vec<u8>) {
     out.put_u16(member.id.0);
     out.put_bytes(member.address.as_bytes());
     out.put_u128(member.identity.0);
-    out.put_u8(state);
+    out.put_u8(state | if member.is_leaving { LEAVING } else { 0 });
     out.put_u64(since_view);
 }
 
 fn encode_home(home: &Home, out: &mut Vec<u8>) {
     out.put_u16(home.id.0);
     out.put_u16(home.host.0);
+    out.put_u16(home.wanted_host.0);
     out.put_u64(home.term);
     out.put_u64(home.mirrors_wanted as u64);
     out.put_u32(home.mirrors.len() as u32);
@@ -96,21 +99,22 @@ pub(super) fn decode<S: Subject>(from: &mut Decoder<'_, S>) -> Result<View, S::E
 
 fn decode_member<S: Subject>(from: &mut Decoder<'_, S>) -> Result<Member, S::Error> {
     let (id, address, identity) = (NodeId(from.u16()?), from.text()?, Identity(from.u128()?));
-    let (state, since_view) = (from.u8()?, from.u64()?);
+    let (byte, since_view) = (from.u8()?, from.u64()?);
+    let (state, is_leaving) = (byte & !LEAVING, byte & LEAVING != 0);
     let state = match state {
         LIVE => MemberState::Live { since_view },
         EXCLUDED | EXCLUDED_OWED => MemberState::Excluded { is_owed: state == EXCLUDED_OWED, since_view },
         _ => return Err(from.malformed("a member in an unknown state")),
     };
-    Ok(Member { id, address, identity, state })
+    Ok(Member { id, address, identity, state, is_leaving })
 }
 
 fn decode_home<S: Subject>(from: &mut Decoder<'_, S>) -> Result<Home, S::Error> {
-    let (id, host, term) = (HomeId(from.u16()?), NodeId(from.u16()?), from.u64()?);
+    let (id, host, wanted_host, term) = (HomeId(from.u16()?), NodeId(from.u16()?), NodeId(from.u16()?), from.u64()?);
     let mirrors_wanted = size(from)?;
     let count = from.count(2)?;
     let mirrors = (0..count).map(|_| from.u16().map(NodeId)).collect::<Result<_, _>>()?;
-    Ok(Home { id, host, mirrors, term, mirrors_wanted })
+    Ok(Home { id, host, wanted_host, mirrors, term, mirrors_wanted })
 }
 
 fn size<S: Subject>(from: &mut Decoder<'_, S>) -> Result<usize, S::Error> {

@@ -34,20 +34,14 @@ pub(crate) fn care(facts: &Facts<'_>, plan: &mut Plan<'_>) {
 fn replace_excluded(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
     let left = |node: &NodeId, plan: &Plan<'_>| plan.view().is_live(*node);
     for node in home.mirrors.iter().filter(|node| !left(node, plan)).copied().collect::<Vec<_>>() {
-        let change = |view: &mut crate::View| {
-            if let Some(home) = view.home_mut(home.id) {
-                home.mirrors.retain(|mirror| *mirror != node);
-            }
-        };
-        let why = Reason::MirrorGone { home: home.id, node };
-        plan.propose(Action::DropMirror { home: home.id, node }, why, change);
+        drop_mirror(home.id, node, Reason::MirrorGone { home: home.id, node }, plan);
     }
     if left(&home.host, plan) {
         return;
     }
     let hosted = |node: NodeId| plan.view().homes.iter().filter(|home| home.host == node).count();
     let heirs = home.mirrors.iter().copied().filter(|node| left(node, plan) && facts.is_sound(*node));
-    let Some(by) = heirs.min_by_key(|node| (hosted(*node), *node)) else {
+    let Some(by) = heirs.min_by_key(|node| (!facts.view.stays(*node), hosted(*node), *node)) else {
         plan.add(
             Action::Freeze { suspects: vec![home.host], homes: vec![home.id] },
             Reason::LastCopy { home: home.id },
@@ -90,22 +84,18 @@ fn mirrors(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
             plan.wait(None, Reason::CutOff { unheard, of: others });
             continue;
         }
-        let id = home.id;
-        plan.propose(Action::DropMirror { home: id, node }, why, |view| {
-            if let Some(home) = view.home_mut(id) {
-                home.mirrors.retain(|mirror| *mirror != node);
-            }
-        });
+        drop_mirror(home.id, node, why, plan);
     }
     more_mirrors(facts, home, plan);
 }
 
 fn more_mirrors(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
-    let (has, wanted) = (home.mirrors.len(), home.mirrors_wanted);
+    let (has, wanted) = (home.mirrors.iter().filter(|node| facts.view.stays(**node)).count(), home.mirrors_wanted);
     if has >= wanted {
-        return;
+        return spare_leaving(facts, home, plan);
     }
-    let may = |node: &NodeId| facts.is_sound(*node) && home.copies().all(|copy| copy != *node);
+    let may =
+        |node: &NodeId| facts.is_sound(*node) && facts.view.stays(*node) && home.copies().all(|copy| copy != *node);
     let caught_up = |node: &NodeId| {
         let state = facts.history.mirrors.get(&(home.id, *node));
         state.is_some_and(|(at, state)| *state == MirrorState::CaughtUp && facts.is_fresh(*at))
@@ -130,6 +120,22 @@ fn more_mirrors(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
         let what = Debt::Journal { home: id, node };
         plan.add(Action::Rebuild { what }, Reason::FewMirrors { home: id, has, wanted });
     }
+}
+
+/// Takes mirrors away from nodes that are about to leave, once there are enough on others.
+fn spare_leaving(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
+    let leaving = home.mirrors.iter().copied().filter(|node| facts.is_sound(*node) && !facts.view.stays(*node));
+    for node in leaving {
+        drop_mirror(home.id, node, Reason::Leaving { home: home.id, node }, plan);
+    }
+}
+
+fn drop_mirror(id: HomeId, node: NodeId, why: Reason, plan: &mut Plan<'_>) {
+    plan.propose(Action::DropMirror { home: id, node }, why, |view| {
+        if let Some(home) = view.home_mut(id) {
+            home.mirrors.retain(|mirror| *mirror != node);
+        }
+    });
 }
 
 /// Marks nodes of which nothing is owed any more, once the hosts of all homes say so.

@@ -331,3 +331,32 @@ fn nobody_is_excluded_while_all_are_being_stopped() {
     back.pass(6_000_000, &[2]);
     assert_eq!(excluded(&back.decide()), [2]);
 }
+
+#[test]
+fn a_node_that_is_to_leave_gets_no_mirrors_and_loses_those_it_has_once_others_do() {
+    let mut scene = Scene::new(1, view(4, 1));
+    scene.view.members[2].is_leaving = true; // it mirrors home 1, of which this node is the host
+    scene.view.number += 1;
+    scene.pass(100_000, &[]);
+    let proposal = scene.decide();
+    assert!(proposal.view.is_none(), "its mirror counts until there is another: {proposal:?}");
+    let what = Debt::Journal { home: HomeId(1), node: NodeId(0) };
+    assert!(has(&proposal, &Action::Rebuild { what }), "{proposal:?}");
+    scene.see(Seen::Mirror { home: HomeId(1), node: NodeId(2), state: MirrorState::CaughtUp });
+    scene.see(Seen::Mirror { home: HomeId(1), node: NodeId(0), state: MirrorState::CaughtUp });
+    let next = scene.decide().view.unwrap();
+    assert_eq!(next.homes[1].mirrors, [NodeId(2), NodeId(0)], "added first");
+    scene.view = next;
+    scene.pass(100_000, &[]);
+    let proposal = scene.decide();
+    let said = why(&proposal, |action| matches!(action, Action::DropMirror { .. }));
+    assert!(said.contains("node 2 is about to leave"), "{said}");
+    assert_eq!(proposal.view.unwrap().homes[1].mirrors, [NodeId(0)]);
+    // It is the last to take a home over.
+    let mut scene = Scene::new(0, view(4, 2));
+    scene.view.members[2].is_leaving = true; // it mirrors home 1, as node 3 does
+    scene.view.number += 1;
+    scene.pass(700_000, &[1]);
+    let proposal = scene.decide();
+    assert!(has(&proposal, &Action::TakeOver { home: HomeId(1), by: NodeId(3), wait_leases_until_us: None }));
+}

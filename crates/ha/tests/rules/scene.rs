@@ -17,10 +17,12 @@ pub fn view(nodes: u16, survives: usize) -> View {
         address: format!("h{id}:7"),
         identity: Identity(u128::from(id)),
         state: LIVE,
+        is_leaving: false,
     };
     let home = |id: u16| Home {
         id: HomeId(id),
         host: NodeId(id),
+        wanted_host: NodeId(id),
         mirrors: (1..=survives as u16).map(|step| NodeId((id + step) % nodes)).collect(),
         term: 1,
         mirrors_wanted: survives,

@@ -419,10 +419,12 @@ fn first_view(count: u16, survives: usize) -> View {
         address: address(NodeId(id)),
         identity: identity(NodeId(id)),
         state: MemberState::Live { since_view: 1 },
+        is_leaving: false,
     };
     let home = |id: u16| Home {
         id: HomeId(id),
         host: NodeId(id),
+        wanted_host: NodeId(id),
         mirrors: (1..=survives as u16).map(|step| NodeId((id + step) % count)).collect(),
         term: 1,
         mirrors_wanted: survives,

@@ -83,7 +83,7 @@ fn door(daemon: &Daemon, home: HomeId) -> Result<Door> {
     })?;
     let gateway = nodes.gateway(home)?;
     gateway.reach()?;
-    Ok(Door::Away(gateway.clone()))
+    Ok(Door::Away(gateway))
 }
 
 impl Door {

@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cenote_device::control::ClientFile;
-use cenote_model::{Error, ErrorKind, Request, Response, Result};
+use cenote_model::{ClusterChange, Error, ErrorKind, Request, Response, Result};
 use cenote_rpc::{Consumer, Doorbell, Producer, RingMemory, Waker};
 use cenote_store::SessionId;
 use cenote_wire::{Assembly, MESSAGE_BYTES_MAX, PART_LAST, decode_request, encode_response, parts};
 
 use super::Daemon;
+use super::nodes::Nodes;
 use crate::Client;
 use crate::client_recovery::Gate;
 use crate::handling::Handling;
@@ -59,6 +60,33 @@ impl<'a> FromEngines<'a> {
     pub fn of(daemon: &'a Daemon) -> Self {
         Self { daemon, engines: None }
     }
+    /// Changes the cluster, on a thread of its own where the register may take its time. Returns true if it is done at once.
+    fn change_cluster(
+        &self,
+        nodes: Arc<Nodes>,
+        (standing, seq): (&Arc<Standing>, u64),
+        change: ClusterChange,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let request = Request::ChangeCluster { change };
+        let may = self.daemon.host.service.with_engine(|engine| engine.may(standing.session, &request));
+        let answer = |changed: Result<()>| changed.map_or_else(Response::Failed, |()| Response::Done);
+        if let Err(error) = may.and_then(|may| may) {
+            encode_answer(seq, &Response::Failed(error), out);
+            return true;
+        }
+        if change == ClusterChange::Reread {
+            encode_answer(seq, &answer(nodes.change(&change)), out);
+            return true;
+        }
+        let to = standing.clone();
+        let run = move || to.answer_late(seq, answer(nodes.change(&change)));
+        if let Err(error) = std::thread::Builder::new().name("cenote-change".into()).spawn(run) {
+            let error = Error::io("a thread that changes the cluster", &error);
+            encode_answer(seq, &Response::Failed(error), out);
+        }
+        false
+    }
 }
 
 impl Answering for FromEngines<'_> {
@@ -73,6 +101,10 @@ impl Answering for FromEngines<'_> {
         if let (Request::Protect { losses }, Some(mirroring)) = (&request, &self.daemon.host.mirroring) {
             encode_answer(seq, &mirroring.protects(self.daemon.host.summary.home, *losses), out);
             return Ok(false);
+        }
+        if let (Request::ChangeCluster { change }, Some(nodes)) = (&request, self.daemon.nodes.clone()) {
+            self.engines = None;
+            return Ok(self.change_cluster(nodes, (standing, seq), *change, out));
         }
         let is_shutdown = matches!(request, Request::Shutdown { .. });
         let whole = matches!(request, Request::Shutdown { cluster: true });

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cenote_device::Device;
-use cenote_model::{DeviceId, DeviceInfo, Error, Finding, Response, Result, StoreId};
+use cenote_model::{DeviceId, DeviceInfo, Error, Finding, Request, Response, Result, StoreId};
 use cenote_policy::Policy;
 
 use crate::{Outcome, SessionId, SessionInfo, StoreSummary, Ticket};
@@ -120,6 +120,11 @@ impl Engine {
     /// Opens a session. The same nonce finds the same session, with its recorded responses and leases.
     pub fn session_open(&mut self, who: SessionInfo) -> Result<SessionId> {
         self.core.session_open(who)
+    }
+
+    /// Fails if the user of a session may not ask for this. A session that is not open may.
+    pub fn may(&self, session: SessionId, request: &Request) -> Result<()> {
+        self.core.check_rights_of(session, request)
     }
 
     /// Closes a session whose process is dead or done, and returns its leases.

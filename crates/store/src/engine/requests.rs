@@ -88,7 +88,7 @@ impl Engine {
             Request::Progress => ready(Ok(Response::Progress(activities.tiering.arrangements(core)))),
             Request::Shutdown { .. } | Request::Protect { losses: 0 } => Outcome::Ready(Response::Done),
             // The daemon of a cluster's node answers it itself.
-            Request::HaReport => ready(Err(no_cluster())),
+            Request::HaReport | Request::ChangeCluster { .. } => ready(Err(no_cluster())),
             Request::Protect { .. } => ready(Err(no_mirrors())),
             Request::Get { index, keys } => activities.values.get_records(core, index, &keys),
             Request::Next { index, from, prefix, limit, bytes_max } => {

@@ -22,7 +22,8 @@ pub fn make(dir: &Path, program: &Path, count: usize, protect: u8) -> Check<Vec<
     let held: Vec<TcpListener> =
         (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<_>>().map_err(text)?;
     let addresses = held.iter().map(TcpListener::local_addr).collect::<std::io::Result<Vec<_>>>().map_err(text)?;
-    let member = |(at, address)| Member { home: HomeId(at as u16 + 1), address, name: format!("n{}", at + 1) };
+    let member =
+        |(at, address)| Member { home: HomeId(at as u16 + 1), address, name: format!("n{}", at + 1), has_left: false };
     let all: Vec<Member> = addresses.into_iter().enumerate().map(member).collect();
     let key = ClusterKey::draw().map_err(text)?;
     for node in 0..count {
@@ -34,7 +35,8 @@ pub fn make(dir: &Path, program: &Path, count: usize, protect: u8) -> Check<Vec<
         Store::open_with(&place, &options).and_then(|store| store.close()).map_err(text)?;
         key.create_file(&place.join(KEY_FILE)).map_err(text)?;
         let register = RegisterPlace::usual(count, protect);
-        let members = Members { cluster: StoreId(7), home, protect, register, encrypt: false, all: all.clone() };
+        let members =
+            Members { cluster: StoreId(7), home, protect, register, keeping: None, encrypt: false, all: all.clone() };
         members.write(&place).map_err(text)?;
         if members.register == RegisterPlace::Nodes && members.is_keeper() {
             GroupRegister::make(&place).map_err(text)?;

@@ -122,10 +122,12 @@ pub fn first_view(nodes: usize, survives: usize) -> View {
         address: format!("node{id:05}:7420"),
         identity: Identity(id as u128 + 1),
         state: MemberState::Live { since_view: 1 },
+        is_leaving: false,
     };
     let home = |id: usize| Home {
         id: HomeId(id as u16),
         host: NodeId(id as u16),
+        wanted_host: NodeId(id as u16),
         mirrors: (1..=survives.min(nodes - 1)).map(|step| NodeId(((id + step) % nodes) as u16)).collect(),
         term: 1,
         mirrors_wanted: survives.min(nodes - 1),

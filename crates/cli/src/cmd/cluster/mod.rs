@@ -4,6 +4,7 @@
 //! cluster that was stopped starts again. A node is begun by `cenote cluster node`, which a launcher (`ssh`, `srun`, or none)
 //! runs on its host, with what the node has to know on its standard input.
 
+mod change;
 mod node;
 mod nodes;
 mod plan;
@@ -12,7 +13,6 @@ mod status;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use cenote::model::HomeId;
 use cenote::{Error, ErrorKind, Mode, OpenOptions, Result, Store};
 use cenote_cluster::{KEY_FILE, PROTECT_MAX, RegisterPlace};
 use cenote_rpc::net::ClusterKey;
@@ -22,6 +22,7 @@ use serde_json::json;
 use super::Context;
 use super::destroy::confirm;
 use crate::failure::Done;
+use change::{JoinArgs, LeaveArgs};
 use nodes::{Begin, Nodes, absolute, all, subject};
 use plan::{names, plan};
 
@@ -45,6 +46,10 @@ pub enum ClusterCommand {
         /// Directory of the cluster
         dir: PathBuf,
     },
+    /// Have one more node take part, with its memory and disks
+    Join(JoinArgs),
+    /// Have a node leave: its data move to other nodes first
+    Leave(LeaveArgs),
     /// Delete the store on all nodes with everything in it
     Destroy {
         /// Directory of the cluster
@@ -58,6 +63,14 @@ pub enum ClusterCommand {
     Node {
         /// Directory of the node
         dir: PathBuf,
+    },
+    /// Ask the daemon of a node on this host for a change of the cluster (used by `join` and `leave`)
+    #[command(hide = true)]
+    ChangeNode {
+        /// Directory of the node
+        dir: PathBuf,
+        /// The change
+        change: String,
     },
     /// Stop a node on this host, with all others (used by `stop`)
     #[command(hide = true)]
@@ -114,6 +127,9 @@ pub fn cluster(context: &mut Context<'_>, command: &ClusterCommand) -> Done {
         ClusterCommand::Start(args) => start(context, args),
         ClusterCommand::Status { dir } => status::status(context, dir),
         ClusterCommand::Stop { dir } => stop(context, dir),
+        ClusterCommand::Join(args) => change::join(context, args),
+        ClusterCommand::Leave(args) => change::leave(context, args),
+        ClusterCommand::ChangeNode { dir, change } => change::change_node(dir, change),
         ClusterCommand::Destroy { dir, yes } => destroy(context, dir, *yes),
         ClusterCommand::Node { dir } => node::node(dir),
         ClusterCommand::StopNode { dir } => Ok(Store::stop_node(dir).map(drop)?),
@@ -134,18 +150,10 @@ fn start(context: &mut Context<'_>, args: &StartArgs) -> Done {
         Some(nodes) => (nodes, false),
         None => (plan(args, names)?, true),
     };
-    let key = if is_new { make(&dir, &nodes)? } else { ClusterKey::from_file(&dir.join(KEY_FILE))? };
-    let sharing = if nodes.launcher.is_empty() { nodes.members.len() as u16 } else { 1 };
-    let begun = nodes.each(|node| {
-        let home = HomeId(1 + nodes.members.iter().position(|it| it.name == node.name).unwrap_or(0) as u16);
-        let members = nodes.members(home)?.to_text(&dir)?;
-        let is_new = !nodes.has_begun;
-        let begin = Begin { members, key: key.to_hex(), tiers: nodes.tiers.clone(), sharing, is_new };
-        let input = serde_json::to_vec(&begin).unwrap_or_default();
-        let place = dir.join(&node.name);
-        nodes.run(node, &["cluster".as_ref(), "node".as_ref(), place.as_os_str()], &input)
-    });
-    all(begun)?;
+    if is_new {
+        make(&dir, &nodes)?;
+    }
+    all(begin_all(&dir, &nodes)?)?;
     let first = open(&dir, &nodes, 0)?;
     first.make_label_directory()?;
     if !nodes.has_begun {
@@ -155,9 +163,9 @@ fn start(context: &mut Context<'_>, args: &StartArgs) -> Done {
     let seconds = begin.elapsed().as_secs_f64();
     if context.out.json {
         return context.out.document(&json!({ "dir": dir, "cluster": nodes.cluster, "seconds": seconds,
-            "stores": nodes.members.iter().map(|node| dir.join(&node.name)).collect::<Vec<_>>() }));
+            "stores": nodes.present().map(|(_, node)| dir.join(&node.name)).collect::<Vec<_>>() }));
     }
-    let count = nodes.members.len();
+    let count = nodes.present().count();
     context.out.line(format!("{count} nodes serve {} after {seconds:.2} s", subject(&dir)))?;
     if nodes.protect > 0 && nodes.register == RegisterPlace::First {
         let first = &nodes.members[0].name;
@@ -167,16 +175,29 @@ fn start(context: &mut Context<'_>, args: &StartArgs) -> Done {
     context.out.line(format!("  use it on a node by its directory there: CENOTE_STORE={}", example.display()))
 }
 
+/// Tells all nodes which members there are, and starts the daemons that do not run; makes the stores that there are none of.
+/// The results are in the order of the nodes.
+fn begin_all(dir: &Path, nodes: &Nodes) -> Result<Vec<Result<String>>> {
+    let key = ClusterKey::from_file(&dir.join(KEY_FILE))?;
+    let sharing = if nodes.launcher.is_empty() { nodes.present().count() as u16 } else { 1 };
+    Ok(nodes.each(|home, node| {
+        let members = nodes.members(home)?.to_text(dir)?;
+        let is_new = !nodes.has_begun;
+        let begin = Begin { members, key: key.to_hex(), tiers: nodes.tiers.clone(), sharing, is_new };
+        let input = serde_json::to_vec(&begin).unwrap_or_default();
+        let place = dir.join(&node.name);
+        nodes.run(node, &["cluster".as_ref(), "node".as_ref(), place.as_os_str()], &input)
+    }))
+}
+
 /// Makes the directory of a cluster, with its key.
-fn make(dir: &Path, nodes: &Nodes) -> Result<ClusterKey> {
+fn make(dir: &Path, nodes: &Nodes) -> Result<()> {
     let file = dir.join(KEY_FILE);
     std::fs::create_dir_all(dir).map_err(|error| Error::io(subject(dir), &error))?;
-    let key = if file.exists() { ClusterKey::from_file(&file)? } else { ClusterKey::draw()? };
     if !file.exists() {
-        key.create_file(&file)?;
+        ClusterKey::draw()?.create_file(&file)?;
     }
-    nodes.write(dir)?;
-    Ok(key)
+    nodes.write(dir)
 }
 
 /// Opens the store at the node with this number.
@@ -190,13 +211,13 @@ fn stop(context: &mut Context<'_>, dir: &Path) -> Done {
     let nodes = Nodes::of(&dir)?;
     stop_all(&dir, &nodes)?;
     if context.out.json {
-        return context.out.document(&json!({ "dir": dir, "stopped": nodes.members.len() }));
+        return context.out.document(&json!({ "dir": dir, "stopped": nodes.present().count() }));
     }
     context.out.line(format!("{}: stopped", subject(&dir)))
 }
 
 fn stop_all(dir: &Path, nodes: &Nodes) -> Result<()> {
-    let stopped = nodes.each(|node| {
+    let stopped = nodes.each(|_, node| {
         let place = dir.join(&node.name);
         nodes.run(node, &["cluster".as_ref(), "stop-node".as_ref(), place.as_os_str()], &[])
     });
@@ -210,11 +231,11 @@ fn destroy(context: &mut Context<'_>, dir: &Path, yes: bool) -> Done {
         confirm(&format!(
             "Delete the store of the {} with everything in it, on {} nodes?",
             subject(&dir),
-            nodes.members.len()
+            nodes.present().count()
         ))?;
     }
     stop_all(&dir, &nodes)?;
-    let gone = nodes.each(|node| {
+    let gone = nodes.each(|_, node| {
         let place = dir.join(&node.name);
         nodes.run(node, &["destroy".as_ref(), place.as_os_str(), "--yes".as_ref()], &[])
     });

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cenote::{DeviceKind, DeviceSpec, Error, ErrorKind, Mode, OpenOptions, Result, Store, StoreConfig};
+use cenote::{ClusterChange, DeviceKind, DeviceSpec, Error, ErrorKind, Mode, OpenOptions, Result, Store, StoreConfig};
 use cenote_cluster::register::GroupRegister;
 use cenote_cluster::{KEY_FILE, Members, RegisterPlace};
 use cenote_rpc::net::ClusterKey;
@@ -43,7 +43,8 @@ pub(super) fn node(dir: &Path) -> Done {
         GroupRegister::make(dir)?;
     }
     if is_served(dir) {
-        return Ok(());
+        let options = OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() };
+        return Ok(Store::open_with(dir, &options)?.change_cluster(ClusterChange::Reread)?);
     }
     daemon::run(dir, &DaemonOptions { background: true, ..DaemonOptions::default() })?;
     Ok(())

@@ -32,6 +32,9 @@ pub(super) struct Nodes {
     /// Whether what nodes say to each other is encrypted.
     #[serde(default)]
     pub encrypt: bool,
+    /// How many of the first nodes keep the register, once a node has joined; before, as many as there are usually.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keepers: Option<u16>,
     /// Whether all nodes have begun once.
     #[serde(default)]
     pub has_begun: bool,
@@ -41,6 +44,9 @@ pub(super) struct Nodes {
 pub(super) struct Node {
     pub name: String,
     pub address: SocketAddr,
+    /// It is no member any more; its place in the list stays, since it says which home was its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub left: bool,
 }
 
 /// What a node has to know.
@@ -98,12 +104,28 @@ impl Nodes {
         write().map_err(|error| Error::io(file.display().to_string(), &error))
     }
     pub fn members(&self, home: HomeId) -> Result<Members> {
-        let member =
-            |(home, node): (u16, &Node)| Member { home: HomeId(home), address: node.address, name: node.name.clone() };
+        let member = |(home, node): (u16, &Node)| {
+            let (address, name) = (node.address, node.name.clone());
+            Member { home: HomeId(home), address, name, has_left: node.left }
+        };
         let all = (1..).zip(&self.members).map(member).collect();
         let register = self.register.clone();
         let (cluster, protect, encrypt) = (self.cluster.parse()?, self.protect, self.encrypt);
-        Ok(Members { cluster, home, protect, register, encrypt, all })
+        Ok(Members { cluster, home, protect, register, keeping: self.keepers, encrypt, all })
+    }
+    /// The nodes that have not left, with their homes.
+    pub fn present(&self) -> impl Iterator<Item = (HomeId, &Node)> {
+        (1..).map(HomeId).zip(&self.members).filter(|(_, node)| !node.left)
+    }
+    /// A node by its name.
+    pub fn find(&self, name: &str) -> Option<(HomeId, &Node)> {
+        self.present().find(|(_, node)| node.name == name)
+    }
+    /// A name for a further node on this host.
+    pub fn free_name(&self) -> String {
+        let names = (1..).map(|number| format!("n{number}"));
+        let is_free = |name: &String| self.members.iter().all(|node| node.name != *name);
+        names.skip(self.members.len()).find(is_free).unwrap_or_default()
     }
     /// The command line that runs `cenote` with these arguments on a node's host.
     pub fn command(&self, node: &Node, arguments: &[&std::ffi::OsStr]) -> Result<Command> {
@@ -120,10 +142,11 @@ impl Nodes {
         command.args(arguments);
         Ok(command)
     }
-    /// Does the same for each node at a time; the results are in the order of the nodes.
-    pub fn each<T: Send>(&self, run: impl Fn(&Node) -> Result<T> + Sync) -> Vec<Result<T>> {
+    /// Does the same for each node that has not left, at a time; the results are in the order of the nodes.
+    pub fn each<T: Send>(&self, run: impl Fn(HomeId, &Node) -> Result<T> + Sync) -> Vec<Result<T>> {
         std::thread::scope(|scope| {
-            let threads: Vec<_> = self.members.iter().map(|node| scope.spawn(|| run(node))).collect();
+            let run = &run;
+            let threads: Vec<_> = self.present().map(|(home, node)| scope.spawn(move || run(home, node))).collect();
             let broken = || Err(Error::new(ErrorKind::Internal, "a thread for a node"));
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| broken())).collect()
         })

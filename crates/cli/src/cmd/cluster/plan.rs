@@ -23,16 +23,21 @@ pub(super) fn names(args: &StartArgs) -> Result<Vec<String>> {
         Some(count) => (1..=count).map(|number| format!("n{number}")).collect(),
         None => listed,
     };
-    let wrong = |name: &&String| name.contains('/') || name.starts_with('-') || name.starts_with('.');
-    if let Some(name) = names.iter().find(wrong) {
-        return Err(Error::new(ErrorKind::InvalidInput, format!("host `{name}`")).because("no host has such a name"));
-    }
+    names.iter().try_for_each(|name| check_name(name))?;
     if let Some(at) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
         return Err(Error::new(ErrorKind::InvalidInput, format!("host `{}`", names[at]))
             .because("it is in the list twice")
             .try_next("name each host once: a node has all of its host's devices"));
     }
     Ok(names)
+}
+
+/// Fails if no host can have this name, which is a directory's too.
+pub(super) fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.contains('/') || name.starts_with('-') || name.starts_with('.') {
+        return Err(Error::new(ErrorKind::InvalidInput, format!("host `{name}`")).because("no host has such a name"));
+    }
+    Ok(())
 }
 
 /// The nodes of a new cluster.
@@ -70,7 +75,7 @@ pub(super) fn plan(args: &StartArgs, names: Vec<String>) -> Result<Nodes> {
         (None, Some(_)) => Vec::new(),
         (None, None) => ["ssh", "-o", "BatchMode=yes", "{host}"].map(str::to_owned).to_vec(),
     };
-    let members = names.into_iter().zip(addresses).map(|(name, address)| Node { name, address }).collect();
+    let members = names.into_iter().zip(addresses).map(|(name, address)| Node { name, address, left: false }).collect();
     Ok(Nodes {
         cluster: random_id()?.to_string(),
         launcher,
@@ -79,6 +84,7 @@ pub(super) fn plan(args: &StartArgs, names: Vec<String>) -> Result<Nodes> {
         protect,
         register,
         encrypt: args.encrypt,
+        keepers: None,
         has_begun: false,
     })
 }

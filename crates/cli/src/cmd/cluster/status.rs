@@ -29,11 +29,9 @@ pub(super) struct Seen {
     report: Option<HaReport>,
 }
 
-pub(super) fn look(dir: &Path, nodes: &Nodes, at: usize) -> Seen {
+pub(super) fn look(dir: &Path, nodes: &Nodes, home: HomeId, node: &Node) -> Seen {
     let look = || -> Result<_> {
-        let place = dir.join(&nodes.members[at].name);
-        let store = open_served(dir, nodes, &place)?;
-        let home = HomeId(at as u16 + 1);
+        let store = open_served(dir, nodes, &dir.join(&node.name))?;
         let report = store.ha_report().ok();
         let (devices, stats) = use_of(store, home);
         Ok((devices, stats, report))
@@ -60,7 +58,7 @@ fn use_of(store: Store, home: HomeId) -> (Result<Vec<cenote::DeviceInfo>>, Optio
 
 /// Opens the store at a node of this host whose daemon runs: `place` if it is one.
 pub(super) fn open_served(dir: &Path, nodes: &Nodes, place: &Path) -> Result<Store> {
-    let here = nodes.members.iter().map(|node| dir.join(&node.name));
+    let here = nodes.present().map(|(_, node)| dir.join(&node.name));
     let served = |place: &PathBuf| place.is_dir() && cenote_server::is_locked(place);
     let place = if place.is_dir() { Some(place.to_path_buf()).filter(served) } else { here.into_iter().find(served) };
     let place = place.ok_or_else(|| {
@@ -87,9 +85,8 @@ fn known_by_all<'a>(reports: impl Iterator<Item = &'a HaReport> + Clone) -> Opti
 pub(super) fn status(context: &mut Context<'_>, dir: &Path) -> Done {
     let dir = absolute(dir)?;
     let nodes = Nodes::of(&dir)?;
-    let position = |node: &Node| nodes.members.iter().position(|it| it.name == node.name).unwrap_or(0);
     let seen: Vec<Seen> =
-        nodes.each(|node| Ok(look(&dir, &nodes, position(node)))).into_iter().filter_map(Result::ok).collect();
+        nodes.each(|home, node| Ok(look(&dir, &nodes, home, node))).into_iter().filter_map(Result::ok).collect();
     let report = known_by_all(seen.iter().filter_map(|seen| seen.report.as_ref()));
     let report = report.as_ref();
     if context.out.json {
@@ -99,11 +96,11 @@ pub(super) fn status(context: &mut Context<'_>, dir: &Path) -> Done {
             "register": nodes.register,
             "encrypt": nodes.encrypt,
             "ha": report.map(|report| ha::document(report, false)),
-            "nodes": (1..).zip(nodes.members.iter().zip(&seen)).map(|(home, it)| document(home, it)).collect::<Vec<_>>(),
+            "nodes": nodes.present().zip(&seen).map(document).collect::<Vec<_>>(),
         }));
     }
     let alive = seen.iter().filter(|seen| seen.answer.is_ok()).count();
-    context.out.line(format!("{}: {alive} of {} nodes are alive", subject(&dir), nodes.members.len()))?;
+    context.out.line(format!("{}: {alive} of {} nodes are alive", subject(&dir), seen.len()))?;
     context.out.line("")?;
     table(context.out, &nodes, &seen)?;
     let members = nodes.members(HomeId(1))?;
@@ -126,17 +123,17 @@ fn view(out: &mut Out, report: &HaReport, register: &str) -> Done {
         let why = if node.doubt.is_empty() { String::new() } else { format!(": {}", node.doubt) };
         out.line(format!("  {}: {}, as of view {}{why}", node.name, ha::state(node), node.since_view))?;
     }
-    out.table(&[">home", "host", "mirrors", ">wanted", ">term"], &ha::home_rows(report))
+    out.table(&ha::HOME_TITLES, &ha::home_rows(report))
 }
 
 pub(super) fn table(out: &mut Out, nodes: &Nodes, seen: &[Seen]) -> Done {
-    let rows: Vec<Vec<String>> = (1_u16..).zip(nodes.members.iter().zip(seen)).flat_map(rows).collect();
+    let rows: Vec<Vec<String>> = nodes.present().zip(seen).flat_map(rows).collect();
     let titles = ["node", "home", "address", "state", "tier", "use", ">used", ">capacity", ">containers", ">objects"];
     out.table(&titles, &rows)
 }
 
-pub(super) fn rows((home, (node, seen)): (u16, (&Node, &Seen))) -> Vec<Vec<String>> {
-    let head = |state: &str| vec![node.name.clone(), HomeId(home).to_string(), node.address.to_string(), state.into()];
+pub(super) fn rows(((home, node), seen): ((HomeId, &Node), &Seen)) -> Vec<Vec<String>> {
+    let head = |state: &str| vec![node.name.clone(), home.to_string(), node.address.to_string(), state.into()];
     let devices = match &seen.answer {
         Ok(devices) => devices,
         Err(error) => {
@@ -158,10 +155,10 @@ pub(super) fn rows((home, (node, seen)): (u16, (&Node, &Seen))) -> Vec<Vec<Strin
     devices.iter().enumerate().map(row).collect()
 }
 
-pub(super) fn document(home: u16, (node, seen): (&Node, &Seen)) -> serde_json::Value {
+pub(super) fn document(((home, node), seen): ((HomeId, &Node), &Seen)) -> serde_json::Value {
     json!({
         "name": node.name,
-        "home": home,
+        "home": home.0,
         "address": node.address.to_string(),
         "alive": seen.answer.is_ok(),
         "error": seen.answer.as_ref().err().map(ToString::to_string),

@@ -244,7 +244,7 @@ fn a_member_that_lost_its_file_takes_no_part() {
 #[test]
 fn hostile_messages_are_answered_with_an_error() {
     let group = Group::new();
-    for message in [&b""[..], b"\x01", b"\x01{}", b"\x09\"Read\"", b"\x01{\"Vote\":3}", &[1; 3000]] {
+    for message in [&b""[..], b"\x02", b"\x02{}", b"\x09\"Read\"", b"\x02{\"Vote\":3}", &[2; 3000]] {
         let (send, receive) = std::sync::mpsc::channel();
         group.member(1).answer(message.to_vec(), move |answer| drop(send.send(answer)));
         let answer = receive.recv_timeout(PATIENCE).unwrap();

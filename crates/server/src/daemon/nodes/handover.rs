@@ -1,5 +1,5 @@
 //! A home goes from one host to another on purpose: the node that wants it asks, gets a copy as every mirror does, and is
-//! named its host in the view. So a node that was away gets its home back.
+//! named its host in the view. So a node that was away gets its home back, and one that leaves gives its homes away.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -56,13 +56,12 @@ pub(super) fn give(acts: &Acts, connection: &mut TcpConnection, home: HomeId, to
     connection.turn().map(drop)
 }
 
-/// Asks for the own home, which another node has, until the view names this node as its host again.
-pub(super) fn take_back(nodes: &Nodes, daemon: &Daemon) {
-    let home = nodes.members.home;
-    tracing::info!(%home, "another node has the home of this one: it is asked for");
-    while !daemon.is_stopping() && nodes.homes.is_elsewhere(home, NodeId(nodes.who.node)) {
+/// Asks for a home of which this node is to be the host, until the view says that it is.
+pub(super) fn ask_for(nodes: &Nodes, daemon: &Daemon, home: HomeId) {
+    tracing::info!(%home, "another node has a home that this one is to have: it is asked for");
+    while !daemon.is_stopping() && nodes.homes.is_due(home, NodeId(nodes.who.node)) {
         if let Err(error) = ask(nodes, daemon, home) {
-            tracing::debug!(%error, %home, "the home of this node is asked for again");
+            tracing::debug!(%error, %home, "a home is asked for again");
         }
         std::thread::sleep(AGAIN_AFTER);
     }
@@ -100,7 +99,7 @@ fn ask(nodes: &Nodes, daemon: &Daemon, home: HomeId) -> Result<()> {
 /// The view names this node as the host of its own home. Returns true if the home lies where it was when this node last
 /// was its host. Else the daemon begins anew with the copy that came, or says that there is none.
 pub(super) fn is_in_place(nodes: &Nodes, daemon: &Arc<Daemon>, term: u64) -> Result<bool> {
-    let home = nodes.members.home;
+    let home = nodes.home;
     let here = location::dir_of_home(&nodes.dir)?;
     let noted = location::term(&here)?;
     if noted == Some(term) || (noted.is_none() && term == 1) {

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use cenote_device::Control;
 use cenote_ha::{Action, Debt, Decided, Seen, Settings, View, leases_over_us};
-use cenote_model::{Error, ErrorKind, HomeId, NodeId, Result};
+use cenote_model::{Error, ErrorKind, HaCopy, HomeId, NodeId, Result};
 
 use super::super::location::clear_former;
-use super::handover::{is_in_place, take_back};
+use super::handover::{ask_for, is_in_place};
 use super::mirrors::{Hosted, Mirror};
 use super::outbox::Order;
 use super::watch::{Acting, settings};
@@ -39,8 +39,8 @@ struct State {
     opening: BTreeSet<HomeId>,
     /// Homes that go to another node, and whether they are frozen.
     yielding: BTreeMap<HomeId, (NodeId, bool)>,
-    /// The home of this node is asked for.
-    is_asking: bool,
+    /// Homes that this node asks for, since it is to be their host.
+    asking: BTreeSet<HomeId>,
 }
 
 /// Acts on views and decisions, for the daemon of a node.
@@ -75,10 +75,21 @@ impl Homes {
     pub fn is_opening(&self, home: HomeId) -> bool {
         lock(&self.state).opening.contains(&home)
     }
-    /// Returns true if the view names another node than this one, `me`, as host of a home.
-    pub fn is_elsewhere(&self, home: HomeId, me: NodeId) -> bool {
+    /// Returns true if this node, `me`, is to be the host of a home, and the view names another one.
+    pub fn is_due(&self, home: HomeId, me: NodeId) -> bool {
         let state = lock(&self.state);
-        state.view.is_some() && !state.is_host(me, home)
+        let entry = state.view.as_ref().and_then(|view| view.home(to_ha(home)));
+        entry.is_some_and(|entry| entry.wanted_host == me && entry.host != me)
+    }
+    /// How far the copies are that this node sends.
+    pub fn copies(&self) -> Vec<HaCopy> {
+        let state = lock(&self.state);
+        let copy = |((home, node), mirror): (&(HomeId, NodeId), &Mirror)| {
+            let far = mirror.far();
+            let (copied_bytes, total_bytes) = far.copied;
+            HaCopy { home: *home, node: *node, complete: far.is_caught_up, copied_bytes, total_bytes }
+        };
+        state.mirrors.iter().map(copy).collect()
     }
     /// The host of a home, and where it listens.
     pub fn host_of(&self, home: HomeId) -> Result<(NodeId, SocketAddr)> {
@@ -172,7 +183,7 @@ impl Acts {
         NodeId(self.nodes.who.node)
     }
     fn own(&self) -> HomeId {
-        self.nodes.members.home
+        self.nodes.home
     }
     fn hosted(home: HomeId, term: u64, host: &Host) -> Option<Hosted> {
         let mirroring = host.mirroring.clone()?;
@@ -180,11 +191,11 @@ impl Acts {
     }
     /// Sends this node's clients to the hosts that the view names.
     fn direct(&self, view: &View) {
+        let members = self.nodes.roster.get();
         for entry in &view.homes {
             let Some(host) = view.member(entry.host) else { continue };
-            let Some(gateway) = self.nodes.gateways.get(&of_ha(entry.id)) else { continue };
-            let known = self.nodes.members.all.iter().find(|member| member.home.0 == entry.host.0);
-            if let (Ok(address), Some(known)) = (host.address.parse(), known)
+            let Ok(gateway) = self.nodes.gateway(of_ha(entry.id)) else { continue };
+            if let (Ok(address), Some(known)) = (host.address.parse(), members.of(HomeId(entry.host.0)))
                 && gateway.lies_on(&known.name, address)
             {
                 self.nodes.outbox.put(Order::Moved(of_ha(entry.id)));
@@ -201,9 +212,9 @@ impl Acts {
                     state.mirrors.retain(|(of, _), _| *of != home);
                     self.let_go(home);
                 }
-                if home == self.own() && self.daemon.host.mirroring.is_some() && !state.is_asking {
-                    state.is_asking = true;
-                    self.take_back();
+                let is_wanted = entry.wanted_host == self.me() && self.daemon.host.mirroring.is_some();
+                if is_wanted && state.asking.insert(home) {
+                    self.ask_for(home);
                 }
             } else if let Some(hosted) = state.hosted.get_mut(&home) {
                 hosted.term = entry.term;
@@ -223,15 +234,15 @@ impl Acts {
             Err(error) => tracing::error!(%error, "nothing is answered for the home of this node"),
         }
     }
-    /// Asks for the own home, on a thread of its own.
-    fn take_back(&self) {
+    /// Asks for a home of which this node is to be the host, on a thread of its own.
+    fn ask_for(&self, home: HomeId) {
         let (nodes, daemon) = (self.nodes.clone(), self.daemon.clone());
         let run = move || {
-            take_back(&nodes, &daemon);
-            lock(&nodes.homes.state).is_asking = false;
+            ask_for(&nodes, &daemon, home);
+            lock(&nodes.homes.state).asking.remove(&home);
         };
-        if let Err(error) = std::thread::Builder::new().name("cenote-take-back".into()).spawn(run) {
-            tracing::error!(%error, "no thread to get the home of this node back");
+        if let Err(error) = std::thread::Builder::new().name("cenote-ask-for".into()).spawn(run) {
+            tracing::error!(%error, %home, "no thread to ask for a home");
         }
     }
     /// Begins to send a home to the node that is to have it. Fails if this node is not its host.
@@ -426,7 +437,7 @@ impl Nodes {
         if let Some(mirroring) = &daemon.host.mirroring {
             mirroring.set_lease(0);
             acts.listen_to(&daemon.host);
-            if let Err(error) = clear_former(&self.dir, &self.members) {
+            if let Err(error) = clear_former(&self.dir, &self.roster.get()) {
                 tracing::warn!(%error, "what lay where the home was before stays there");
             }
         }

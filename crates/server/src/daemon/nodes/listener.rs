@@ -50,7 +50,7 @@ impl Nodes {
         first: Message,
     ) {
         let node = NodeId(who.node);
-        if self.members.of(HomeId(who.node)).is_none() {
+        if self.roster.get().of(HomeId(who.node)).is_none_or(|member| member.has_left) {
             tracing::warn!(node = node.0, peer = %connection.peer(), "a connection of a node that is no member");
             return;
         }

@@ -15,6 +15,7 @@ mod homes;
 mod listener;
 mod mirrors;
 mod outbox;
+mod roster;
 mod talk;
 mod thread;
 mod trust;
@@ -22,15 +23,15 @@ mod watch;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use cenote_cluster::Members;
 use cenote_device::Control;
 use cenote_device::home::memory_dir;
 use cenote_host::home::shm_base;
-use cenote_model::{Error, ErrorKind, HaReport, HomeId, NodeId, Result};
+use cenote_model::{ClusterChange, Error, ErrorKind, HaReport, HomeId, NodeId, Result};
 use cenote_rpc::net::{ClusterKey, Introduction, TcpConnection, TcpListener};
 use cenote_wire::ClusterPlace;
 
@@ -41,6 +42,7 @@ use copies::Copies;
 pub(super) use gateway::Gateway;
 use homes::{Acts, Homes};
 use outbox::Outbox;
+use roster::Roster;
 use watch::{Keeper, Watch};
 
 /// Interval at which a thread looks whether the daemon stops.
@@ -50,11 +52,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct Nodes {
     /// The directory of this node.
     dir: PathBuf,
-    members: Members,
+    roster: Arc<Roster>,
+    /// The home of this node.
+    home: HomeId,
     key: ClusterKey,
     who: Introduction,
+    /// The directory of this node's shared memory.
+    memory: PathBuf,
     /// To every other home.
-    gateways: BTreeMap<HomeId, Arc<Gateway>>,
+    gateways: RwLock<BTreeMap<HomeId, Arc<Gateway>>>,
     outbox: Arc<Outbox>,
     listener: TcpListener,
     /// Holds the view.
@@ -66,7 +72,7 @@ pub(super) struct Nodes {
 
 /// What a node has before its home is open: it can tell that it lives.
 pub(super) struct Early {
-    members: Members,
+    roster: Arc<Roster>,
     key: ClusterKey,
     who: Introduction,
     watch: Arc<Watch>,
@@ -78,8 +84,9 @@ impl Early {
         let Some(members) = Members::read(dir)? else { return Ok(None) };
         let key = members.key(dir)?;
         let who = members.introduction(draw()?);
-        let watch = Arc::new(Watch::open(dir, &members, who, &key)?);
-        Ok(Some(Self { members, key, who, watch }))
+        let roster = Roster::new(dir, members);
+        let watch = Arc::new(Watch::open(dir, &roster, who, &key)?);
+        Ok(Some(Self { roster, key, who, watch }))
     }
     /// Tells other nodes that this one lives, until it is over.
     pub fn announce(&self, is_over: &Arc<AtomicBool>) {
@@ -90,7 +97,8 @@ impl Early {
 impl Nodes {
     /// The other nodes of a cluster. Listens from now on.
     pub fn open(dir: &Path, host: &Host, early: Early) -> Result<Arc<Self>> {
-        let Early { members, key, who, watch } = early;
+        let Early { roster, key, who, watch } = early;
+        let members = roster.get();
         if members.home != host.summary.home {
             return Err(Error::new(ErrorKind::InvalidInput, format!("store {}", dir.display()))
                 .because(format!("it is home {}, and its file `cluster` says {}", host.summary.home, members.home))
@@ -102,17 +110,34 @@ impl Nodes {
         let own = members.of(members.home).map(|member| member.address);
         let address = own.ok_or_else(|| Error::new(ErrorKind::Internal, "members of a cluster"))?;
         let listener = TcpListener::bind(address)?;
-        let others = members.all.iter().filter(|member| member.home != members.home);
-        let gateway = |member: &cenote_cluster::Member| {
-            (member.home, Arc::new(Gateway::new(member.clone(), who, key.clone(), &memory, outbox.clone())))
-        };
-        let gateways = others.map(gateway).collect();
         let copies = Copies::open(dir, &memory, &members)?;
         let formerly: &[NodeId] = if host.is_copy() { &nodes_of(&members) } else { &[] };
         host.tell_words(outbox.bell().clone(), formerly);
         let homes = Homes::default();
-        let dir = dir.to_path_buf();
-        Ok(Arc::new(Self { dir, members, key, who, gateways, outbox, listener, watch, copies, homes }))
+        let (dir, home, gateways) = (dir.to_path_buf(), members.home, RwLock::default());
+        let this = Self { dir, roster, home, key, who, memory, gateways, outbox, listener, watch, copies, homes };
+        this.make_gateways(&members);
+        Ok(Arc::new(this))
+    }
+    /// Makes the gateways that are missing.
+    fn make_gateways(&self, members: &Members) {
+        let mut gateways = self.gateways.write().unwrap_or_else(PoisonError::into_inner);
+        for member in members.all.iter().filter(|member| member.home != self.home) {
+            gateways.entry(member.home).or_insert_with(|| {
+                let gateway =
+                    Gateway::new(member.clone(), self.who, self.key.clone(), &self.memory, self.outbox.clone());
+                Arc::new(gateway)
+            });
+        }
+    }
+    /// Changes who takes part, or where homes are. Returns once the register has it; may take seconds.
+    pub fn change(&self, change: &ClusterChange) -> Result<()> {
+        if *change == ClusterChange::Reread {
+            let members = self.roster.reread()?;
+            self.make_gateways(&members);
+            return Ok(());
+        }
+        self.watch.change(change)
     }
     /// Starts the threads.
     pub fn start(self: &Arc<Self>, daemon: &Arc<Daemon>) -> Result<Vec<std::thread::JoinHandle<()>>> {
@@ -178,17 +203,18 @@ impl Nodes {
     }
     /// What people are told of the cluster.
     pub fn report(&self) -> HaReport {
-        self.watch.report()
+        HaReport { copies: self.homes.copies(), ..self.watch.report() }
     }
     /// Tells all nodes that all are being stopped.
     pub fn say_closing(&self) {
         self.watch.say_closing();
     }
     /// The gateway to a home.
-    pub fn gateway(&self, home: HomeId) -> Result<&Arc<Gateway>> {
-        self.gateways.get(&home).ok_or_else(|| {
+    pub fn gateway(&self, home: HomeId) -> Result<Arc<Gateway>> {
+        let found = self.gateways.read().unwrap_or_else(PoisonError::into_inner).get(&home).cloned();
+        found.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("home {home}"))
-                .because(format!("the cluster has the homes {}", list(&self.members.homes())))
+                .because(format!("the cluster has the homes {}", list(&self.roster.get().homes())))
                 .try_next("see `cenote cluster status`")
         })
     }
@@ -205,7 +231,8 @@ impl Nodes {
             }
             could_act = may_act;
             if reaped_at.elapsed() >= REAP_EVERY {
-                self.gateways.values().for_each(|gateway| gateway.reap());
+                let gateways = self.gateways.read().unwrap_or_else(PoisonError::into_inner).clone();
+                gateways.values().for_each(|gateway| gateway.reap());
                 self.copies.all_hosted().iter().for_each(|(_, host)| host.reap());
                 reaped_at = Instant::now();
             }
@@ -218,7 +245,7 @@ impl Nodes {
     }
     /// The host of a home that this node serves to others.
     fn served(&self, daemon: &Daemon, home: HomeId) -> Option<Arc<Host>> {
-        if home == self.members.home { Some(daemon.host.clone()) } else { self.copies.hosted(home) }
+        if home == self.home { Some(daemon.host.clone()) } else { self.copies.hosted(home) }
     }
     /// Closes the homes of other nodes that are open here.
     pub fn close(&self) -> Result<()> {
@@ -226,8 +253,8 @@ impl Nodes {
     }
     /// What a client is told of a home.
     pub fn place(&self, home: HomeId) -> ClusterPlace {
-        let far = home != self.members.home;
-        ClusterPlace { home, far, leased: self.members.protect > 0, homes: self.members.homes() }
+        let (far, members) = (home != self.home, self.roster.get());
+        ClusterPlace { home, far, leased: members.protect > 0, homes: members.homes() }
     }
 }
 

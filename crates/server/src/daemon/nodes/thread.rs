@@ -257,7 +257,7 @@ impl State<'_> {
         let number = self.nodes.outbox.number();
         let mut line = Line::new(number, tcp);
         // A process connects to itself for a home of another node alone.
-        if node.0 == self.nodes.who.node && home == self.nodes.members.home {
+        if node.0 == self.nodes.who.node && home == self.nodes.home {
             tracing::warn!(node = node.0, peer = %line.tcp.peer(), "a connection of this node for its own home");
             return;
         }

@@ -84,6 +84,7 @@ impl Core {
             Request::PolicySet { .. } | Request::PolicyShow | Request::RulesTry | Request::Progress => {
                 asker.refuse_store("to see or change what moves all of its data")
             }
+            Request::ChangeCluster { .. } => asker.refuse_store("to change its cluster"),
             Request::Checkpoint | Request::Shutdown { .. } => asker.refuse_store("to stop its daemon or have it write a checkpoint"),
         }
     }

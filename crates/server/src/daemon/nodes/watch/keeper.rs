@@ -7,11 +7,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use cenote_cluster::register::{GroupRegister, Held, Register, answer};
-use cenote_cluster::{Beat, Board, Members, Notice, first_view};
+use cenote_cluster::{Beat, Board, Notice, first_view};
 use cenote_model::{Error, ErrorKind, NodeId, Result};
 use cenote_rpc::net::TcpConnection;
 use cenote_wire::NodeMessage;
 
+use super::super::roster::Roster;
 use super::desk::{Desk, Line};
 use super::times::now_us;
 use crate::service::lock;
@@ -67,7 +68,7 @@ struct Waiting {
 
 /// See the module.
 pub(in super::super) struct Keeper {
-    members: Members,
+    roster: Arc<Roster>,
     register: Arc<dyn Register>,
     /// This node's part of it, if nodes keep it together.
     group: Option<Arc<GroupRegister>>,
@@ -79,9 +80,9 @@ pub(in super::super) struct Keeper {
 
 impl Keeper {
     /// The board of a node that reaches the register in this way.
-    pub fn new(members: &Members, register: Arc<dyn Register>, group: Option<Arc<GroupRegister>>) -> Result<Self> {
+    pub fn new(roster: &Arc<Roster>, register: Arc<dyn Register>, group: Option<Arc<GroupRegister>>) -> Result<Self> {
         Ok(Self {
-            members: members.clone(),
+            roster: roster.clone(),
             register,
             group,
             board: Mutex::new(Board::new(now_us())),
@@ -170,7 +171,7 @@ impl Keeper {
         lock(&self.board).beat(now_us(), beat);
         let held = self.look()?;
         if held.is_none() {
-            return Err(self.waits_for(&first_view(&self.members, &lock(&self.board)).err().unwrap_or_default()));
+            return Err(self.waits_for(&first_view(&self.roster.get(), &lock(&self.board)).err().unwrap_or_default()));
         }
         Ok(self.notice(holds_view, held.as_ref()))
     }
@@ -186,12 +187,13 @@ impl Keeper {
         if let Some(held) = self.register.read()? {
             return Ok(Some(held));
         }
-        let Ok(view) = first_view(&self.members, &lock(&self.board)) else { return Ok(None) };
+        let Ok(view) = first_view(&self.roster.get(), &lock(&self.board)) else { return Ok(None) };
         Ok(self.register.swap(None, &view)?.held(&view))
     }
     fn waits_for(&self, silent: &[NodeId]) -> Error {
+        let members = self.roster.get();
         let named = |node: &NodeId| {
-            let member = self.members.of(cenote_model::HomeId(node.0));
+            let member = members.of(cenote_model::HomeId(node.0));
             member.map_or_else(|| node.0.to_string(), |member| format!("`{}`", member.name))
         };
         let names: Vec<String> = silent.iter().map(named).collect();

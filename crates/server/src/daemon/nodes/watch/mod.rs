@@ -24,11 +24,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use cenote_cluster::register::Register;
-use cenote_cluster::{Beat, Members, NodeFile, Notice};
-use cenote_ha::{ClusterId, Hello, Report, Settings, View, decide};
-use cenote_model::{Error, ErrorKind, HaReport, HomeId, NodeId, Result};
+use cenote_cluster::{Beat, NodeFile, Notice, changed};
+use cenote_ha::{ClusterId, Hello, History, Report, Settings, View, decide};
+use cenote_model::{ClusterChange, Error, ErrorKind, HaReport, HomeId, NodeId, Result};
 use cenote_rpc::net::{ClusterKey, Introduction};
 
+use super::roster::Roster;
 use crate::service::lock;
 pub(super) use acting::Acting;
 pub(super) use keeper::Keeper;
@@ -40,6 +41,8 @@ pub(super) use times::settings;
 
 /// A node says who it is with so many of its first beats to each board.
 const HELLOS: u64 = 4;
+/// How long a change that a person asks for may take.
+const CHANGE: Duration = Duration::from_secs(10);
 /// Decisions in a row, if others change the view meanwhile.
 const DECISIONS: usize = 4;
 
@@ -53,7 +56,7 @@ struct Told {
 /// See the module.
 pub(super) struct Watch {
     me: NodeId,
-    members: Members,
+    roster: Arc<Roster>,
     settings: Settings,
     incarnation: u64,
     file: Mutex<NodeFile>,
@@ -76,18 +79,18 @@ pub(super) struct Watch {
 
 impl Watch {
     /// The watch of a node; opens its part of the register, if it has one.
-    pub fn open(dir: &Path, members: &Members, who: Introduction, key: &ClusterKey) -> Result<Self> {
+    pub fn open(dir: &Path, roster: &Arc<Roster>, who: Introduction, key: &ClusterKey) -> Result<Self> {
         let settings = settings();
-        let opened = opening::open(dir, members, who, key, &settings)?;
-        Self::with(dir, members, settings, who.incarnation, opened)
+        let opened = opening::open(dir, roster, who, key, &settings)?;
+        Self::with(dir, roster, settings, who.incarnation, opened)
     }
     /// A watch with these times that reaches the register in this way.
-    fn with(dir: &Path, members: &Members, settings: Settings, incarnation: u64, opened: Opened) -> Result<Self> {
+    fn with(dir: &Path, roster: &Arc<Roster>, settings: Settings, incarnation: u64, opened: Opened) -> Result<Self> {
         let file = NodeFile::open(dir)?;
         let told = |board| Told { board, beats: AtomicU64::new(0) };
         Ok(Self {
-            me: NodeId(members.home.0),
-            members: members.clone(),
+            me: NodeId(roster.get().home.0),
+            roster: roster.clone(),
             settings,
             incarnation,
             left_in_view: file.view(),
@@ -134,7 +137,7 @@ impl Watch {
     /// What people are told.
     pub fn report(&self) -> HaReport {
         let known = lock(&self.known);
-        report::report(&self.members, &known.history, &known.proposal, known.trouble(), now_us())
+        report::report(&self.roster.get(), &known.history, &known.proposal, known.trouble(), now_us())
     }
     /// Watches until [`Watch::end`].
     pub fn run(&self, acting: &dyn Acting) {
@@ -223,15 +226,15 @@ impl Watch {
             .try_next(format!("`cenote ha` on node `{name}` names those that have not")))
     }
     fn next_beat(&self, told: &Told) -> Beat {
-        let identity = lock(&self.file).identity();
+        let (identity, members) = (lock(&self.file).identity(), self.roster.get());
         let number = told.beats.fetch_add(1, Ordering::Relaxed) + 1;
         let mut known = lock(&self.known);
         let holds_view = known.number();
         let is_live = known.view().is_some_and(|view| view.is_live(self.me));
         let hello = (!is_live || number <= HELLOS).then(|| Hello {
-            cluster: ClusterId(self.members.cluster.0),
+            cluster: ClusterId(members.cluster.0),
             identity,
-            address: self.members.of(self.members.home).map(|member| member.address.to_string()).unwrap_or_default(),
+            address: members.of(members.home).map(|member| member.address.to_string()).unwrap_or_default(),
             left_in_view: self.left_in_view,
             holds_view,
             devices: Vec::new(),
@@ -278,8 +281,9 @@ impl Watch {
     fn probe(&self) {
         let patience = Duration::from_micros(self.settings.silence_us_min);
         let silent = lock(&self.known).silent((2 * self.settings.beat_us).max(self.settings.silence_us_min / 2));
+        let members = self.roster.get();
         for node in silent.into_iter().filter(|node| *node != self.me) {
-            if let Some(member) = self.members.of(HomeId(node.0)) {
+            if let Some(member) = members.of(HomeId(node.0)) {
                 self.probes.begin(node, member.address, patience);
             }
         }
@@ -308,41 +312,65 @@ impl Watch {
     /// has answered, or the daemon stops.
     pub fn hand_over(&self, home: HomeId, to: NodeId, acting: &dyn Acting) -> Result<()> {
         let id = cenote_ha::HomeId(home.0);
+        let next = |view: &View, _: &History| match view.home(id) {
+            Some(entry) if entry.host == to => Ok(None),
+            Some(entry) if entry.host == self.me && view.is_live(to) => {
+                let mut next = View { number: view.number + 1, ..view.clone() };
+                for entry in next.homes.iter_mut().filter(|entry| entry.id == id) {
+                    // What mirrors have of this host's changes does not fit those of the next one.
+                    (entry.host, entry.term, entry.mirrors) = (to, entry.term + 1, Vec::new());
+                }
+                Ok(Some(next))
+            }
+            _ => Err(Error::new(ErrorKind::Conflict, format!("home {home}"))
+                .because("this node is not its host, or the other one does not take part")
+                .try_next("see `cenote ha`")),
+        };
+        self.swap_until(&format!("home {home}"), next, || false)?;
+        self.follow(&mut lock(&self.followed), acting);
+        Ok(())
+    }
+    /// Changes who takes part, or where homes are to be, as a person asks. Returns once the register has it. Whoever is
+    /// concerned learns of it by its next beat.
+    pub fn change(&self, change: &ClusterChange) -> Result<()> {
+        let (begin, members) = (Instant::now(), self.roster.get());
+        let hello = |history: &History| match change {
+            ClusterChange::Join { node } => history.hello(*node).cloned(),
+            _ => None,
+        };
+        let next = |view: &View, history: &History| changed(view, &members, change, hello(history).as_ref());
+        self.swap_until("the view of the cluster", next, || begin.elapsed() > CHANGE)
+    }
+    /// Puts the view that `next` makes of the present one into the register, anew whenever another one was faster, until there is
+    /// nothing to change, `next` fails, the daemon stops, or `is_late`.
+    fn swap_until(
+        &self,
+        subject: &str,
+        next: impl Fn(&View, &History) -> Result<Option<View>>,
+        is_late: impl Fn() -> bool,
+    ) -> Result<()> {
         let refuse = |why: &str| {
-            Err(Error::new(ErrorKind::Conflict, format!("home {home}")).because(why).try_next("see `cenote ha`"))
+            Err(Error::new(ErrorKind::Busy, subject).because(why).try_next("see `cenote ha`, and try again"))
         };
         loop {
-            let (view, seen) = {
+            let (made, seen) = {
                 let known = lock(&self.known);
-                (known.view().cloned(), known.token())
+                let Some(view) = known.view() else { return refuse("there is no view of the cluster yet") };
+                (next(view, &known.history)?, known.token())
             };
-            let (Some(view), Some(seen)) = (view, seen) else { return refuse("there is no view of the cluster yet") };
-            match view.home(id) {
-                Some(entry) if entry.host == to => {
-                    self.follow(&mut lock(&self.followed), acting);
-                    return Ok(());
-                }
-                Some(entry) if entry.host == self.me && view.is_live(to) => {}
-                _ => return refuse("this node is not its host, or the other one does not take part"),
-            }
-            let mut next = View::clone(&view);
-            next.number += 1;
-            for entry in next.homes.iter_mut().filter(|entry| entry.id == id) {
-                // What mirrors have of this host's changes does not fit those of the next one.
-                (entry.host, entry.term, entry.mirrors) = (to, entry.term + 1, Vec::new());
-            }
+            let (Some(made), Some(seen)) = (made, seen) else { return Ok(()) };
             let asked_us = now_us();
-            let held = match self.register.swap(Some(&seen), &next) {
-                Ok(swapped) => swapped.held(&next),
+            let held = match self.register.swap(Some(&seen), &made) {
+                Ok(swapped) => swapped.held(&made),
                 Err(error) => {
-                    tracing::warn!(%error, %home, "whether a home is handed over is not known yet");
+                    tracing::warn!(%error, subject, "whether the view is changed is not known yet");
                     None
                 }
             };
             if let Some(held) = held {
                 lock(&self.known).hold(held, asked_us, &self.settings);
-            } else if *lock(&self.is_over) {
-                return refuse("this daemon ends");
+            } else if *lock(&self.is_over) || is_late() {
+                return refuse("the register did not answer in time, or this daemon ends");
             } else {
                 std::thread::sleep(Duration::from_micros(self.settings.beat_us));
             }

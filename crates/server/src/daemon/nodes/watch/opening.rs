@@ -11,6 +11,7 @@ use cenote_ha::Settings;
 use cenote_model::{ErrorKind, NodeId, Result};
 use cenote_rpc::net::{ClusterKey, Introduction};
 
+use super::super::roster::Roster;
 use super::cached::Cached;
 use super::keeper::Keeper;
 use super::way::{Asking, Carrying, Way};
@@ -46,12 +47,13 @@ pub(super) struct Opened {
 /// The ways of a node with these members.
 pub(super) fn open(
     dir: &Path,
-    members: &Members,
+    roster: &Arc<Roster>,
     who: Introduction,
     key: &ClusterKey,
     settings: &Settings,
 ) -> Result<Opened> {
     let silence = Duration::from_micros(settings.silence_us_min);
+    let members = &*roster.get();
     let others = members.keepers().iter().filter(|keeper| keeper.home != members.home);
     let way = |to: &Member| (NodeId(to.home.0), Arc::new(Way::new(to.clone(), who, key.clone(), silence)));
     let ways: BTreeMap<NodeId, Arc<Way>> = others.map(way).collect();
@@ -76,7 +78,7 @@ pub(super) fn open(
         }
         outside => outside.open(members.cluster)?.unwrap_or_else(remote),
     };
-    let keeper = Arc::new(Keeper::new(members, register.clone(), group)?);
+    let keeper = Arc::new(Keeper::new(roster, register.clone(), group)?);
     let boards = std::iter::once(Board::Here(keeper)).chain(there()).collect();
     Ok(Opened { register, boards })
 }

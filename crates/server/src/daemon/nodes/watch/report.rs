@@ -27,6 +27,7 @@ pub(super) fn report(
             .map(|(at_us, what)| HaEvent { ago_us: now_us.saturating_sub(at_us), what })
             .collect(),
         decided: proposal.decided.iter().map(|decided| conclusion(decided, now_us)).collect(),
+        copies: Vec::new(),
     }
 }
 
@@ -42,6 +43,7 @@ fn nodes(members: &Members, view: &View, history: &History, proposal: &Proposal)
             name: members.of(HomeId(member.id.0)).map(|member| member.name.clone()).unwrap_or_default(),
             address: member.address.clone(),
             live,
+            leaving: member.is_leaving,
             owed,
             since_view,
             silence_us: history.silence_us(member.id),
@@ -55,6 +57,7 @@ fn homes(view: &View) -> Vec<HaHome> {
     let home = |home: &cenote_ha::Home| HaHome {
         home: HomeId(home.id.0),
         host: home.host,
+        wanted_host: home.wanted_host,
         mirrors: home.mirrors.clone(),
         mirrors_wanted: home.mirrors_wanted as u64,
         term: home.term,

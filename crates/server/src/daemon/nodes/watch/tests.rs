@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
-use cenote_cluster::{Member, RegisterPlace};
+use cenote_cluster::{Member, Members, RegisterPlace};
 use cenote_ha::{Action, Debt, Decided, MirrorState, Seen};
 use cenote_model::StoreId;
 
@@ -79,15 +79,17 @@ impl Cluster {
             home: HomeId(home),
             address: listener.local_addr().unwrap(),
             name: format!("n{home}"),
+            has_left: false,
         };
         let all: Vec<Member> = (1..).zip(&listeners).map(member).collect();
         for member in &all {
             std::fs::create_dir_all(dir.join(&member.name)).unwrap();
         }
         let register = RegisterPlace::First;
-        let members = Members { cluster: StoreId(7), home: HomeId(1), protect, register, encrypt: false, all };
+        let (cluster, home) = (StoreId(7), HomeId(1));
+        let members = Members { cluster, home, protect, register, keeping: None, encrypt: false, all };
         let register: Arc<dyn Register> = Arc::new(Cached::open(&dir.join("n1")).unwrap());
-        let keeper = Some(Arc::new(Keeper::new(&members, register.clone(), None).unwrap()));
+        let keeper = Some(Arc::new(Keeper::new(&Roster::new(&dir, members.clone()), register.clone(), None).unwrap()));
         Self { dir, members, register, keeper, _listeners: listeners }
     }
     fn start(&self, number: u16) -> Node {
@@ -97,7 +99,7 @@ impl Cluster {
         let keeper = self.keeper.clone().unwrap();
         let register = Opened { register: self.register.clone(), boards: vec![Board::Here(keeper)] };
         let dir = self.dir.join(format!("n{number}"));
-        let watch = Arc::new(Watch::with(&dir, &members, settings, incarnation, register).unwrap());
+        let watch = Arc::new(Watch::with(&dir, &Roster::new(&dir, members), settings, incarnation, register).unwrap());
         let host = Arc::new(Host::default());
         let (running, acting) = (watch.clone(), host.clone());
         let thread = Some(std::thread::spawn(move || running.run(acting.as_ref())));

@@ -1,0 +1,267 @@
+//! `cluster join` and `cluster leave`: a node more, or one less, while the others go on.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cenote::model::{ClusterChange, HomeId, NodeId};
+use cenote::{Error, ErrorKind, Mode, OpenOptions, Result, Store};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::nodes::{Node, Nodes, absolute, subject};
+use super::plan::{address_of, check_name, free_addresses};
+use crate::cmd::Context;
+use crate::cmd::destroy::confirm;
+use crate::copy::Progress;
+use crate::failure::Done;
+
+/// How long a node may take to say who it is, and how long the register may take to answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long nothing may be heard of the moves of a node that leaves.
+const STILL: Duration = Duration::from_mins(2);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Arguments of `cluster join`.
+#[derive(Args, Debug)]
+pub struct JoinArgs {
+    /// Directory of the cluster
+    dir: PathBuf,
+    /// Name of the host [default: one more node on this host]. A node that is about to leave stays
+    host: Option<String>,
+    /// Port on which its daemon listens [default: that of the first node]
+    #[arg(long)]
+    port: Option<u16>,
+}
+
+/// Arguments of `cluster leave`.
+#[derive(Args, Debug)]
+pub struct LeaveArgs {
+    /// Directory of the cluster
+    dir: PathBuf,
+    /// Name of the node
+    node: String,
+    /// Do not ask for confirmation
+    #[arg(short, long)]
+    yes: bool,
+}
+
+/// Asks the daemon of a node for a change, again while it says that it cannot be yet.
+pub(super) fn change_node(dir: &Path, change: &str) -> Done {
+    let change = parse(change).ok_or_else(|| {
+        Error::new(ErrorKind::InvalidInput, format!("change `{change}`"))
+            .because("it is no change of a cluster")
+            .try_next("run the same version of Cenote on all nodes")
+    })?;
+    let options = OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() };
+    let store = Store::open_with(dir, &options)?;
+    let begin = Instant::now();
+    loop {
+        match store.change_cluster(change) {
+            Err(error) if error.kind() == ErrorKind::Busy && is_awaited(change) && begin.elapsed() < PATIENCE => {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            answer => return Ok(answer?),
+        }
+    }
+}
+
+/// Whether a change only waits for a node to say who it is.
+fn is_awaited(change: ClusterChange) -> bool {
+    matches!(change, ClusterChange::Join { .. })
+}
+
+fn text(change: ClusterChange) -> String {
+    match change {
+        ClusterChange::Join { node } => format!("join:{}", node.0),
+        ClusterChange::Leave { node } => format!("leave:{}", node.0),
+        ClusterChange::Forget { node } => format!("forget:{}", node.0),
+        ClusterChange::MoveHome { .. } | ClusterChange::Reread => "nothing".into(), // not asked for in this way
+    }
+}
+
+fn parse(text: &str) -> Option<ClusterChange> {
+    let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+    let node = || rest.parse().ok().map(NodeId);
+    match kind {
+        "join" => Some(ClusterChange::Join { node: node()? }),
+        "leave" => Some(ClusterChange::Leave { node: node()? }),
+        "forget" => Some(ClusterChange::Forget { node: node()? }),
+        _ => None,
+    }
+}
+
+/// Has a node that keeps the register, and so never leaves, ask for a change.
+fn ask(dir: &Path, nodes: &Nodes, change: ClusterChange) -> Result<()> {
+    let asked = &nodes.members[0];
+    let place = dir.join(&asked.name);
+    let words: [&std::ffi::OsStr; 4] =
+        ["cluster".as_ref(), "change-node".as_ref(), place.as_os_str(), &std::ffi::OsString::from(text(change))];
+    nodes.run(asked, &words, &[]).map(drop)
+}
+
+pub(super) fn join(context: &mut Context<'_>, args: &JoinArgs) -> Done {
+    let (dir, begin) = (absolute(&args.dir)?, Instant::now());
+    let mut nodes = Nodes::of(&dir)?;
+    if !nodes.has_begun {
+        return Err(Error::new(ErrorKind::Busy, subject(&dir))
+            .because("it has not begun yet")
+            .try_next("`cenote cluster start DIR`")
+            .into());
+    }
+    let name = match &args.host {
+        Some(host) => host.trim().to_owned(),
+        None if nodes.launcher.is_empty() => nodes.free_name(),
+        None => {
+            return Err(Error::new(ErrorKind::InvalidInput, subject(&dir))
+                .because("its nodes are hosts, and no host is named")
+                .try_next("name it: `cenote cluster join DIR HOST`")
+                .into());
+        }
+    };
+    let home = match nodes.find(&name) {
+        Some((home, _)) => home, // about to leave, or a former attempt stopped here
+        None => add(&dir, &mut nodes, args, &name)?,
+    };
+    tell(&dir, &nodes, Some(home))?;
+    ask(&dir, &nodes, ClusterChange::Join { node: NodeId(home.0) })?;
+    let (seconds, place) = (begin.elapsed().as_secs_f64(), dir.join(&name));
+    if context.out.json {
+        return context
+            .out
+            .document(&json!({ "dir": dir, "node": name, "home": home.0, "store": place, "seconds": seconds }));
+    }
+    context.out.line(format!("node {name} takes part in the {} after {seconds:.2} s", subject(&dir)))?;
+    context.out.line(format!("  use it there by its directory: CENOTE_STORE={}", place.display()))
+}
+
+/// Tells all nodes which members there are. A node that is away is told when the cluster is started again; that with the home
+/// `needed` may not be.
+fn tell(dir: &Path, nodes: &Nodes, needed: Option<HomeId>) -> Result<()> {
+    for ((home, node), told) in nodes.present().zip(super::begin_all(dir, nodes)?) {
+        match told {
+            Err(error) if Some(home) == needed => return Err(error),
+            Err(error) => eprintln!(
+                "cenote: node {} does not know yet who takes part; run `cenote cluster start {}` when it is back: {error}",
+                node.name,
+                dir.display()
+            ),
+            Ok(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Adds a node to the file of the cluster.
+fn add(dir: &Path, nodes: &mut Nodes, args: &JoinArgs, name: &str) -> Result<HomeId> {
+    check_name(name)?;
+    if dir.join(name).exists() {
+        return Err(Error::new(ErrorKind::Exists, format!("directory {}", dir.join(name).display()))
+            .because("a node that joins has none yet")
+            .try_next("delete it if nothing in it is needed, or name another host"));
+    }
+    let address = if nodes.launcher.is_empty() {
+        free_addresses(1)?[0]
+    } else {
+        let first = nodes.members.first().map_or(super::PORT, |node| node.address.port());
+        address_of(name, args.port.unwrap_or(first))?
+    };
+    if let Some((_, other)) = nodes.present().find(|(_, node)| node.address == address) {
+        return Err(Error::new(ErrorKind::Exists, format!("host `{name}`"))
+            .because(format!("node `{}` has its address, {address}", other.name))
+            .try_next("a host has one node; for a second one name another --port"));
+    }
+    let keepers = nodes.members(HomeId(1))?.keepers().len() as u16;
+    nodes.keepers = Some(keepers);
+    nodes.members.push(Node { name: name.to_owned(), address, left: false });
+    nodes.write(dir)?;
+    Ok(HomeId(nodes.members.len() as u16))
+}
+
+pub(super) fn leave(context: &mut Context<'_>, args: &LeaveArgs) -> Done {
+    let dir = absolute(&args.dir)?;
+    let mut nodes = Nodes::of(&dir)?;
+    let Some((home, _)) = nodes.find(&args.node) else {
+        return Err(Error::new(ErrorKind::NotFound, format!("node `{}`", args.node))
+            .because("the cluster has no such node")
+            .try_next("`cenote cluster status DIR` shows all of them")
+            .into());
+    };
+    if !args.yes {
+        confirm(&format!(
+            "Have node {} leave the {}? Its data move to other nodes, programs on it lose the store, its directory is deleted.",
+            args.node,
+            subject(&dir)
+        ))?;
+    }
+    let (node, begin) = (NodeId(home.0), Instant::now());
+    ask(&dir, &nodes, ClusterChange::Leave { node })?;
+    wait_until_empty(context, &dir, &nodes, node)?;
+    // It is no member any more: nobody takes its end for a loss.
+    let place = dir.join(&args.node);
+    let gone = nodes.find(&args.node).map_or(Ok(()), |(_, left)| {
+        nodes.run(left, &["-s".as_ref(), place.as_os_str(), "stop".as_ref()], &[])?;
+        nodes.run(left, &["destroy".as_ref(), place.as_os_str(), "--yes".as_ref()], &[]).map(drop)
+    });
+    nodes.members[usize::from(home.0) - 1].left = true;
+    nodes.write(&dir)?;
+    tell(&dir, &nodes, None)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    if let Err(error) = &gone {
+        eprintln!("cenote: node {} has left, and its directory stays where it is: {error}", args.node);
+    }
+    if context.out.json {
+        return context.out.document(
+            &json!({ "dir": dir, "node": args.node, "left": true, "deleted": gone.is_ok(), "seconds": seconds }),
+        );
+    }
+    context.out.line(format!(
+        "node {} has left the {} after {seconds:.2} s; all that it had is on other nodes",
+        args.node,
+        subject(&dir)
+    ))
+}
+
+/// Waits until a node that is to leave has nothing any more, and is no member.
+fn wait_until_empty(context: &Context<'_>, dir: &Path, nodes: &Nodes, node: NodeId) -> Result<()> {
+    let (mut progress, mut changed_at, mut known) = (None::<Progress>, Instant::now(), (String::new(), 0));
+    loop {
+        let error = match ask(dir, nodes, ClusterChange::Forget { node }) {
+            Ok(()) => break,
+            Err(error) => error,
+        };
+        let (copied, total) = copies(dir, nodes);
+        if total > 0 {
+            let bar = progress.get_or_insert_with(|| Progress::bytes(context.progress(), "moving away", Some(total)));
+            bar.at(copied.min(total));
+        }
+        let now = (error.cause().to_owned(), copied);
+        if now != known {
+            (changed_at, known) = (Instant::now(), now);
+        }
+        if changed_at.elapsed() > STILL {
+            return Err(error.try_next("`cenote ha` on each node shows what is in the way; the node goes on moving its data, and the same command waits for it again; `cenote cluster join DIR NODE` lets it stay"));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    if let Some(bar) = progress {
+        bar.done();
+    }
+    Ok(())
+}
+
+/// Bytes of all copies that are being made now, and how many there are.
+fn copies(dir: &Path, nodes: &Nodes) -> (u64, u64) {
+    let reports = nodes.each(|_, node| {
+        let place = dir.join(&node.name);
+        nodes.run(node, &["--json".as_ref(), "ha".as_ref(), place.as_os_str()], &[])
+    });
+    let reports = reports.into_iter().filter_map(|said| serde_json::from_str::<Value>(&said.ok()?).ok());
+    let number = |copy: &Value, name: &str| copy[name].as_u64().unwrap_or(0);
+    let mut sums = (0, 0);
+    for report in reports {
+        for copy in report["copies"].as_array().into_iter().flatten().filter(|copy| copy["complete"] == false) {
+            sums = (sums.0 + number(copy, "copied_bytes"), sums.1 + number(copy, "total_bytes"));
+        }
+    }
+    sums
+}

@@ -1,0 +1,304 @@
+//! Changes of the view that a person asks for: nodes that join and leave, homes that move. Pure: what follows from them
+//! is for `ha` and for the nodes themselves.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use cenote_ha::{Hello, Home, HomeId, Member, MemberState, View};
+use cenote_model::{ClusterChange, Error, ErrorKind, NodeId, Result};
+
+use crate::Members;
+
+/// The view after a change; `None` if it is so already. `hello`: what a node that is to take part says of itself.
+///
+/// Fails with `Unsupported` or `InvalidInput` if the change is never possible, with `Busy` if it may be later.
+pub fn changed(view: &View, members: &Members, change: &ClusterChange, hello: Option<&Hello>) -> Result<Option<View>> {
+    let mut next = View { number: view.number + 1, ..view.clone() };
+    match *change {
+        ClusterChange::Reread => return Ok(None),
+        ClusterChange::Join { node } => join(&mut next, members, node, hello)?,
+        ClusterChange::Leave { node } => leave(&mut next, members, node)?,
+        ClusterChange::Forget { node } => forget(&mut next, members, node)?,
+        ClusterChange::MoveHome { home, to } => move_home(&mut next, members, HomeId(home.0), to)?,
+    }
+    let is_new = next.members != view.members || next.homes != view.homes;
+    Ok(is_new.then_some(next))
+}
+
+fn named(members: &Members, node: NodeId) -> String {
+    let member = members.of(cenote_model::HomeId(node.0));
+    member.map_or_else(|| format!("node {}", node.0), |member| format!("node `{}`", member.name))
+}
+
+fn join(view: &mut View, members: &Members, node: NodeId, hello: Option<&Hello>) -> Result<()> {
+    if let Some(member) = view.members.iter_mut().find(|member| member.id == node) {
+        if std::mem::take(&mut member.is_leaving) {
+            // Its own home comes back, whoever has it by now.
+            view.homes.iter_mut().filter(|home| home.id.0 == node.0).for_each(|home| home.wanted_host = node);
+        }
+        return Ok(());
+    }
+    let hello = hello.filter(|hello| hello.cluster == view.cluster).ok_or_else(|| {
+        Error::new(ErrorKind::Busy, named(members, node))
+            .because("it has not said yet who it is")
+            .try_next("see the log of its daemon, and `cenote ha` there")
+    })?;
+    let state = MemberState::Live { since_view: view.number };
+    let address = hello.address.clone();
+    view.members.push(Member { id: node, address, identity: hello.identity, state, is_leaving: false });
+    view.members.sort_by_key(|member| member.id);
+    let id = HomeId(node.0);
+    if view.home(id).is_none() {
+        let mirrors_wanted = view.survives;
+        view.homes.push(Home { id, host: node, wanted_host: node, mirrors: Vec::new(), term: 1, mirrors_wanted });
+        view.homes.sort_by_key(|home| home.id);
+    }
+    Ok(())
+}
+
+fn leave(view: &mut View, members: &Members, node: NodeId) -> Result<()> {
+    let refuse = |why: String, next: &str| {
+        Err(Error::new(ErrorKind::Unsupported, named(members, node)).because(why).try_next(next))
+    };
+    let Some(member) = view.member(node) else { return Ok(()) };
+    if members.keepers().iter().any(|keeper| keeper.home.0 == node.0) {
+        return refuse(
+            "it keeps the register of the view, which cannot be moved to another node".into(),
+            "let another node leave; `cenote cluster status` shows which nodes keep the register",
+        );
+    }
+    let stay = view.live().filter(|other| *other != node && view.stays(*other)).count();
+    if stay <= view.survives {
+        return refuse(
+            format!("{stay} nodes would stay, and the loss of {} is to be survived", view.survives),
+            "let another node join before: `cenote cluster join`",
+        );
+    }
+    let has_homes = view.homes.iter().any(|home| home.host == node);
+    if has_homes && !member.is_live() {
+        return Err(Error::new(ErrorKind::Busy, named(members, node))
+            .because("it does not take part now, and it alone has some homes")
+            .try_next("start its daemon, and wait until `cenote ha` says that it takes part"));
+    }
+    if has_homes && view.survives == 0 {
+        return refuse(
+            "homes move as mirrors do, and this cluster has none".into(),
+            "export what it has (`cenote cp`), or make a cluster with `cenote cluster start --protect 1`",
+        );
+    }
+    view.members.iter_mut().filter(|member| member.id == node).for_each(|member| member.is_leaving = true);
+    for at in 0..view.homes.len() {
+        if view.homes[at].wanted_host == node
+            && let Some(to) = heir(view, &view.homes[at])
+        {
+            view.homes[at].wanted_host = to;
+        }
+    }
+    Ok(())
+}
+
+/// The node that is to have a home whose own node leaves: its host if that stays, else the node that is to have the fewest
+/// homes, a mirror if there are several.
+fn heir(view: &View, home: &Home) -> Option<NodeId> {
+    if view.stays(home.host) {
+        return Some(home.host);
+    }
+    let mut wanted: BTreeMap<NodeId, usize> = BTreeMap::new();
+    view.homes.iter().for_each(|home| *wanted.entry(home.wanted_host).or_default() += 1);
+    let key = |node: &NodeId| (wanted.get(node).copied().unwrap_or(0), Reverse(home.mirrors.contains(node)), *node);
+    view.live().filter(|node| view.stays(*node)).min_by_key(key)
+}
+
+fn forget(view: &mut View, members: &Members, node: NodeId) -> Result<()> {
+    let Some(member) = view.member(node) else { return Ok(()) };
+    let busy = |why: String| {
+        Err(Error::new(ErrorKind::Busy, named(members, node)).because(why).try_next("`cenote ha` shows what is copied"))
+    };
+    if !member.is_leaving {
+        return busy("nobody asked it to leave".into());
+    }
+    if matches!(member.state, MemberState::Excluded { is_owed: true, .. }) {
+        return busy("what it had is not made good yet".into());
+    }
+    let list = |is: &dyn Fn(&Home) -> bool| {
+        let homes = view.homes.iter().filter(|home| is(home)).map(|home| format!("n{}", home.id.0));
+        homes.collect::<Vec<_>>().join(", ")
+    };
+    let hosted = list(&|home| home.host == node || home.wanted_host == node);
+    if !hosted.is_empty() {
+        return busy(format!("it still has the home {hosted}"));
+    }
+    let mirrored = list(&|home| home.mirrors.contains(&node));
+    if !mirrored.is_empty() {
+        return busy(format!("it still mirrors the home {mirrored}"));
+    }
+    view.members.retain(|member| member.id != node);
+    Ok(())
+}
+
+fn move_home(view: &mut View, members: &Members, id: HomeId, to: NodeId) -> Result<()> {
+    let subject = || format!("home n{}", id.0);
+    let refuse = |kind, why: String, next: &str| Err(Error::new(kind, subject()).because(why).try_next(next));
+    let Some(at) = view.homes.iter().position(|home| home.id == id) else {
+        return refuse(ErrorKind::NotFound, "there is no such home".into(), "`cenote ha` lists all");
+    };
+    if !view.stays(to) {
+        let why = format!("{} does not take part, or is to leave", named(members, to));
+        return refuse(ErrorKind::Busy, why, "`cenote ha` shows who takes part");
+    }
+    let own = NodeId(id.0);
+    if to != own && view.stays(own) {
+        let why = format!("programs on {} work with it as their own", named(members, own));
+        return refuse(ErrorKind::Unsupported, why, "a home moves away when its node leaves: `cenote cluster leave`");
+    }
+    if view.survives == 0 && view.homes[at].host != to {
+        let why = "homes move as mirrors do, and this cluster has none".into();
+        return refuse(ErrorKind::Unsupported, why, "make a cluster with `cenote cluster start --protect 1`");
+    }
+    view.homes[at].wanted_host = to;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use cenote_ha::{ClusterId, Identity};
+    use cenote_model::StoreId;
+
+    use super::*;
+    use crate::RegisterPlace;
+
+    const NODES: u16 = 5;
+
+    fn members() -> Members {
+        let member = |home: u16| crate::Member {
+            home: cenote_model::HomeId(home),
+            address: SocketAddr::from(([127, 0, 0, 1], 7000 + home)),
+            name: format!("n{home}"),
+            has_left: false,
+        };
+        Members {
+            cluster: StoreId(7),
+            home: cenote_model::HomeId(1),
+            protect: 1,
+            register: RegisterPlace::Nodes,
+            keeping: Some(3),
+            encrypt: false,
+            all: (1..=NODES + 1).map(member).collect(),
+        }
+    }
+
+    fn view() -> View {
+        let state = MemberState::Live { since_view: 1 };
+        let member = |id: u16| Member {
+            id: NodeId(id),
+            address: format!("h{id}:1"),
+            identity: Identity(id.into()),
+            state,
+            is_leaving: false,
+        };
+        let home = |id: u16| Home {
+            id: HomeId(id),
+            host: NodeId(id),
+            wanted_host: NodeId(id),
+            mirrors: vec![NodeId(id % NODES + 1)],
+            term: 1,
+            mirrors_wanted: 1,
+        };
+        View {
+            cluster: ClusterId(7),
+            number: 4,
+            survives: 1,
+            members: (1..=NODES).map(member).collect(),
+            homes: (1..=NODES).map(home).collect(),
+        }
+    }
+
+    fn hello(node: u16) -> Hello {
+        Hello {
+            cluster: ClusterId(7),
+            identity: Identity(node.into()),
+            address: format!("h{node}:1"),
+            left_in_view: 0,
+            holds_view: 4,
+            devices: Vec::new(),
+            lost_devices: Vec::new(),
+        }
+    }
+
+    fn kind(view: &View, change: ClusterChange) -> ErrorKind {
+        changed(view, &members(), &change, None).unwrap_err().kind()
+    }
+
+    #[test]
+    fn a_node_joins_once_it_has_said_who_it_is() {
+        let join = ClusterChange::Join { node: NodeId(6) };
+        assert_eq!(kind(&view(), join), ErrorKind::Busy);
+        let stranger = Hello { cluster: ClusterId(8), ..hello(6) };
+        assert!(changed(&view(), &members(), &join, Some(&stranger)).is_err());
+        let next = changed(&view(), &members(), &join, Some(&hello(6))).unwrap().unwrap();
+        assert_eq!((next.number, next.members.len(), next.homes.len()), (5, 6, 6));
+        let home = next.home(HomeId(6)).unwrap();
+        assert_eq!((home.host, home.mirrors_wanted, home.mirrors.len()), (NodeId(6), 1, 0));
+        assert_eq!(next.member(NodeId(6)).unwrap().state, MemberState::Live { since_view: 5 });
+        assert_eq!(changed(&next, &members(), &join, None), Ok(None), "it takes part already");
+    }
+
+    #[test]
+    fn a_node_leaves_when_it_has_nothing_any_more() {
+        let (leave, forget) = (ClusterChange::Leave { node: NodeId(4) }, ClusterChange::Forget { node: NodeId(4) });
+        assert_eq!(kind(&view(), forget), ErrorKind::Busy, "nobody asked it to");
+        let mut next = changed(&view(), &members(), &leave, None).unwrap().unwrap();
+        assert!(!next.stays(NodeId(4)) && next.is_live(NodeId(4)));
+        let to = next.home(HomeId(4)).unwrap().wanted_host;
+        assert_eq!(to, NodeId(5), "its mirror");
+        assert_eq!(changed(&next, &members(), &leave, None), Ok(None));
+        assert_eq!(kind(&next, forget), ErrorKind::Busy, "it is host");
+        next.homes.iter_mut().filter(|home| home.id == HomeId(4)).for_each(|home| home.host = to);
+        assert_eq!(kind(&next, forget), ErrorKind::Busy, "it mirrors another home");
+        next.homes.iter_mut().for_each(|home| home.mirrors.retain(|mirror| *mirror != NodeId(4)));
+        let gone = changed(&next, &members(), &forget, None).unwrap().unwrap();
+        assert!(gone.member(NodeId(4)).is_none() && gone.home(HomeId(4)).is_some());
+        assert_eq!(changed(&gone, &members(), &forget, None), Ok(None));
+        assert_eq!(changed(&gone, &members(), &leave, None), Ok(None));
+        // One that thinks better of it gets its home back.
+        let join = ClusterChange::Join { node: NodeId(4) };
+        let stays = changed(&next, &members(), &join, None).unwrap().unwrap();
+        assert!(stays.stays(NodeId(4)) && stays.home(HomeId(4)).unwrap().wanted_host == NodeId(4));
+    }
+
+    #[test]
+    fn what_would_lose_data_or_the_register_is_refused() {
+        let leave = |node| ClusterChange::Leave { node: NodeId(node) };
+        assert_eq!(kind(&view(), leave(2)), ErrorKind::Unsupported, "it keeps the register");
+        let mut few = view();
+        few.members.truncate(4);
+        few.members[0].is_leaving = true;
+        few.members[1].state = MemberState::Excluded { is_owed: false, since_view: 2 };
+        assert_eq!(kind(&few, leave(4)), ErrorKind::Unsupported, "one would stay");
+        let bare = View { survives: 0, ..view() };
+        assert_eq!(kind(&bare, leave(4)), ErrorKind::Unsupported);
+        let mut dead = view();
+        dead.members[3].state = MemberState::Excluded { is_owed: true, since_view: 2 };
+        assert_eq!(kind(&dead, leave(4)), ErrorKind::Busy, "it alone has its home");
+        dead.homes[3].host = NodeId(5);
+        let next = changed(&dead, &members(), &leave(4), None).unwrap().unwrap();
+        assert_eq!(next.homes[3].wanted_host, NodeId(5), "the home stays where it is");
+        assert_eq!(kind(&next, ClusterChange::Forget { node: NodeId(4) }), ErrorKind::Busy, "it is owed");
+    }
+
+    #[test]
+    fn a_home_moves_when_its_own_node_is_gone_or_gets_it_back() {
+        let to = |home, node| ClusterChange::MoveHome { home: cenote_model::HomeId(home), to: NodeId(node) };
+        assert_eq!(kind(&view(), to(4, 1)), ErrorKind::Unsupported, "programs of n4 use it");
+        assert_eq!(kind(&view(), to(9, 1)), ErrorKind::NotFound);
+        assert_eq!(kind(&view(), to(4, 9)), ErrorKind::Busy);
+        let mut gone = view();
+        gone.members.remove(3);
+        gone.homes[3].host = NodeId(5);
+        let next = changed(&gone, &members(), &to(4, 1), None).unwrap().unwrap();
+        assert_eq!((next.homes[3].wanted_host, next.homes[3].host), (NodeId(1), NodeId(5)));
+        assert_eq!(changed(&next, &members(), &to(4, 1), None), Ok(None));
+    }
+}
