@@ -12,9 +12,9 @@ use crate::Members;
 /// The view after a change; `None` if it is so already. `hello`: what a node that is to take part says of itself.
 ///
 /// Fails with `Unsupported` or `InvalidInput` if the change is never possible, with `Busy` if it may be later.
-pub fn changed(view: &View, members: &Members, change: &ClusterChange, hello: Option<&Hello>) -> Result<Option<View>> {
+pub fn changed(view: &View, members: &Members, change: ClusterChange, hello: Option<&Hello>) -> Result<Option<View>> {
     let mut next = View { number: view.number + 1, ..view.clone() };
-    match *change {
+    match change {
         ClusterChange::Reread => return Ok(None),
         ClusterChange::Join { node } => join(&mut next, members, node, hello)?,
         ClusterChange::Leave { node } => leave(&mut next, members, node)?,
@@ -228,7 +228,7 @@ mod tests {
     }
 
     fn kind(view: &View, change: ClusterChange) -> ErrorKind {
-        changed(view, &members(), &change, None).unwrap_err().kind()
+        changed(view, &members(), change, None).unwrap_err().kind()
     }
 
     #[test]
@@ -236,35 +236,35 @@ mod tests {
         let join = ClusterChange::Join { node: NodeId(6) };
         assert_eq!(kind(&view(), join), ErrorKind::Busy);
         let stranger = Hello { cluster: ClusterId(8), ..hello(6) };
-        assert!(changed(&view(), &members(), &join, Some(&stranger)).is_err());
-        let next = changed(&view(), &members(), &join, Some(&hello(6))).unwrap().unwrap();
+        assert!(changed(&view(), &members(), join, Some(&stranger)).is_err());
+        let next = changed(&view(), &members(), join, Some(&hello(6))).unwrap().unwrap();
         assert_eq!((next.number, next.members.len(), next.homes.len()), (5, 6, 6));
         let home = next.home(HomeId(6)).unwrap();
         assert_eq!((home.host, home.mirrors_wanted, home.mirrors.len()), (NodeId(6), 1, 0));
         assert_eq!(next.member(NodeId(6)).unwrap().state, MemberState::Live { since_view: 5 });
-        assert_eq!(changed(&next, &members(), &join, None), Ok(None), "it takes part already");
+        assert_eq!(changed(&next, &members(), join, None), Ok(None), "it takes part already");
     }
 
     #[test]
     fn a_node_leaves_when_it_has_nothing_any_more() {
         let (leave, forget) = (ClusterChange::Leave { node: NodeId(4) }, ClusterChange::Forget { node: NodeId(4) });
         assert_eq!(kind(&view(), forget), ErrorKind::Busy, "nobody asked it to");
-        let mut next = changed(&view(), &members(), &leave, None).unwrap().unwrap();
+        let mut next = changed(&view(), &members(), leave, None).unwrap().unwrap();
         assert!(!next.stays(NodeId(4)) && next.is_live(NodeId(4)));
         let to = next.home(HomeId(4)).unwrap().wanted_host;
         assert_eq!(to, NodeId(5), "its mirror");
-        assert_eq!(changed(&next, &members(), &leave, None), Ok(None));
+        assert_eq!(changed(&next, &members(), leave, None), Ok(None));
         assert_eq!(kind(&next, forget), ErrorKind::Busy, "it is host");
         next.homes.iter_mut().filter(|home| home.id == HomeId(4)).for_each(|home| home.host = to);
         assert_eq!(kind(&next, forget), ErrorKind::Busy, "it mirrors another home");
         next.homes.iter_mut().for_each(|home| home.mirrors.retain(|mirror| *mirror != NodeId(4)));
-        let gone = changed(&next, &members(), &forget, None).unwrap().unwrap();
+        let gone = changed(&next, &members(), forget, None).unwrap().unwrap();
         assert!(gone.member(NodeId(4)).is_none() && gone.home(HomeId(4)).is_some());
-        assert_eq!(changed(&gone, &members(), &forget, None), Ok(None));
-        assert_eq!(changed(&gone, &members(), &leave, None), Ok(None));
+        assert_eq!(changed(&gone, &members(), forget, None), Ok(None));
+        assert_eq!(changed(&gone, &members(), leave, None), Ok(None));
         // One that thinks better of it gets its home back.
         let join = ClusterChange::Join { node: NodeId(4) };
-        let stays = changed(&next, &members(), &join, None).unwrap().unwrap();
+        let stays = changed(&next, &members(), join, None).unwrap().unwrap();
         assert!(stays.stays(NodeId(4)) && stays.home(HomeId(4)).unwrap().wanted_host == NodeId(4));
     }
 
@@ -283,7 +283,7 @@ mod tests {
         dead.members[3].state = MemberState::Excluded { is_owed: true, since_view: 2 };
         assert_eq!(kind(&dead, leave(4)), ErrorKind::Busy, "it alone has its home");
         dead.homes[3].host = NodeId(5);
-        let next = changed(&dead, &members(), &leave(4), None).unwrap().unwrap();
+        let next = changed(&dead, &members(), leave(4), None).unwrap().unwrap();
         assert_eq!(next.homes[3].wanted_host, NodeId(5), "the home stays where it is");
         assert_eq!(kind(&next, ClusterChange::Forget { node: NodeId(4) }), ErrorKind::Busy, "it is owed");
     }
@@ -297,8 +297,8 @@ mod tests {
         let mut gone = view();
         gone.members.remove(3);
         gone.homes[3].host = NodeId(5);
-        let next = changed(&gone, &members(), &to(4, 1), None).unwrap().unwrap();
+        let next = changed(&gone, &members(), to(4, 1), None).unwrap().unwrap();
         assert_eq!((next.homes[3].wanted_host, next.homes[3].host), (NodeId(1), NodeId(5)));
-        assert_eq!(changed(&next, &members(), &to(4, 1), None), Ok(None));
+        assert_eq!(changed(&next, &members(), to(4, 1), None), Ok(None));
     }
 }

@@ -57,6 +57,16 @@ pub trait Device: Send + Sync {
         let _ = (offset, len);
         Ok(())
     }
+    /// Returns true if the same bytes are elsewhere, too.
+    fn has_twin(&self) -> bool {
+        false
+    }
+    /// Fills `buf` from `offset` with what another copy of the device has there, which may be older: whoever asks has checksums.
+    /// Returns false if there is none.
+    fn read_twin(&self, offset: u64, buf: &mut [u8]) -> Result<bool> {
+        let _ = (offset, buf);
+        Ok(false)
+    }
     /// A few words for a person about how the device works here; empty if it works as usual for its kind.
     fn note(&self) -> String {
         String::new()

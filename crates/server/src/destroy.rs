@@ -13,7 +13,9 @@ use cenote_model::{DeviceKind, Error, ErrorKind, Result, StoreId};
 use cenote_store::{Engine, Seams};
 
 use crate::daemon::location;
-use crate::daemon::{LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE, SOCKET, WEB_ADDRESS_FILE};
+use crate::daemon::{
+    LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE, RESTART_FILE, SOCKET, WEB_ADDRESS_FILE,
+};
 use crate::identity::{self, IDENTITY_FILE};
 use crate::metadata::{self, Metadata};
 use crate::plugin::PLUGIN_FILE;
@@ -73,7 +75,7 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
     let logs = [LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE];
     let register = [VIEW_FILE, VIEW_LOCK_FILE, GROUP_FILE, GROUP_LOCK_FILE];
     let cluster = [MEMBERS_FILE, KEY_FILE, NODE_FILE].into_iter().chain(register);
-    for name in [SOCKET, WEB_ADDRESS_FILE, PLUGIN_FILE, IDENTITY_FILE, SECRET_FILE, ADDRESS_FILE]
+    for name in [SOCKET, WEB_ADDRESS_FILE, RESTART_FILE, PLUGIN_FILE, IDENTITY_FILE, SECRET_FILE, ADDRESS_FILE]
         .into_iter()
         .chain(cluster)
         .chain(logs)

@@ -17,6 +17,9 @@ const GATHERED_BYTES: usize = 4 << 20;
 /// Bytes read at once for compression or decompression; a multiple of the checksum unit.
 const READ_BYTES: usize = 1 << 20;
 
+/// Reads bytes at an offset of a device.
+type Reading<'a> = &'a mut dyn FnMut(u64, &mut [u8]) -> Result<()>;
+
 /// Whole checksum units of a run.
 pub(crate) struct Part {
     pub device: Arc<dyn Device>,
@@ -131,11 +134,42 @@ impl Part {
         self.read_units(0, &mut bytes, &mut Packer::default())?;
         Ok(bytes)
     }
+    /// Writes pieces that cannot be read, or do not match their checksums, again as another copy of the device has them. Returns
+    /// true if the part is good then. Its space must not be given to anybody else meanwhile, as that of a job's parts is not.
+    pub fn heal(&self, buffer: &mut Vec<u8>) -> bool {
+        self.device.has_twin() && self.try_heal(buffer).is_ok()
+    }
+    fn try_heal(&self, buffer: &mut Vec<u8>) -> Result<()> {
+        let mut packer = Packer::default();
+        for at in (0..self.len).step_by(READ_BYTES) {
+            buffer.resize((self.len - at).min(READ_BYTES as u32) as usize, 0);
+            if self.read_units(at, buffer, &mut packer).is_ok() {
+                continue;
+            }
+            // As they are stored, so compressed units too.
+            let (mut place, mut stored) = (0, Vec::new());
+            let mut from_twin = |offset: u64, into: &mut [u8]| {
+                if !self.device.read_twin(offset, into)? {
+                    return Err(Error::new(ErrorKind::NotFound, "another copy of the device"));
+                }
+                (place, stored) = (offset, into.to_vec());
+                Ok(())
+            };
+            self.units_by(&mut from_twin, at, buffer, &mut packer)?;
+            self.device.write_at(place, &stored)?;
+        }
+        self.device.sync()?;
+        self.check(buffer)
+    }
     /// Reads and verifies the units from `from` on, a multiple of the checksum unit.
     fn read_units(&self, from: u32, into: &mut [u8], packer: &mut Packer) -> Result<()> {
+        self.units_by(&mut |offset, into| self.device.read_at(offset, into), from, into, packer)
+    }
+    /// The same by another way to read stored bytes, which is called once.
+    fn units_by(&self, read: Reading<'_>, from: u32, into: &mut [u8], packer: &mut Packer) -> Result<()> {
         match &self.packed {
-            None => self.device.read_at(self.offset + u64::from(from), into)?,
-            Some(packed) => self.unpack_units(packed, from, into, packer)?,
+            None => read(self.offset + u64::from(from), into)?,
+            Some(packed) => self.unpack_units(read, packed, from, into, packer)?,
         }
         let sums = self.sums.get((from / UNIT) as usize..).unwrap_or_default();
         let bad = into.chunks(UNIT as usize).zip(sums).position(|(unit, sum)| sum_of(unit) != *sum);
@@ -151,13 +185,20 @@ impl Part {
             }
         }
     }
-    fn unpack_units(&self, packed: &Packed, from: u32, into: &mut [u8], packer: &mut Packer) -> Result<()> {
+    fn unpack_units(
+        &self,
+        read: Reading<'_>,
+        packed: &Packed,
+        from: u32,
+        into: &mut [u8],
+        packer: &mut Packer,
+    ) -> Result<()> {
         let first = (from / UNIT) as usize;
         let units = into.len().div_ceil(UNIT as usize);
         let begin = packed.start(first);
         let mut stored = AlignedBuf::reused((packed.start(first + units) - begin) as usize);
         let stored = &mut stored[..(packed.start(first + units) - begin) as usize];
-        self.device.read_at(self.offset + u64::from(begin), stored)?;
+        read(self.offset + u64::from(begin), stored)?;
         for (unit, plain) in (first..).zip(into.chunks_mut(UNIT as usize)) {
             packer.unpack_unit(packed, unit, &stored[(packed.start(unit) - begin) as usize..], plain)?;
         }

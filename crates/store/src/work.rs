@@ -97,7 +97,8 @@ impl Work for Copy {
     }
 }
 
-/// Reads parts and compares them with their checksums.
+/// Reads parts and compares them with their checksums. Those that are bad are written again from another copy of their device,
+/// if there is one.
 pub(crate) struct CheckParts(pub Vec<Part>);
 
 impl Work for CheckParts {
@@ -109,6 +110,10 @@ impl Work for CheckParts {
     }
     fn run(self, _io: &mut Io<'_>) -> Self::Output {
         let mut buffer = Vec::new();
-        self.0.iter().map(|part| part.check(&mut buffer).err().map(|error| error.cause().to_owned())).collect()
+        let look = |part: &Part| match part.check(&mut buffer) {
+            Err(error) if !part.heal(&mut buffer) => Some(error.cause().to_owned()),
+            _ => None,
+        };
+        self.0.iter().map(look).collect()
     }
 }

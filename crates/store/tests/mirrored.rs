@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cenote_device::Devices;
 use cenote_device::mem::{MemDevices, MemMetaDir};
-use cenote_device::mirror::{MirroredDevices, MirroredFiles, Replica, Source, Stream};
+use cenote_device::mirror::{MirroredDevices, MirroredFiles, Replica, Source, Stream, Twins};
 use cenote_model::*;
 use cenote_store::{Engine, Seams, file_kind};
 use world::{Rng, STORE, World, crc, object, three_tiers};
@@ -165,5 +165,65 @@ fn the_copy_has_all_that_was_confirmed_at_each_moment() {
         world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
         world.write(key, 0, b"and on").unwrap();
         assert_eq!(world.read(key).unwrap(), b"and on");
+    }
+}
+
+/// What the mirror has, for jobs of the host.
+struct There(MemDevices, std::sync::Mutex<Vec<DeviceSpec>>);
+
+impl Twins for There {
+    fn read(&self, device: DeviceId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let spec = self.1.lock().unwrap()[usize::from(device.0)].clone();
+        self.0.open(STORE, device, &spec, false)?.device.read_at(offset, buf)
+    }
+}
+
+/// Bytes that went bad on a device without another copy in the home.
+#[test]
+fn bad_bytes_are_written_again_from_the_mirror() {
+    for is_mirrored in [true, false] {
+        let mut pair = pair();
+        let container = pair.world.container("runs", Durability::Async);
+        let key = object(container, 1);
+        pair.create(key);
+        pair.write(key, 0, &vec![7; 200_000]);
+        pair.write(key, 300_000, &vec![9; 1000]);
+        pair.copy();
+        pair.carry(usize::MAX);
+        let infos = pair.world.engine().device_infos();
+        let specs = infos.iter().map(|info| info.spec.clone()).collect();
+        pair.stream.read_twins_by(Box::new(There(pair.there.1.clone(), std::sync::Mutex::new(specs))));
+        if !is_mirrored {
+            pair.stream.require(&[]);
+        }
+        // Each byte of the first tier, wherever the extents lie.
+        let info = &infos[0];
+        let behind = pair.world.devices.open(STORE, info.id, &info.spec, false).unwrap().device;
+        let mut bytes = vec![0; 1 << 20];
+        behind.read_at(0, &mut bytes).unwrap();
+        let good = bytes.clone();
+        bytes.iter_mut().filter(|byte| **byte == 7 || **byte == 9).for_each(|byte| *byte ^= 1);
+        assert_ne!(bytes, good);
+        behind.write_at(0, &bytes).unwrap();
+        let report = pair.world.verify();
+        assert_eq!(report.findings.is_empty(), is_mirrored, "{report:?}");
+        let content = pair.states.last().unwrap().1[&key].clone();
+        if is_mirrored {
+            assert!(pair.world.read(key).unwrap() == content);
+            behind.read_at(0, &mut bytes).unwrap();
+            assert!(bytes == good, "they are good where they were");
+        }
+        // A reader that meets them first says so, and reads again.
+        bytes[..].copy_from_slice(&good);
+        bytes.iter_mut().filter(|byte| **byte == 9).for_each(|byte| *byte ^= 1);
+        behind.write_at(0, &bytes).unwrap();
+        let said = pair.world.ask(Request::Unreadable { key, ranges: vec![(300_000, 10)] });
+        match said {
+            Response::Done => assert!(is_mirrored),
+            Response::Failed(error) => assert!(!is_mirrored && error.cause().contains("no copy"), "{error}"),
+            other => panic!("{other:?}"),
+        }
+        behind.read_at(0, &mut bytes).unwrap();
+        assert_eq!(bytes == good, is_mirrored);
     }
 }

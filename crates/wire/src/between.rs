@@ -3,7 +3,7 @@
 //!
 //! A forwarded request is what its client encoded, byte for byte: the node in between reads none of it but its kind.
 
-use cenote_model::{Error, HomeId, Result, StoreId};
+use cenote_model::{DeviceId, Error, HomeId, Result, StoreId};
 
 use crate::WIRE_VERSION;
 use crate::codec::{decode, encode, malformed, wire_enum, wire_struct};
@@ -75,6 +75,11 @@ pub enum NodeMessage {
     Yield { home: HomeId },
     /// To it: the home is let go; the view names the node as its host.
     Yielded { home: HomeId },
+    /// From the host of a home, on a connection of its own: bytes of a device are wanted from the copy there, since the host's own
+    /// are bad. `stream` as in `Mirror`. More follow on the same connection.
+    ReadCopy { home: HomeId, term: u64, stream: u64, device: DeviceId, offset: u64, len: u32 },
+    /// To it: the bytes.
+    CopyBytes { bytes: Vec<u8> },
     /// To the node that has the register: a sign of life, in an encoding of `cluster`. It is answered by number.
     Beat { number: u64, beat: Vec<u8> },
     /// From it: what it knows of all nodes, in the same encoding.
@@ -101,6 +106,8 @@ wire_enum!(NodeMessage, 1, "message about sessions", {
     43 => Declined { error },
     44 => Yield { home },
     45 => Yielded { home },
+    48 => ReadCopy { home, term, stream, device, offset, len },
+    49 => CopyBytes { bytes },
     6 => Beat { number, beat },
     7 => Notice { number, notice },
     8 => AskRegister { number, request },

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use cenote_cluster::MEMBERS_FILE;
 use cenote_device::ClientFile;
 use cenote_model::{Error, ErrorKind, HomeId, Request, Response, Result, StoreId};
+use cenote_server::daemon::is_restarting;
 use cenote_server::{Holder, Host, OpenHow, holds_store, this_process};
 
 use cenote_wire::ClusterPlace;
@@ -159,6 +160,9 @@ impl Attempt<'_> {
     /// Starts a daemon unless another process is starting one: all clients notice the death of a daemon at once.
     /// Returns the reached engine if another process was faster.
     fn start(&self) -> Result<Option<Reached>> {
+        if is_restarting(self.dir) {
+            return Err(busy(self.dir));
+        }
         match cenote_device::StartLock::acquire(self.dir) {
             Ok(None) => Err(busy(self.dir)),
             Ok(Some(_held)) => match self.connect() {
@@ -373,11 +377,24 @@ pub(crate) fn stop_daemon(dir: &Path, cluster: bool) -> Result<bool> {
     let begin = Instant::now();
     let holder = cenote_server::holder(&dir);
     let traffic = Traffic::begin();
-    let attachment = match remote::connect(&dir, HomeId(0), false, &traffic) {
+    let connect = || remote::connect(&dir, HomeId(0), false, &traffic);
+    let mut connected = connect();
+    while matches!(&connected, Err(error) if is_nobody(error))
+        && is_restarting(&dir)
+        && begin.elapsed() < MOVING_PATIENCE
+    {
+        std::thread::sleep(PAUSE);
+        connected = connect();
+    }
+    let attachment = match connected {
         Ok(Reached::Daemon(attachment)) => attachment,
         Ok(Reached::Moving) => {
-            // It is leaving already, or hands the store over.
-            return if has_left(&dir, holder.as_ref(), false, begin) { Ok(true) } else { Err(busy(&dir)) };
+            // It is leaving already, hands the store over, or begins anew.
+            return match has_left(&dir, holder.as_ref(), false, begin) {
+                true if is_restarting(&dir) => stop_daemon(&dir, cluster),
+                true => Ok(true),
+                false => Err(busy(&dir)),
+            };
         }
         Err(error) if is_nobody(&error) => {
             // A daemon that has just removed its socket may not have let go of the store yet.

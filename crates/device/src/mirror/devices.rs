@@ -119,6 +119,12 @@ impl Device for MirroredDevice {
     fn note(&self) -> String {
         self.inner.note()
     }
+    fn has_twin(&self) -> bool {
+        self.stream.has_twin()
+    }
+    fn read_twin(&self, offset: u64, buf: &mut [u8]) -> Result<bool> {
+        self.stream.read_twin(self.id, offset, buf)
+    }
     fn committed(&self, offset: u64, len: u64) -> Result<()> {
         let mut at = offset;
         while at < offset + len {

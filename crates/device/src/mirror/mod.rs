@@ -30,7 +30,7 @@ pub use files::MirroredFiles;
 pub use rehomed::Rehomed;
 pub use replica::Replica;
 pub use source::Source;
-pub use stream::{Chunk, Stream, Waker};
+pub use stream::{Chunk, Stream, Twins, Waker};
 
 /// What a file of a store is; `None` in a [`Kinds`] function: it is not mirrored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

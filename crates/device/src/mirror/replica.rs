@@ -47,6 +47,10 @@ impl Replica {
     pub fn has(&self) -> u64 {
         self.has
     }
+    /// A device of the home, once the copy is complete.
+    pub fn device(&self, id: DeviceId) -> Option<Arc<dyn Device>> {
+        self.opened.get(&id).filter(|_| self.is_complete).map(|(_, device)| device.clone())
+    }
     /// Carries out a chunk of changes. After an error the replica has to begin anew.
     pub fn apply(&mut self, number: u64, chunk: &[u8]) -> Result<()> {
         if number != self.has + 1 {

@@ -1,11 +1,12 @@
 //! The changes of a home, in order, on their way to its mirrors.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use cenote_model::{Error, ErrorKind, NodeId, Result};
+use cenote_model::{DeviceId, Error, ErrorKind, NodeId, Result};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::change::Change;
@@ -83,6 +84,13 @@ pub struct Stream {
     /// Changes that all required mirrors have; `u64::MAX` if none is required.
     kept: AtomicU64,
     wakers: Mutex<Vec<Waker>>,
+    twins: OnceLock<Box<dyn Twins>>,
+}
+
+/// Reads what mirrors have.
+pub trait Twins: Send + Sync {
+    /// Fills `buf` with what a mirror has at `offset` of a device. Called by jobs; may take seconds.
+    fn read(&self, device: DeviceId, offset: u64, buf: &mut [u8]) -> Result<()>;
 }
 
 impl Default for Stream {
@@ -93,6 +101,7 @@ impl Default for Stream {
             end: AtomicU64::new(0),
             kept: AtomicU64::new(u64::MAX),
             wakers: Mutex::default(),
+            twins: OnceLock::new(),
         }
     }
 }
@@ -117,6 +126,19 @@ impl Stream {
     /// Calls this whenever [`Stream::kept`] rises.
     pub fn on_kept(&self, wake: Waker) {
         self.wakers.lock().push(wake);
+    }
+    /// Sets how bytes are read from mirrors; the first call counts.
+    pub fn read_twins_by(&self, twins: Box<dyn Twins>) {
+        let _ = self.twins.set(twins);
+    }
+    /// Returns true if a mirror counts, and can be read.
+    pub(super) fn has_twin(&self) -> bool {
+        self.twins.get().is_some() && self.required() > 0
+    }
+    /// Reads from a mirror. Returns false if none can be.
+    pub(super) fn read_twin(&self, device: DeviceId, offset: u64, buf: &mut [u8]) -> Result<bool> {
+        let Some(twins) = self.twins.get().filter(|_| self.required() > 0) else { return Ok(false) };
+        twins.read(device, offset, buf).map(|()| true)
     }
     /// Sets the mirrors without which nothing is acknowledged.
     pub fn require(&self, nodes: &[NodeId]) {

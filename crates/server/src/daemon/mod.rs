@@ -10,6 +10,7 @@ mod greet;
 pub(crate) mod location;
 mod nodes;
 mod peer;
+mod restarting;
 mod rings;
 mod signals;
 
@@ -32,6 +33,7 @@ use nodes::{Early, Nodes};
 use peer::Peer;
 
 pub use peer::ring_memories;
+pub use restarting::{RESTART_FILE, is_restarting};
 
 pub use background::{LOG_FILE, LOG_FILE_BEFORE, REPORT_VARIABLE, read_report};
 
@@ -114,6 +116,8 @@ struct Daemon {
     stop: AtomicBool,
     /// It is to begin anew in the same process, once it has stopped.
     again: AtomicBool,
+    /// It was asked to end: then it does not begin anew.
+    ends: AtomicBool,
 }
 
 /// What others share with a ring thread.
@@ -144,6 +148,7 @@ impl Daemon {
             connected: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             again: AtomicBool::new(false),
+            ends: AtomicBool::new(false),
         })
     }
     /// The ring thread of the next client.
@@ -154,6 +159,11 @@ impl Daemon {
         self.stop.store(true, Ordering::SeqCst);
         self.loops.iter().for_each(|at| at.bell.ring());
         self.nodes.iter().for_each(|nodes| nodes.wake());
+    }
+    /// Stops because somebody asked for it.
+    fn end(&self) {
+        self.ends.store(true, Ordering::SeqCst);
+        self.stop();
     }
     /// Stops and begins anew: the home of this node lies elsewhere by now.
     fn restart(&self) {
@@ -204,6 +214,7 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<End
     let how = OpenHow { create, create_new: false, policy_plugin, world: options.world, mirrored };
     let (host, early) = open_announced(dir, &how)?;
     let listener = Listener::bind(dir, SOCKET)?;
+    restarting::clear(dir);
     let daemon = Arc::new(Daemon::of(dir, host, early)?);
     abort_on_panic();
     let onlooker = Onlooker(Arc::downgrade(&daemon), daemon.host.id());
@@ -211,7 +222,7 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<End
     let for_signals = Arc::downgrade(&daemon);
     signals::on_stop(move || {
         if let Some(daemon) = for_signals.upgrade() {
-            daemon.stop();
+            daemon.end();
         }
     });
     let start = |at: usize| {
@@ -253,8 +264,11 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<End
         is_closed.store(true, Ordering::SeqCst);
         // While the lock is held: afterwards the socket may be another daemon's.
         listener.unlink();
+        let again = daemon.again.load(Ordering::SeqCst) && !daemon.ends.load(Ordering::SeqCst);
+        if again && let Err(error) = restarting::note(dir) {
+            tracing::warn!(%error, "others may take the store before this daemon has it again");
+        }
         daemon.host.unlock();
-        let again = daemon.again.load(Ordering::SeqCst);
         result.map(|()| if again { End::Restart } else { End::Stopped })
     })
 }

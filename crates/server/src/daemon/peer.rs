@@ -76,11 +76,11 @@ impl<'a> FromEngines<'a> {
             return true;
         }
         if change == ClusterChange::Reread {
-            encode_answer(seq, &answer(nodes.change(&change)), out);
+            encode_answer(seq, &answer(nodes.change(change)), out);
             return true;
         }
         let to = standing.clone();
-        let run = move || to.answer_late(seq, answer(nodes.change(&change)));
+        let run = move || to.answer_late(seq, answer(nodes.change(change)));
         if let Err(error) = std::thread::Builder::new().name("cenote-change".into()).spawn(run) {
             let error = Error::io("a thread that changes the cluster", &error);
             encode_answer(seq, &Response::Failed(error), out);
@@ -119,7 +119,7 @@ impl Answering for FromEngines<'_> {
                     self.engines = None; // others go on meanwhile
                     nodes.say_closing();
                 }
-                self.daemon.stop();
+                self.daemon.end();
             }
             encode_answer(seq, &response, out);
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use cenote_cluster::Members;
 use cenote_device::mirror::{Rehomed, Replica};
 use cenote_device::{FsMetaDir, StoreDir, SystemDevices};
-use cenote_model::{Error, ErrorKind, HomeId, Result, StoreId};
+use cenote_model::{DeviceId, Error, ErrorKind, HomeId, Result, StoreId};
 use cenote_rpc::net::TcpConnection;
 use cenote_store::file_kind;
 use cenote_wire::{Between, NodeMessage, decode_between};
@@ -141,6 +141,17 @@ impl Copies {
         let replica = Replica::new(from.store, files, Arc::new(Rehomed::new(devices, &place.dir)), file_kind);
         held.insert(from.home, Holding::Kept(from.stream, Box::new(replica), place));
         Ok(0)
+    }
+    /// Reads from the copy of a home that is kept by this opening of its host: (offset, bytes) of a device.
+    pub fn read(&self, home: HomeId, opening: u64, device: DeviceId, (offset, len): (u64, u32)) -> Result<Vec<u8>> {
+        let found = match lock(&self.held).get(&home) {
+            Some(Holding::Kept(stream, replica, _)) if *stream == opening => replica.device(device),
+            _ => None,
+        };
+        let Some(found) = found.filter(|_| super::twins::may_ask(len)) else { return Err(taken(home)) };
+        let mut bytes = vec![0; len as usize];
+        found.read_at(offset, &mut bytes)?;
+        Ok(bytes)
     }
     fn apply(&self, from: Sender, chunk: u64, changes: &[u8]) -> Result<()> {
         let mut held = lock(&self.held);

@@ -81,6 +81,18 @@ impl Homes {
         let entry = state.view.as_ref().and_then(|view| view.home(to_ha(home)));
         entry.is_some_and(|entry| entry.wanted_host == me && entry.host != me)
     }
+    /// The mirrors of a home that have everything, and count: node, address, the host's term, the number of its opening.
+    pub fn complete_mirrors(&self, home: HomeId) -> Vec<(NodeId, SocketAddr, u64, u64)> {
+        let state = lock(&self.state);
+        let Some(hosted) = state.hosted.get(&home) else { return Vec::new() };
+        let complete = state
+            .mirrors
+            .iter()
+            .filter(|((of, node), mirror)| *of == home && state.is_mirror(*node, home) && mirror.far().is_caught_up);
+        let address = |node: NodeId| state.view.as_ref()?.member(node)?.address.parse().ok();
+        let known = complete.filter_map(|((_, node), _)| Some((*node, address(*node)?)));
+        known.map(|(node, address)| (node, address, hosted.term, hosted.mirroring.number)).collect()
+    }
     /// How far the copies are that this node sends.
     pub fn copies(&self) -> Vec<HaCopy> {
         let state = lock(&self.state);
@@ -295,6 +307,7 @@ impl Acts {
                     state.hosted.extend(Self::hosted(home, term, &host).map(|hosted| (home, hosted)));
                     acts.listen_to(&host);
                     acts.nodes.tell_words_of(&host);
+                    acts.nodes.read_twins_of(&host);
                     // Nothing is told before its mirrors count and the register has granted a lease.
                     host.mirroring.iter().for_each(|mirroring| mirroring.set_lease(0));
                     acts.require(&mut state);
@@ -437,6 +450,7 @@ impl Nodes {
         if let Some(mirroring) = &daemon.host.mirroring {
             mirroring.set_lease(0);
             acts.listen_to(&daemon.host);
+            self.read_twins_of(&daemon.host);
             if let Err(error) = clear_former(&self.dir, &self.roster.get()) {
                 tracing::warn!(%error, "what lay where the home was before stays there");
             }

@@ -15,6 +15,7 @@ use super::handover::give;
 use super::homes::Acts;
 use super::outbox::Order;
 use super::talk::{say, wait_for_one};
+use super::twins::Wanted;
 
 /// Time limit for the proof that the other end has the key.
 const PROOF: Duration = Duration::from_secs(5);
@@ -70,6 +71,12 @@ impl Nodes {
                 connection.endpoint().release(first);
                 let acts = Acts::new(self.clone(), daemon.clone());
                 (home, give(&acts, &mut connection, home, node))
+            }
+            Ok(Between::Sessions(NodeMessage::ReadCopy { home, term, stream, device, offset, len })) => {
+                connection.endpoint().release(first);
+                let wanted = Wanted { home, term, stream, device, offset, len };
+                let checked = self.homes.check_host(home, node, term);
+                (home, checked.and_then(|()| self.tell_copy(&mut connection, wanted, &|| daemon.is_stopping())))
             }
             Ok(Between::Sessions(NodeMessage::Visit { home })) => {
                 connection.endpoint().release(first);

@@ -19,9 +19,11 @@ mod roster;
 mod talk;
 mod thread;
 mod trust;
+mod twins;
 mod watch;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -82,6 +84,7 @@ impl Early {
     /// `None` if the store is no part of a cluster. `Busy` if another process has this node's part of the register.
     pub fn open(dir: &Path) -> Result<Option<Self>> {
         let Some(members) = Members::read(dir)? else { return Ok(None) };
+        check_address(&members)?;
         let key = members.key(dir)?;
         let who = members.introduction(draw()?);
         let roster = Roster::new(dir, members);
@@ -92,6 +95,17 @@ impl Early {
     pub fn announce(&self, is_over: &Arc<AtomicBool>) {
         self.watch.announce(is_over);
     }
+}
+
+/// Fails if this host does not have the node's address: before the store is taken, so that a daemon that a program starts on
+/// another host of a shared directory, or in another network namespace, is not in the way of the right one.
+fn check_address(members: &Members) -> Result<()> {
+    let Some(own) = members.of(members.home) else { return Ok(()) };
+    TcpListener::bind(SocketAddr::new(own.address.ip(), 0)).map(drop).map_err(|error| {
+        Error::new(error.kind(), format!("node `{}`", own.name))
+            .because(format!("its address, {}, is none of this host's: {}", own.address.ip(), error.cause()))
+            .try_next("start the daemon on the node's own host: `cenote cluster start DIR`")
+    })
 }
 
 impl Nodes {
@@ -131,8 +145,8 @@ impl Nodes {
         }
     }
     /// Changes who takes part, or where homes are. Returns once the register has it; may take seconds.
-    pub fn change(&self, change: &ClusterChange) -> Result<()> {
-        if *change == ClusterChange::Reread {
+    pub fn change(&self, change: ClusterChange) -> Result<()> {
+        if change == ClusterChange::Reread {
             let members = self.roster.reread()?;
             self.make_gateways(&members);
             return Ok(());
@@ -232,7 +246,9 @@ impl Nodes {
             could_act = may_act;
             if reaped_at.elapsed() >= REAP_EVERY {
                 let gateways = self.gateways.read().unwrap_or_else(PoisonError::into_inner).clone();
-                gateways.values().for_each(|gateway| gateway.reap());
+                for gateway in gateways.values() {
+                    gateway.reap();
+                }
                 self.copies.all_hosted().iter().for_each(|(_, host)| host.reap());
                 reaped_at = Instant::now();
             }

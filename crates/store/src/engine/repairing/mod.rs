@@ -1,7 +1,9 @@
-//! Repair of bytes that cannot be trusted: an extent falls back to its copy, or the copy is written again. Copies that
+//! Repair of bytes that cannot be trusted: an extent falls back to its copy, the copy is written again, or bytes without one
+//! are written again from another copy of their device. Copies that
 //! nobody needs are dropped, after the other place was read.
 
 mod doubted;
+mod healing;
 mod mending;
 mod rescue;
 mod spare;
@@ -22,6 +24,7 @@ pub struct Repairing {
     /// A job is reading the places that remain.
     looks_at_spares: bool,
     mending: mending::Mending,
+    heals: VecDeque<healing::Heal>,
 }
 
 impl Activity for Repairing {
@@ -29,6 +32,10 @@ impl Activity for Repairing {
         if urgency != Urgency::Repair {
             return None;
         }
-        self.next_rescue(core).or_else(|| self.next_spare(core)).or_else(|| self.next_mend(core))
+        let heal = |repairing: &mut Self, core: &mut Core| repairing.next_heal(core);
+        self.next_rescue(core)
+            .or_else(|| heal(self, core))
+            .or_else(|| self.next_spare(core))
+            .or_else(|| self.next_mend(core))
     }
 }

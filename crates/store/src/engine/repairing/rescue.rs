@@ -16,7 +16,7 @@ use crate::{Outcome, Ticket};
 
 /// Most ranges in one request, and most extents inspected for it.
 const RANGES_MAX: usize = 256;
-const EXTENTS_MAX: usize = 1024;
+pub(super) const EXTENTS_MAX: usize = 1024;
 
 /// A rescue: who waits, and the extents that may fall back to their copy.
 pub struct Rescue {
@@ -61,8 +61,12 @@ impl Repairing {
     /// Queues a rescue of ranges that a reader cannot read. Fails if the object does not exist or has no copies there.
     pub fn rescue(&mut self, core: &mut Core, key: ObjectKey, ranges: &[(u64, u64)], is_doubted: bool) -> Outcome {
         core.update_clock();
-        match plan_rescue(core, key, &ranges[..ranges.len().min(RANGES_MAX)], is_doubted) {
-            Err(error) => failed(error),
+        let ranges = &ranges[..ranges.len().min(RANGES_MAX)];
+        match plan_rescue(core, key, ranges, is_doubted) {
+            Err(error) => match self.heal(core, key, ranges) {
+                Some(ticket) => Outcome::Wait(ticket),
+                None => failed(error),
+            },
             Ok(placings) => {
                 let ticket = core.ticket();
                 self.rescues.push_back(Rescue {
@@ -197,7 +201,7 @@ fn plan_rescue(core: &mut Core, key: ObjectKey, ranges: &[(u64, u64)], is_doubte
     if placings.is_empty() { Err(nowhere_else(key, "it has no copy on another tier")) } else { Ok(placings) }
 }
 
-fn nowhere_else(key: ObjectKey, why: &str) -> Error {
+pub(super) fn nowhere_else(key: ObjectKey, why: &str) -> Error {
     Error::new(ErrorKind::Io, format!("object {key}"))
         .because(why)
         .try_next("see `cenote tiers` for the tier that fails; bring it back, or restore the range from elsewhere")

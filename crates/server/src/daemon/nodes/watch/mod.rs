@@ -332,10 +332,10 @@ impl Watch {
     }
     /// Changes who takes part, or where homes are to be, as a person asks. Returns once the register has it. Whoever is
     /// concerned learns of it by its next beat.
-    pub fn change(&self, change: &ClusterChange) -> Result<()> {
+    pub fn change(&self, change: ClusterChange) -> Result<()> {
         let (begin, members) = (Instant::now(), self.roster.get());
         let hello = |history: &History| match change {
-            ClusterChange::Join { node } => history.hello(*node).cloned(),
+            ClusterChange::Join { node } => history.hello(node).cloned(),
             _ => None,
         };
         let next = |view: &View, history: &History| changed(view, &members, change, hello(history).as_ref());
