@@ -87,9 +87,20 @@ fn changed(before: Option<&View>, view: &View) -> String {
             }
             _ => {}
         }
+        let was_leaving = before.member(member.id).is_some_and(|was| was.is_leaving);
+        match (was_leaving, member.is_leaving) {
+            (false, true) => changes.push(format!("node {} is to leave", member.id.0)),
+            (true, false) => changes.push(format!("node {} is to stay", member.id.0)),
+            _ => {}
+        }
     }
+    let left = before.members.iter().filter(|member| view.member(member.id).is_none());
+    changes.extend(left.map(|member| format!("node {} has left", member.id.0)));
     for home in &view.homes {
         let Some(was) = before.home(home.id) else { continue };
+        if was.wanted_host != home.wanted_host {
+            changes.push(format!("node {} is to host {}", home.wanted_host.0, home.id));
+        }
         if was.host != home.host {
             changes.push(format!("node {} hosts {} in term {}", home.host.0, home.id, home.term));
         }

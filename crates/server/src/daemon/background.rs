@@ -142,7 +142,8 @@ pub(super) fn report(error: Option<&Error>) {
     }
 }
 
-fn encode_report(error: &Error) -> String {
+/// An error as one line, for [`read_report`].
+pub fn encode_report(error: &Error) -> String {
     let mut bytes = Vec::new();
     encode_greeting(&Greeting::Refused(error.clone()), &mut bytes);
     bytes.iter().fold(String::from("!"), |text, byte| text + &format!("{byte:02x}"))

@@ -35,7 +35,7 @@ use peer::Peer;
 pub use peer::ring_memories;
 pub use restarting::{RESTART_FILE, is_restarting};
 
-pub use background::{LOG_FILE, LOG_FILE_BEFORE, REPORT_VARIABLE, read_report};
+pub use background::{LOG_FILE, LOG_FILE_BEFORE, REPORT_VARIABLE, encode_report, read_report};
 
 /// Name of the socket in the store's directory.
 pub const SOCKET: &str = "socket";

@@ -1,10 +1,12 @@
 //! `cluster join` and `cluster leave`: a node more, or one less, while the others go on.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cenote::model::{ClusterChange, HomeId, NodeId};
 use cenote::{Error, ErrorKind, Mode, OpenOptions, Result, Store};
+use cenote_server::daemon::{encode_report, read_report};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -20,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How long nothing may be heard of the moves of a node that leaves.
 const STILL: Duration = Duration::from_mins(2);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// The same for other hosts, where each look is a connection of the launcher.
+const LOOK_FAR_EVERY: Duration = Duration::from_secs(2);
 
 /// Arguments of `cluster join`.
 #[derive(Args, Debug)]
@@ -45,8 +49,13 @@ pub struct LeaveArgs {
     yes: bool,
 }
 
+/// Asks the daemon of a node on this host for a change, for a command on another one: an error is printed as it can be read there.
+pub(super) fn change_node(context: &mut Context<'_>, dir: &Path, change: &str) -> Done {
+    change_here(dir, change).or_else(|error| context.out.line(encode_report(&error)))
+}
+
 /// Asks the daemon of a node for a change, again while it says that it cannot be yet.
-pub(super) fn change_node(dir: &Path, change: &str) -> Done {
+fn change_here(dir: &Path, change: &str) -> Result<()> {
     let change = parse(change).ok_or_else(|| {
         Error::new(ErrorKind::InvalidInput, format!("change `{change}`"))
             .because("it is no change of a cluster")
@@ -60,7 +69,7 @@ pub(super) fn change_node(dir: &Path, change: &str) -> Done {
             Err(error) if error.kind() == ErrorKind::Busy && is_awaited(change) && begin.elapsed() < PATIENCE => {
                 std::thread::sleep(LOOK_EVERY);
             }
-            answer => return Ok(answer?),
+            answer => return answer,
         }
     }
 }
@@ -96,7 +105,10 @@ fn ask(dir: &Path, nodes: &Nodes, change: ClusterChange) -> Result<()> {
     let place = dir.join(&asked.name);
     let words: [&std::ffi::OsStr; 4] =
         ["cluster".as_ref(), "change-node".as_ref(), place.as_os_str(), &std::ffi::OsString::from(text(change))];
-    nodes.run(asked, &words, &[]).map(drop)
+    match read_report(&nodes.run(asked, &words, &[])?) {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
 }
 
 pub(super) fn join(context: &mut Context<'_>, args: &JoinArgs) -> Done {
@@ -224,12 +236,13 @@ pub(super) fn leave(context: &mut Context<'_>, args: &LeaveArgs) -> Done {
 /// Waits until a node that is to leave has nothing any more, and is no member.
 fn wait_until_empty(context: &Context<'_>, dir: &Path, nodes: &Nodes, node: NodeId) -> Result<()> {
     let (mut progress, mut changed_at, mut known) = (None::<Progress>, Instant::now(), (String::new(), 0));
+    let pause = if nodes.launcher.is_empty() { LOOK_EVERY } else { LOOK_FAR_EVERY };
     loop {
         let error = match ask(dir, nodes, ClusterChange::Forget { node }) {
             Ok(()) => break,
             Err(error) => error,
         };
-        let (copied, total) = copies(dir, nodes);
+        let (copied, total) = copies(dir, nodes, node);
         if total > 0 {
             let bar = progress.get_or_insert_with(|| Progress::bytes(context.progress(), "moving away", Some(total)));
             bar.at(copied.min(total));
@@ -241,7 +254,7 @@ fn wait_until_empty(context: &Context<'_>, dir: &Path, nodes: &Nodes, node: Node
         if changed_at.elapsed() > STILL {
             return Err(error.try_next("`cenote ha` on each node shows what is in the way; the node goes on moving its data, and the same command waits for it again; `cenote cluster join DIR NODE` lets it stay"));
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(pause);
     }
     if let Some(bar) = progress {
         bar.done();
@@ -249,18 +262,27 @@ fn wait_until_empty(context: &Context<'_>, dir: &Path, nodes: &Nodes, node: Node
     Ok(())
 }
 
-/// Bytes of all copies that are being made now, and how many there are.
-fn copies(dir: &Path, nodes: &Nodes) -> (u64, u64) {
-    let reports = nodes.each(|_, node| {
-        let place = dir.join(&node.name);
-        nodes.run(node, &["--json".as_ref(), "ha".as_ref(), place.as_os_str()], &[])
-    });
-    let reports = reports.into_iter().filter_map(|said| serde_json::from_str::<Value>(&said.ok()?).ok());
-    let number = |copy: &Value, name: &str| copy[name].as_u64().unwrap_or(0);
+/// What the daemon of a node tells of the cluster.
+fn report(dir: &Path, nodes: &Nodes, node: &Node) -> Option<Value> {
+    let place = dir.join(&node.name);
+    let said = nodes.run(node, &["--json".as_ref(), "ha".as_ref(), place.as_os_str()], &[]).ok()?;
+    serde_json::from_str(&said).ok()
+}
+
+/// Bytes of the copies by which a node that leaves gets rid of what it has, and how many there are. Asks only those that send them:
+/// the node itself, for its homes, and the hosts of homes that it mirrors.
+fn copies(dir: &Path, nodes: &Nodes, leaving: NodeId) -> (u64, u64) {
+    let Some(view) = report(dir, nodes, &nodes.members[0]) else { return (0, 0) };
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mirrors = |home: &Value| list(&home["mirrors"]).iter().any(|node| *node == leaving.0);
+    let hosts = list(&view["homes"]).into_iter().filter(mirrors).filter_map(|home| home["host"].as_u64());
+    let senders: BTreeSet<u64> = hosts.chain([leaving.0.into()]).collect();
+    let senders = nodes.present().filter(|(home, _)| senders.contains(&home.0.into()));
     let mut sums = (0, 0);
-    for report in reports {
-        for copy in report["copies"].as_array().into_iter().flatten().filter(|copy| copy["complete"] == false) {
-            sums = (sums.0 + number(copy, "copied_bytes"), sums.1 + number(copy, "total_bytes"));
+    for report in senders.filter_map(|(_, node)| report(dir, nodes, node)) {
+        for copy in list(&report["copies"]).iter().filter(|copy| copy["complete"] == false) {
+            let number = |name: &str| copy[name].as_u64().unwrap_or(0);
+            sums = (sums.0 + number("copied_bytes"), sums.1 + number("total_bytes"));
         }
     }
     sums

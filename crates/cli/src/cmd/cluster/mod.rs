@@ -129,7 +129,7 @@ pub fn cluster(context: &mut Context<'_>, command: &ClusterCommand) -> Done {
         ClusterCommand::Stop { dir } => stop(context, dir),
         ClusterCommand::Join(args) => change::join(context, args),
         ClusterCommand::Leave(args) => change::leave(context, args),
-        ClusterCommand::ChangeNode { dir, change } => change::change_node(dir, change),
+        ClusterCommand::ChangeNode { dir, change } => change::change_node(context, dir, change),
         ClusterCommand::Destroy { dir, yes } => destroy(context, dir, *yes),
         ClusterCommand::Node { dir } => node::node(dir),
         ClusterCommand::StopNode { dir } => Ok(Store::stop_node(dir).map(drop)?),

@@ -103,6 +103,7 @@ pub(super) fn status(context: &mut Context<'_>, dir: &Path) -> Done {
     context.out.line(format!("{}: {alive} of {} nodes are alive", subject(&dir), seen.len()))?;
     context.out.line("")?;
     table(context.out, &nodes, &seen)?;
+    moved(context.out, &dir, &nodes)?;
     let members = nodes.members(HomeId(1))?;
     let keepers: Vec<String> = members.keepers().iter().map(|keeper| keeper.name.clone()).collect();
     report.map_or(Ok(()), |report| view(context.out, report, &nodes.register.text(&keepers)))?;
@@ -124,6 +125,24 @@ fn view(out: &mut Out, report: &HaReport, register: &str) -> Done {
         out.line(format!("  {}: {}, as of view {}{why}", node.name, ha::state(node), node.since_view))?;
     }
     out.table(&ha::HOME_TITLES, &ha::home_rows(report))
+}
+
+/// The homes of nodes that have left, which others have now.
+fn moved(out: &mut Out, dir: &Path, nodes: &Nodes) -> Done {
+    let left = (1_u16..).map(HomeId).zip(&nodes.members).filter(|(_, node)| node.left);
+    for (home, node) in left {
+        let used = open_served(dir, nodes, &dir.join(&nodes.members[0].name)).map(|store| use_of(store, home));
+        let text = match used {
+            Ok((Ok(devices), stats)) => {
+                let bytes: u64 = devices.iter().map(|device| device.used_bytes).sum();
+                let [containers, objects] = stats.map_or([0, 0], |stats| [stats.containers, stats.objects]).map(count);
+                format!("containers: {containers}, objects: {objects}, {} stored", human(bytes))
+            }
+            Ok((Err(error), _)) | Err(error) => error.to_string(),
+        };
+        out.line(format!("home {home}, of node {}, which has left: {text}", node.name))?;
+    }
+    Ok(())
 }
 
 pub(super) fn table(out: &mut Out, nodes: &Nodes, seen: &[Seen]) -> Done {
