@@ -190,8 +190,9 @@ fn wait_until_mirrored(daemon: &Daemon, host: &Host) -> Result<()> {
     let (after, begin) = (mirroring.stream.end(), Instant::now());
     while !mirroring.may_tell(after) {
         if daemon.is_stopping() || begin.elapsed() >= MIRRORED {
-            return Err(Error::new(ErrorKind::Busy, format!("home {}", host.summary.home))
-                .because("its mirrors are behind"));
+            return Err(
+                Error::new(ErrorKind::Busy, format!("home {}", host.summary.home)).because("its mirrors are behind")
+            );
         }
         std::thread::sleep(Duration::from_millis(1));
     }
