@@ -25,7 +25,7 @@ use crate::precondition::Precondition;
 use crate::records::{self, RecordCache};
 use crate::session::Session;
 use crate::store::{Store, check_value};
-use concerns::{bytes_of, changed_objects, has_several_homes, one_home};
+use concerns::{OVER_HOMES, bytes_of, changed_objects, has_several_homes, one_home};
 
 /// Small, created for each transaction, and keyed by values of this process itself.
 type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
@@ -402,7 +402,7 @@ impl Transaction {
         }
         let updates = std::mem::take(&mut self.updates);
         let checks = std::mem::take(&mut self.checks);
-        if has_several_homes(&updates, &checks) {
+        if OVER_HOMES && has_several_homes(&updates, &checks) {
             return self.commit_over_homes(&session, checks, updates);
         }
         let link = one_home(&session, &updates, &checks)?;

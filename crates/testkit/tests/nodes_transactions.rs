@@ -80,6 +80,7 @@ fn transfer(store: &Store, accounts: &[Index], mark: Option<&[u8]>) -> cenote::R
 }
 
 #[test]
+#[ignore = "such transactions are refused for now: `OVER_HOMES` in `client/src/transaction/concerns.rs`"]
 fn all_parts_of_a_transaction_are_seen_on_all_nodes() {
     let nodes = Nodes::new("seen", 3);
     nodes.accounts();
@@ -132,6 +133,7 @@ fn what_cannot_be_is_refused(nodes: &Nodes) {
 
 /// A writer counts on both nodes; nobody sees the count of one of them ahead of the other's.
 #[test]
+#[ignore = "such transactions are refused for now: `OVER_HOMES` in `client/src/transaction/concerns.rs`"]
 fn whoever_sees_a_part_sees_all() {
     let nodes = Nodes::new("whole", 2);
     nodes.accounts();
@@ -172,6 +174,7 @@ fn whoever_sees_a_part_sees_all() {
 }
 
 #[test]
+#[ignore = "such transactions are refused for now: `OVER_HOMES` in `client/src/transaction/concerns.rs`"]
 fn transfers_of_many_at_once_keep_the_total() {
     let nodes = Nodes::new("many", 2);
     nodes.accounts();
@@ -230,6 +233,7 @@ fn check_whole(nodes: &Nodes) -> usize {
 }
 
 #[test]
+#[ignore = "such transactions are refused for now: `OVER_HOMES` in `client/src/transaction/concerns.rs`"]
 fn clients_that_are_killed_leave_all_or_nothing() {
     let nodes = Nodes::new("clients", 2);
     nodes.accounts();
@@ -244,6 +248,7 @@ fn clients_that_are_killed_leave_all_or_nothing() {
 }
 
 #[test]
+#[ignore = "such transactions are refused for now: `OVER_HOMES` in `client/src/transaction/concerns.rs`"]
 fn daemons_that_are_killed_leave_all_or_nothing() {
     let nodes = Nodes::new("daemons", 2);
     nodes.accounts();

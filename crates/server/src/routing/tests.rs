@@ -15,7 +15,8 @@ fn punch(container: u64) -> Update {
 #[test]
 fn a_transaction_is_kept_together_and_other_updates_are_split() {
     assert!(matches!(plan(&[], &[put(4), put(7)], true, 3), Ok(Plan::Whole(1))));
-    assert!(matches!(plan(&[], &[put(4), put(7), put(5)], true, 3), Ok(Plan::Across)));
+    let across = plan(&[], &[put(4), put(7), put(5)], true, 3);
+    assert!(if OVER_ENGINES { matches!(across, Ok(Plan::Across)) } else { across.is_err() });
     let shares = shares(Vec::new(), vec![put(5), put(4), put(7)], 3);
     let homes: Vec<_> = shares.iter().map(|share| (share.home, share.updates.len())).collect();
     assert_eq!(homes, [(1, 2), (2, 1)]);
