@@ -4,8 +4,9 @@
 //! One thread (`thread`) has all connections, and the rings of clients of gateways: a message crosses it once in each
 //! direction. `gateway` is what other threads see of a home on another node; `foreign` is what the clients of another
 //! node are here; `trust` is about the version words of homes; `listener` accepts connections; `watch` has a connection of
-//! its own and holds the view. A file imports only files before it in this order: `outbox`, `gateway`, `watch`,
-//! (`foreign`, `trust`), `thread`, `listener`.
+//! its own and holds the view; `locks` is about locks of files, and has a thread for what time brings. A file imports only
+//! files before it in this order: `outbox`, `lock_files`, `locks`, `gateway`, `watch`, (`foreign`, `trust`), `thread`,
+//! `listener`.
 
 mod copies;
 mod foreign;
@@ -13,6 +14,8 @@ mod gateway;
 mod handover;
 mod homes;
 mod listener;
+mod lock_files;
+mod locks;
 mod mirrors;
 mod outbox;
 mod talk;
@@ -30,9 +33,9 @@ use cenote_cluster::Members;
 use cenote_device::Control;
 use cenote_device::home::memory_dir;
 use cenote_host::home::shm_base;
-use cenote_model::{Error, ErrorKind, HaReport, HomeId, NodeId, Result};
+use cenote_model::{Error, ErrorKind, HaReport, HomeId, LockAnswer, NodeId, Result};
 use cenote_rpc::net::{ClusterKey, Introduction, TcpConnection, TcpListener};
-use cenote_wire::ClusterPlace;
+use cenote_wire::{ClusterPlace, LockAsk};
 
 use super::{Daemon, REAP_EVERY};
 use crate::Host;
@@ -40,6 +43,7 @@ use crate::host::draw;
 use copies::Copies;
 pub(super) use gateway::Gateway;
 use homes::{Acts, Homes};
+use locks::Locks;
 use outbox::Outbox;
 use watch::{Keeper, Watch};
 
@@ -62,6 +66,7 @@ pub(super) struct Nodes {
     /// Copies of other nodes' homes.
     copies: Copies,
     homes: Homes,
+    locks: Arc<Locks>,
 }
 
 /// What a node has before its home is open: it can tell that it lives.
@@ -103,8 +108,11 @@ impl Nodes {
         let address = own.ok_or_else(|| Error::new(ErrorKind::Internal, "members of a cluster"))?;
         let listener = TcpListener::bind(address)?;
         let others = members.all.iter().filter(|member| member.home != members.home);
+        let me = (NodeId(who.node), members.home);
+        let locks = Locks::open(me, members.protect > 0, &memory, host.control.clone(), outbox.clone())?;
         let gateway = |member: &cenote_cluster::Member| {
-            (member.home, Arc::new(Gateway::new(member.clone(), who, key.clone(), &memory, outbox.clone())))
+            let gateway = Gateway::new(member.clone(), who, key.clone(), &memory, outbox.clone(), locks.clone());
+            (member.home, Arc::new(gateway))
         };
         let gateways = others.map(gateway).collect();
         let copies = Copies::open(dir, &memory, &members)?;
@@ -112,7 +120,7 @@ impl Nodes {
         host.tell_words(outbox.bell().clone(), formerly);
         let homes = Homes::default();
         let dir = dir.to_path_buf();
-        Ok(Arc::new(Self { dir, members, key, who, gateways, outbox, listener, watch, copies, homes }))
+        Ok(Arc::new(Self { dir, members, key, who, gateways, outbox, listener, watch, copies, homes, locks }))
     }
     /// Starts the threads.
     pub fn start(self: &Arc<Self>, daemon: &Arc<Daemon>) -> Result<Vec<std::thread::JoinHandle<()>>> {
@@ -122,7 +130,7 @@ impl Nodes {
         };
         let both = || (self.clone(), daemon.clone());
         let (nodes, other, third) = (both(), both(), both());
-        let (fourth, fifth, sixth, seventh) = (both(), both(), both(), both());
+        let (fourth, fifth, sixth, seventh, eighth) = (both(), both(), both(), both(), both());
         self.begin_homes(daemon);
         let acts = Acts::new(self.clone(), daemon.clone());
         Ok(vec![
@@ -133,6 +141,7 @@ impl Nodes {
             thread("cenote-register", Box::new(move || fifth.0.keep_register(&fifth.1)))?,
             thread("cenote-board", Box::new(move || sixth.0.keep_board(&sixth.1)))?,
             thread("cenote-notices", Box::new(move || seventh.0.answer_beats(&seventh.1)))?,
+            thread("cenote-locks", Box::new(move || eighth.0.locks.run(&eighth.0, &eighth.1)))?,
         ])
     }
     /// Makes the threads look whether the daemon stops.
@@ -223,6 +232,14 @@ impl Nodes {
     /// Closes the homes of other nodes that are open here.
     pub fn close(&self) -> Result<()> {
         self.copies.all_hosted().iter().map(|(_, host)| host.close()).fold(Ok(()), Result::and)
+    }
+    /// Answers a process of this node about a lock of a file, which waits. `is_over`: it does not any more.
+    pub fn answer_lock(&self, ask: &LockAsk, is_over: &dyn Fn() -> bool) -> Result<LockAnswer> {
+        self.locks.answer(self, ask, is_over)
+    }
+    /// A process that was told that its node has a lock has locked.
+    pub fn lock_is_kept(&self, ask: &LockAsk) {
+        self.locks.kept(ask.file);
     }
     /// What a client is told of a home.
     pub fn place(&self, home: HomeId) -> ClusterPlace {
