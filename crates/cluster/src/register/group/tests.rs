@@ -80,8 +80,17 @@ impl Group {
     }
     fn open(&self, member: u16) -> Result<GroupRegister> {
         let group: Vec<NodeId> = (1..=MEMBERS).map(NodeId).collect();
-        let carry = Arc::new(Link(self.net.clone(), member));
-        GroupRegister::open(&self.dir.join(member.to_string()), NodeId(member), &group, TIMES, carry)
+        let (dir, begin) = (self.dir.join(member.to_string()), Instant::now());
+        loop {
+            let carry = Arc::new(Link(self.net.clone(), member));
+            match GroupRegister::open(&dir, NodeId(member), &group, TIMES, carry) {
+                // The former one's last work may hold the file for a moment, as that of a process that ends does.
+                Err(error) if error.kind() == ErrorKind::Busy && begin.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                opened => return opened,
+            }
+        }
     }
     fn start(&self, member: u16) {
         let opened = Arc::new(self.open(member).unwrap());
