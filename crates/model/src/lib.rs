@@ -22,6 +22,7 @@ mod telemetry;
 mod tier;
 mod tier_options;
 mod tier_text;
+mod transaction;
 mod units;
 mod update;
 
@@ -54,5 +55,6 @@ pub use telemetry::{
 pub use tier::{DeviceInfo, DeviceKind, DeviceSpec, DeviceState, StoreConfig};
 pub use tier_options::TierOptions;
 pub use tier_text::{TierText, WATERMARK_HIGH_DEFAULT_PERMILLE, WATERMARK_LOW_DEFAULT_PERMILLE, parse_permille};
+pub use transaction::TransactionId;
 pub use units::UnitBytes;
 pub use update::Update;

@@ -4,8 +4,8 @@
 
 use crate::{
     Arrange, ArrangeProgress, ArrangeTarget, Arrangement, Check, ClusterChange, ContainerId, ContainerInfo, DeviceId,
-    DeviceInfo, DeviceSpec, Durability, Error, Extent, HaReport, IndexId, IndexKey, ObjectId, ObjectKey, PolicyState,
-    Profile, Records, SnapshotInfo, Telemetry, Timed, Update,
+    DeviceInfo, DeviceSpec, Durability, Error, Extent, HaReport, HomeId, IndexId, IndexKey, ObjectId, ObjectKey,
+    PolicyState, Profile, Records, SnapshotInfo, Telemetry, Timed, TransactionId, Update,
 };
 
 /// A request of a client to a store. The same values go to an engine in the process and, encoded by `wire`, to a
@@ -139,6 +139,26 @@ pub enum Request {
     /// Leases space as [`Request::Lease`] does and fills it with these bytes, or with the first of them: for a client
     /// that may not map the devices.
     Deposit { container: ContainerId, bytes: Vec<u8>, avoid: Vec<DeviceId>, durability: Option<Durability> },
+    /// First phase of a transaction over several homes, at each of them but the last: checks its part, and holds what
+    /// that concerns until [`Request::Settle`].
+    Prepare { transaction: TransactionId, checks: Vec<Check>, updates: Vec<Update> },
+    /// Second phase, at the last home: applies its own part, and decides with that that the transaction is carried out.
+    /// `participants`: the homes that have prepared it. `is_sync`: one of them has a part in a container whose changes
+    /// survive power loss once they are answered, so the decision is to survive it, too. `Conflict` if it was given up.
+    Decide {
+        transaction: TransactionId,
+        participants: Vec<HomeId>,
+        is_sync: bool,
+        checks: Vec<Check>,
+        updates: Vec<Update>,
+    },
+    /// To a home that has prepared its part: applies it, or gives it up. Done before: nothing happens.
+    Settle { transaction: TransactionId, commits: bool },
+    /// To the home that decides: what became of the transaction? If it is not decided by now it never will be. `tell`:
+    /// homes that may have prepared a part, to be told so.
+    Ask { transaction: TransactionId, tell: Vec<HomeId> },
+    /// To the home that has decided: this participant has settled. With the last of them, the decision is forgotten.
+    Forget { transaction: TransactionId, participant: HomeId },
 }
 
 /// Reads of an object's range that the client answered from its cached map.
@@ -360,7 +380,7 @@ impl Request {
     #[must_use]
     pub fn timed(&self) -> Timed {
         match self {
-            Self::Apply { .. } => Timed::Apply,
+            Self::Apply { .. } | Self::Prepare { .. } | Self::Decide { .. } | Self::Settle { .. } => Timed::Apply,
             Self::Lease { .. } | Self::Unlease { .. } => Timed::Lease,
             // These wait for a job, as a flush does.
             Self::Read { .. }
@@ -378,6 +398,11 @@ impl Request {
         matches!(
             self,
             Self::Apply { .. }
+                | Self::Prepare { .. }
+                | Self::Decide { .. }
+                | Self::Settle { .. }
+                | Self::Ask { .. }
+                | Self::Forget { .. }
                 | Self::Lease { .. }
                 | Self::Unlease { .. }
                 | Self::Deposit { .. }
@@ -455,6 +480,10 @@ pub enum Response {
     Progress(Vec<ArrangeProgress>),
     /// To [`Request::Read`]: the object's size, the value of its version word while both were so, and the bytes.
     Bytes { size: u64, version: u64, bytes: Vec<u8> },
+    /// To [`Request::Prepare`]: whether its part is in a container whose changes survive power loss once they are answered.
+    Prepared { is_sync: bool },
+    /// To [`Request::Ask`].
+    Decided(bool),
     /// Success without a result.
     Done,
     /// Failure; nothing was changed.

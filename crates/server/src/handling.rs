@@ -5,26 +5,30 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use cenote_device::control::is_counting;
-use cenote_model::{Request, Response, Timed};
+use cenote_model::{Request, Response, Timed, TransactionId};
 use cenote_store::{Engine, Outcome, REQUESTS_TIMED_IN, SessionId};
 
 use crate::service::{Guarded, Reply, Service, Shared, closed, lock, nanos};
-use crate::words::{Holder, Item, Look, Parked, Words};
+use crate::words::{Change, Holder, Item, Look, Next, Parked, Words};
 
-/// Longest wait for other nodes to let go of something before it is changed.
-const ASIDE_MAX: Duration = Duration::from_secs(10);
+/// Longest wait for other nodes to let go of something before it is changed, and for transactions that hold it.
+const ASIDE_MAX: Duration = Duration::from_secs(20);
+/// A request waits so long for a prepared transaction; then it fails, and says for which one.
+pub(crate) const HELD_MAX: Duration = Duration::from_secs(15);
 
 /// The engines, for many requests in a row: the one that had the last request is locked.
 pub struct Handling<'a> {
     pub(crate) service: &'a Service,
     held: Option<Held<'a>>,
+    /// Requests have waited for prepared transactions, and wait no longer.
+    is_impatient: bool,
 }
 
 impl Service {
     /// Ends a session whose process left or died, after its requests that wait.
     pub fn session_close(&self, session: SessionId) {
         match self.words.get().filter(|words| words.waits(session)) {
-            Some(words) => words.put_aside(session, Parked::close()),
+            Some(words) => words.put_aside(session, Parked::close(session)),
             None => self.session_end(session),
         }
     }
@@ -40,15 +44,28 @@ impl Service {
     /// Carries out what was put aside and may be handled now.
     pub(crate) fn go_on(&self) {
         let Some(words) = self.words.get() else { return };
-        while let Some((session, item)) = words.next() {
+        while let Some(Next { queue, item, waiting }) = words.next() {
+            let mut prepared = None;
             match item {
-                Item::Close => self.session_end(session),
+                Item::Close(session) => self.session_end(session),
                 Item::Request(parked) => {
-                    let (seq, from, request, reply) = *parked;
-                    let look = Look::of(&request);
+                    let mut engines = self.lock();
+                    let releases = words.releases();
+                    let is_late = waiting.as_ref().is_some_and(|waiting| words.is_late(waiting));
+                    if !is_late && engines.is_kept_waiting(parked.0, parked.1, &parked.3) {
+                        let mut waiting = waiting.unwrap_or_else(|| words.wait_from_now(HELD_MAX, releases));
+                        waiting.releases = releases;
+                        words.put_back(Next { queue, item: Item::Request(parked), waiting: None }, waiting);
+                        continue;
+                    }
+                    engines.is_impatient = true;
+                    let (session, seq, from, request, reply) = *parked;
+                    let (look, about) = (Look::of(&request), About::of(&request));
                     let mut reply = Some(reply);
                     let later = || reply.take().unwrap_or_else(|| Box::new(drop));
-                    let response = self.lock().handle_now(session, seq, request, later);
+                    let response = engines.handle_now(session, seq, request, later);
+                    prepared = engines.after(words, about);
+                    drop(engines);
                     if let Some(holder) = from {
                         words.looked(holder, look, response.as_ref());
                     }
@@ -57,7 +74,27 @@ impl Service {
                     }
                 }
             }
-            words.went(session);
+            words.went(queue, prepared);
+        }
+    }
+}
+
+/// What a request is about, if that is a transaction over several homes.
+#[derive(Clone, Copy)]
+enum About {
+    Nothing,
+    /// A part that is prepared or settled.
+    Part(TransactionId),
+    /// What other homes are to be told.
+    Decision,
+}
+
+impl About {
+    fn of(request: &Request) -> Self {
+        match request {
+            Request::Prepare { transaction, .. } | Request::Settle { transaction, .. } => Self::Part(*transaction),
+            Request::Decide { .. } | Request::Ask { .. } => Self::Decision,
+            _ => Self::Nothing,
         }
     }
 }
@@ -74,7 +111,7 @@ impl<'a> Handling<'a> {
     /// Locks the engine, if the store has one.
     pub(crate) fn of(service: &'a Service) -> Self {
         let held = if let [only] = service.homes.as_slice() { Some(only.hold(0)) } else { None };
-        Self { service, held }
+        Self { service, held, is_impatient: false }
     }
     /// Handles a request. `None`: the response comes later, through the reply that `later` creates.
     pub fn handle(
@@ -98,13 +135,17 @@ impl<'a> Handling<'a> {
         later: impl FnOnce() -> Reply,
     ) -> Option<Response> {
         let change = words.begin(from, &request);
-        if !words.may_go(session, &change) {
-            words.put_aside(session, Parked::request(seq, from, request, later(), change));
+        let may_go = words.may_go(session, &change);
+        // Of several engines, the one that has the request decides whether it waits.
+        if !may_go || (self.service.homes.len() == 1 && self.is_kept_waiting(session, seq, &request)) {
+            let waiting = may_go.then(|| words.wait_from_now(HELD_MAX, words.releases()));
+            words.put_aside(session, Parked::request((session, seq), from, request, later(), change, waiting));
             return None;
         }
-        let look = Look::of(&request);
+        let (look, about) = (Look::of(&request), About::of(&request));
         let response = self.handle_now(session, seq, request, later);
-        words.end(change);
+        let prepared = self.after(words, about);
+        words.end_or_hold(change, prepared);
         if let Some(holder) = from {
             words.looked(holder, look, response.as_ref());
         }
@@ -121,6 +162,46 @@ impl<'a> Handling<'a> {
             return self.at(0).handle(session, seq, request, later);
         }
         self.route(session, seq, request, later)
+    }
+    /// Returns true if a prepared transaction keeps a request waiting, at any engine.
+    fn is_kept_waiting(&mut self, session: SessionId, seq: u64, request: &Request) -> bool {
+        let is_held = |engine: &mut Engine| engine.is_kept_waiting(session, seq, request);
+        (0..self.service.homes.len()).any(|home| self.at(home).engine().is_some_and(is_held))
+    }
+    /// What follows from a request about a transaction. Returns the transaction, if it has just been prepared.
+    fn after(&mut self, words: &Words, about: About) -> Option<TransactionId> {
+        match about {
+            About::Nothing => return None,
+            About::Decision => words.has_errands(),
+            About::Part(_) if self.service.homes.len() > 1 => {} // the engines' own transactions say so themselves
+            About::Part(transaction) => {
+                if self.at(0).engine().is_some_and(|engine| engine.is_prepared(transaction)) {
+                    return Some(transaction);
+                }
+                words.settled(transaction);
+            }
+        }
+        None
+    }
+    /// Handles a request at one of several engines, unless it has to wait for a prepared transaction there.
+    pub(crate) fn handle_at(
+        &mut self,
+        home: usize,
+        (session, seq): (SessionId, u64),
+        request: Request,
+        later: impl FnOnce() -> Reply,
+    ) -> Option<Response> {
+        let words = self.service.words.get().filter(|_| !self.is_impatient);
+        let held = self.at(home);
+        if let Some(words) = words
+            && held.engine().is_some_and(|engine| engine.is_kept_waiting(session, seq, &request))
+        {
+            let waiting = Some(words.wait_from_now(HELD_MAX, words.releases()));
+            let parked = Parked::request((session, seq), None, request, later(), Change::default(), waiting);
+            words.put_aside(session, parked);
+            return None;
+        }
+        held.handle(session, seq, request, later)
     }
     /// The engine of a home, locked.
     pub(crate) fn at(&mut self, home: usize) -> &mut Held<'a> {
@@ -155,9 +236,14 @@ impl Held<'_> {
         if let Some((what, begin)) = timed.filter(|(what, _)| *what != Timed::Flush) {
             engine.note_took(what, nanos(begin));
         }
+        self.answer(outcome, later)
+    }
+    /// The answer of an outcome of this engine. `None`: it comes later, through the reply that `later` creates.
+    pub(crate) fn answer(&mut self, outcome: Outcome, later: impl FnOnce() -> Reply) -> Option<Response> {
         match outcome {
             Outcome::Ready(response) => Some(response),
             Outcome::Wait(ticket) => {
+                let guard = self.guard.as_mut().expect("locked until dropped");
                 guard.waiters.insert(ticket, (later(), Instant::now()));
                 self.waits = true;
                 None

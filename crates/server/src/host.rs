@@ -11,7 +11,7 @@ use cenote_device::rados_dir::ADDRESS_FILE;
 use cenote_device::{Devices, Holder, RadosMetaDir, StoreDir, StoreLock, SystemClock, SystemDevices, home, store_dir};
 use cenote_host::home::shm_base;
 use cenote_host::{fork, process};
-use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, NodeId, Result, StoreConfig, StoreId};
+use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, NodeId, Request, Result, StoreConfig, StoreId};
 use cenote_store::{Engine, Seams, SessionInfo, StoreSummary};
 use rustix::fs::{Mode, OFlags};
 
@@ -91,7 +91,13 @@ impl Host {
     /// Lets other nodes remember what they see of the store. The thread behind `bell` sends them messages, and carries out
     /// what waits for their answers.
     /// `formerly`: a home whose host was another node may have told any of these until a moment ago.
-    pub(crate) fn tell_words(&self, bell: cenote_rpc::Doorbell, formerly: &[NodeId]) {
+    /// `errands`: called when there may be something to say to other homes.
+    pub(crate) fn tell_words(
+        &self,
+        bell: cenote_rpc::Doorbell,
+        formerly: &[NodeId],
+        errands: Box<dyn Fn() + Send + Sync>,
+    ) {
         if self.control.granted().0 == 0 {
             for node in formerly {
                 self.control.grant(node.0, boot_ns() + Words::trusted_for_ns());
@@ -99,6 +105,13 @@ impl Host {
         }
         let words = Words::of(self.control.clone(), Box::new(boot_ns));
         words.on_work(Box::new(move || bell.ring()));
+        // What was revoked when they were prepared stays so until they are settled.
+        let prepared = self.service.with_engine(|engine| engine.prepared()).unwrap_or_default();
+        for (transaction, updates) in prepared {
+            let change = words.begin(None, &Request::Apply { checks: Vec::new(), updates, atomic: true });
+            words.end_or_hold(change, Some(transaction));
+        }
+        words.on_errands(errands);
         let _ = self.service.words.set(Arc::new(words));
     }
     /// Opens the store in `dir`. `None` if another process has it.
@@ -205,7 +218,11 @@ impl Host {
             crate::plugin::load(engine, dir, how.policy_plugin)?;
         }
         let summary = engines[0].summary();
+        let has_several = engines.len() > 1;
         let service = Service::start(engines);
+        if has_several {
+            service.tend_transactions(&control);
+        }
         let (watched, table) = (dir_fd.try_clone().map_err(|error| Error::io(subject(), &error))?, control.clone());
         let home = meta.rados.clone();
         service.watch(Box::new(move || {

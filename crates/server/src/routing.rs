@@ -10,6 +10,7 @@ use cenote_model::{
 };
 use cenote_store::SessionId;
 
+use crate::across::{Across, Share};
 use crate::handling::Handling;
 use crate::merging::Merge;
 use crate::service::{Reply, lock};
@@ -53,6 +54,13 @@ fn route(request: &Request, homes: usize) -> Route {
         Request::Get { index: key, .. } | Request::Next { index: key, .. } | Request::IndexExists { key } => {
             of(key.container)
         }
+        Request::Prepare { checks, updates, .. } | Request::Decide { checks, updates, .. } => {
+            let first = checks.iter().map(Check::container).chain(updates.iter().map(Update::container)).next();
+            of(first.unwrap_or_default())
+        }
+        Request::Ask { transaction, .. } | Request::Forget { transaction, .. } => {
+            Route::Home(usize::from(transaction.home.0) % homes)
+        }
         Request::ObjectList { container, .. }
         | Request::IndexList { container, .. }
         | Request::SnapshotList { container, .. }
@@ -74,7 +82,9 @@ fn route(request: &Request, homes: usize) -> Route {
         },
         Request::Apply { .. } | Request::Unlease { .. } | Request::Touched { .. } => Route::Parts,
         Request::ContainerByLabel { .. } => Route::Label,
-        Request::ContainerList { .. }
+        // Each settles its part, if it has one.
+        Request::Settle { .. }
+        | Request::ContainerList { .. }
         | Request::Devices
         | Request::Stats
         | Request::Moved
@@ -157,7 +167,7 @@ impl Handling<'_> {
     ) -> Option<Response> {
         let homes = self.service.homes.len();
         match route(&request, homes) {
-            Route::Home(home) => self.at(home).handle(session, seq, request, later),
+            Route::Home(home) => self.handle_at(home, (session, seq), request, later),
             Route::All => {
                 let merge = Merge::of(&request);
                 let parts = (0..homes).map(|home| (home, request.clone())).collect();
@@ -202,8 +212,8 @@ impl Handling<'_> {
         let gather = Gather::new(parts.len(), finish);
         for (part, (home, request)) in parts.into_iter().enumerate() {
             let waiting = gather.clone();
-            let answer =
-                self.at(home).handle(session, seq, request, || Box::new(move |response| waiting.put(part, response)));
+            let later = || -> Reply { Box::new(move |response| waiting.put(part, response)) };
+            let answer = self.handle_at(home, (session, seq), request, later);
             if let Some(answer) = answer {
                 gather.put(part, answer);
             }
@@ -251,9 +261,17 @@ impl Handling<'_> {
                 return Some(if atomic || updates.len() > 1 { Response::Failed(error) } else { refused() });
             }
         }
-        let Plan::Split(of) = plan else {
-            let Plan::Whole(home) = plan else { return None };
-            return self.at(home).handle(session, seq, Request::Apply { checks, updates, atomic }, later);
+        let of = match plan {
+            Plan::Split(of) => of,
+            Plan::Whole(home) => {
+                let request = Request::Apply { checks, updates, atomic };
+                return self.handle_at(home, (session, seq), request, later);
+            }
+            Plan::Across => {
+                self.release();
+                let words = service.words.get()?;
+                return Across::run(service, words, (session, seq), shares(checks, updates, homes), later);
+            }
         };
         let words = Words::of(&updates, &of, homes);
         let mut parts = vec![Vec::new(); homes];
@@ -306,6 +324,8 @@ enum Plan {
     Whole(usize),
     /// Each to its own.
     Split(Vec<usize>),
+    /// Each to its own, and all or none of them.
+    Across,
 }
 
 /// The home of an update. `created`: that of the container created last in its request, which others call 0.
@@ -319,7 +339,21 @@ fn home_of_update(update: &Update, created: Option<usize>, homes: usize) -> usiz
     }
 }
 
+/// Plans a request. Fails if it is to be all or nothing over several homes, and cannot be.
 fn plan(checks: &[Check], updates: &[Update], atomic: bool, homes: usize) -> Result<Plan> {
+    let has_containers = updates.iter().any(|update| {
+        update.is_about_snapshot()
+            || matches!(
+                update,
+                Update::ContainerCreate { .. }
+                    | Update::ContainerRename { .. }
+                    | Update::ContainerSet { .. }
+                    | Update::ContainerDelete { .. }
+            )
+    });
+    let cross = |one, other| {
+        if atomic && !has_containers { Ok(Plan::Across) } else { Err(crossing(one, other, has_containers)) }
+    };
     let mut created = None;
     let mut first: Option<(usize, ContainerId)> = None;
     let mut of: Vec<usize> = Vec::new();
@@ -331,7 +365,7 @@ fn plan(checks: &[Check], updates: &[Update], atomic: bool, homes: usize) -> Res
         let (one, container) = *first.get_or_insert((home, update.container()));
         if one != home && of.is_empty() {
             if atomic || !checks.is_empty() {
-                return Err(crossing(container, update.container()));
+                return cross(container, update.container());
             }
             of = vec![one; at];
         }
@@ -344,7 +378,7 @@ fn plan(checks: &[Check], updates: &[Update], atomic: bool, homes: usize) -> Res
         let home = home_of(container, homes);
         let (one, other) = *first.get_or_insert((home, container));
         if one != home {
-            return Err(crossing(other, container));
+            return cross(other, container);
         }
     }
     let home = first.map_or(0, |(home, _)| home);
@@ -352,12 +386,28 @@ fn plan(checks: &[Check], updates: &[Update], atomic: bool, homes: usize) -> Res
 }
 
 #[cold]
-fn crossing(one: ContainerId, other: ContainerId) -> Error {
+fn crossing(one: ContainerId, other: ContainerId, has_containers: bool) -> Error {
+    let why = if has_containers {
+        "a change of containers or snapshots has one engine"
+    } else {
+        "what is sent without waiting has one engine"
+    };
     Error::new(ErrorKind::Unsupported, format!("a transaction over containers {one} and {other}"))
-        .because(
-            "different engines of the store have them, and a transaction over several engines is not supported yet",
-        )
-        .try_next("use one container, or a store with one engine; or make the changes one by one")
+        .because(format!("different engines of the store have them, and {why}"))
+        .try_next("commit it and wait, without changes of containers; or make the changes one by one")
+}
+
+/// The parts of a transaction over several engines, in the order of these.
+fn shares(checks: Vec<Check>, updates: Vec<Update>, homes: usize) -> Vec<Share> {
+    let mut all: Vec<Share> = (0..homes).map(|home| Share { home, ..Share::default() }).collect();
+    for check in checks {
+        all[home_of(check.container(), homes)].checks.push(check);
+    }
+    for update in updates {
+        all[home_of(update.container(), homes)].updates.push(update);
+    }
+    all.retain(|share| !share.checks.is_empty() || !share.updates.is_empty());
+    all
 }
 
 /// Whose version words the parts of a request answer with: of each home the objects that it writes, in order, if they
@@ -434,9 +484,14 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_has_one_home_and_other_updates_are_split() {
+    fn a_transaction_is_kept_together_and_other_updates_are_split() {
         assert!(matches!(plan(&[], &[put(4), put(7)], true, 3), Ok(Plan::Whole(1))));
-        let error = plan(&[], &[put(4), put(7), put(5)], true, 3).unwrap_err();
+        assert!(matches!(plan(&[], &[put(4), put(7), put(5)], true, 3), Ok(Plan::Across)));
+        let shares = shares(Vec::new(), vec![put(5), put(4), put(7)], 3);
+        let homes: Vec<_> = shares.iter().map(|share| (share.home, share.updates.len())).collect();
+        assert_eq!(homes, [(1, 2), (2, 1)]);
+        let delete = Update::ContainerDelete { id: ContainerId(5) };
+        let error = plan(&[], &[put(4), delete], true, 3).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("c4") && error.to_string().contains("c5"), "{error}");
         match plan(&[], &[put(4), put(7), put(5), put(4)], false, 3) {

@@ -41,7 +41,7 @@ pub struct Service {
     pub(crate) homes: Vec<Arc<Shared>>,
     /// Held by requests that give a container a label, since no two engines may have the same.
     pub(crate) labels: Mutex<()>,
-    /// In a cluster: which words of the home other nodes trust.
+    /// In a cluster: which words of the home other nodes trust. There, and with several engines: which requests wait.
     pub(crate) words: OnceLock<Arc<Words>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Fork generation of the service: a forked child has a copy of the memory and must not touch the store with it.
@@ -123,6 +123,10 @@ impl Service {
     /// not, every request fails with that error.
     pub fn watch(&self, watch: Watch) {
         let _ = self.landlord().watch.set(watch);
+    }
+    /// Returns true once it is being closed.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.landlord().stop.load(Ordering::SeqCst)
     }
     /// Locks the engine for a batch of requests. Of several, each request locks its own.
     pub fn lock(&self) -> Handling<'_> {

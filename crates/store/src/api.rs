@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use cenote_device::{Clock, Control, Devices, MetaDir};
-use cenote_model::{ContainerId, DeviceId, DeviceSpec, HomeId, IndexKey, NodeId, ObjectKey, Response, StoreId};
+use cenote_model::{
+    ContainerId, DeviceId, DeviceSpec, HomeId, IndexKey, NodeId, ObjectKey, Response, StoreId, TransactionId,
+};
 
 /// Everything that the engine needs of the world.
 #[derive(Clone)]
@@ -63,6 +65,33 @@ pub enum Outcome {
     Ready(Response),
     /// The response will be in [`crate::Engine::take_finished`] when jobs have run.
     Wait(Ticket),
+}
+
+/// Something that a home is to say to another one, for a transaction over both.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Errand {
+    /// To ask the home that decides it what became of a transaction that is prepared here, and to settle that accordingly.
+    Ask(TransactionId),
+    /// To tell a participant to settle a transaction that was decided, or given up, here; and then to forget that here.
+    Tell {
+        /// The transaction.
+        transaction: TransactionId,
+        /// The home that has a part of it.
+        participant: HomeId,
+        /// Whether it is carried out.
+        commits: bool,
+    },
+}
+
+impl Errand {
+    /// The home to which it leads.
+    #[must_use]
+    pub fn to(&self) -> HomeId {
+        match self {
+            Self::Ask(transaction) => transaction.home,
+            Self::Tell { participant, .. } => *participant,
+        }
+    }
 }
 
 /// What opening a store found and did.

@@ -12,6 +12,7 @@ mod container;
 mod copying;
 mod engine;
 mod habits;
+mod holds;
 mod home;
 mod index;
 mod journal;
@@ -37,6 +38,7 @@ mod sums;
 mod superblock;
 mod syncs;
 mod times;
+mod two_phase;
 mod undo;
 mod value_io;
 mod value_log;
@@ -46,7 +48,7 @@ mod work;
 pub(crate) const RESTORE: &str =
     "restore the store directory from a copy, then `cenote adopt DIR`; nothing was changed";
 
-pub use api::{Outcome, RecoveryReport, RolledBack, Seams, SessionId, SessionInfo, StoreSummary, Ticket, Tuning};
+pub use api::{Errand, Outcome, RecoveryReport, RolledBack, Seams, SessionId, SessionInfo, StoreSummary, Ticket, Tuning};
 pub use engine::{
     CONTAINERS_MAX, Engine, FOLLOWERS_MAX, Job, JobDone, LIMIT_MAX, LISTED_MAX, Measurement, REQUESTS_TIMED_IN,
 };

@@ -82,7 +82,8 @@ impl EngineState {
     }
 
     fn claim_leases(&mut self) -> Result<()> {
-        for (id, session) in &self.sessions.open {
+        let prepared = self.two_phase.prepared.values().map(|it| (&it.session, &it.leases));
+        for (id, session) in self.sessions.open.iter().chain(prepared) {
             for ((dev, offset), len) in &session.leases {
                 let slot = self.space.get_mut(*dev);
                 slot.space.reserved_bytes += len;

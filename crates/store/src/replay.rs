@@ -1,10 +1,14 @@
 //! Replay: applies the journal to the state again.
 
+use cenote_model::{Check, TransactionId, Update};
+
+use crate::SessionId;
 use crate::apply::Txn;
 use crate::journal::record::Entry;
 use crate::session::{Recorded, Session};
 use crate::space::Tag;
 use crate::state::EngineState;
+use crate::two_phase::Prepared;
 
 type Replayed = Result<(), &'static str>;
 
@@ -14,12 +18,12 @@ impl EngineState {
         if matches!(entry, Entry::Synced) {
             return Ok(()); // written before the record that it came with
         }
-        let applies = matches!(entry, Entry::Apply { .. });
+        let applies = matches!(entry, Entry::Apply { .. } | Entry::Settled { .. });
         if epoch != self.epoch + u64::from(applies) {
             return Err("its epoch does not follow that of the record before");
         }
         match entry {
-            Entry::Apply { session, seq, updates, detail } => {
+            Entry::Apply { session, seq, updates, detail, decision } => {
                 let mut txn = Txn { epoch, session, ..Txn::default() };
                 for update in updates {
                     if self.apply(&mut txn, update).is_err() {
@@ -27,6 +31,9 @@ impl EngineState {
                     }
                 }
                 self.commit(&mut txn, Tag::default());
+                if let Some((transaction, participants)) = decision {
+                    self.two_phase.decide(transaction, &participants, &txn);
+                }
                 if let Some(session) = self.sessions.open.get_mut(&session) {
                     session.record(Recorded { seq, epoch, detail });
                 }
@@ -36,6 +43,7 @@ impl EngineState {
                 self.sessions.open.insert(id, Session::new(info));
             }
             Entry::SessionClose { id } => {
+                self.two_phase.session_closed(id);
                 let closed = self.sessions.open.remove(&id);
                 closed.into_iter().flat_map(|session| session.pins).for_each(|id| self.let_go(id));
             }
@@ -97,9 +105,49 @@ impl EngineState {
             Entry::Keep(changes) => changes.into_iter().for_each(|change| self.pins.change(change)),
             Entry::Spill(spill) => self.spill(&spill)?,
             Entry::GiveUp { container, offsets } => self.give_up_batches(container, &offsets, Tag::default())?,
+            Entry::Prepared { session, seq, transaction, checks, updates } => {
+                let part = (checks, updates);
+                self.replay_prepared((session, seq), transaction, part)?;
+            }
+            Entry::Settled { transaction } => {
+                let mut txn = Txn::default();
+                if self.begin_settling(&mut txn, transaction).is_err() {
+                    return Err("a transaction over several homes cannot be settled");
+                }
+                self.commit(&mut txn, Tag::default());
+                self.end_settling();
+            }
+            Entry::GivenUp { transaction } => self.replay_given_up(transaction),
+            Entry::Forgotten { transaction, participant } => {
+                self.two_phase.forget(transaction, participant);
+            }
             Entry::Synced => {}
         }
         while !self.reclaim(usize::MAX, Tag::default(), &mut |_| {}) {}
         Ok(())
+    }
+
+    fn replay_prepared(
+        &mut self,
+        (session, seq): (SessionId, u64),
+        transaction: TransactionId,
+        (checks, updates): (Vec<Check>, Vec<Update>),
+    ) -> Replayed {
+        let leases = self.take_leases(session, &updates).ok_or("a prepared transaction writes to space of others")?;
+        if self.two_phase.prepared.contains_key(&transaction) {
+            return Err("a transaction is prepared twice");
+        }
+        self.two_phase.prepare(transaction, Prepared { session, checks, updates, leases, since_ns: 0 });
+        let epoch = self.epoch;
+        if let Some(session) = self.sessions.open.get_mut(&session) {
+            session.record(Recorded { seq, epoch, detail: None });
+        }
+        Ok(())
+    }
+    /// The home that has prepared a transaction is never the one that decides it.
+    fn replay_given_up(&mut self, transaction: TransactionId) {
+        if self.two_phase.let_go(transaction).is_none() {
+            self.two_phase.given_up.insert(transaction);
+        }
     }
 }

@@ -140,9 +140,10 @@ impl Sessions {
         self.open.iter().find(|(_, session)| session.info.nonce == nonce).map(|(id, _)| *id)
     }
     /// Bytes that all sessions lease of each device, by slot.
-    pub fn leased_bytes(&self, slots: usize) -> Vec<u64> {
+    /// `more`: those of sessions that are not open, for prepared transactions.
+    pub fn leased_bytes<'a>(&'a self, slots: usize, more: impl Iterator<Item = &'a Session>) -> Vec<u64> {
         let mut leased = vec![0; slots];
-        for ((dev, _), len) in self.open.values().flat_map(|session| &session.leases) {
+        for ((dev, _), len) in self.open.values().chain(more).flat_map(|session| &session.leases) {
             leased[usize::from(*dev)] += len;
         }
         leased

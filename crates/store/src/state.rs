@@ -15,6 +15,7 @@ use crate::pins::Pins;
 use crate::session::Sessions;
 use crate::space::Space;
 use crate::times::Times;
+use crate::two_phase::TwoPhase;
 use crate::undo::Undo;
 
 /// The state of a store. Only records of the journal change it, in their order.
@@ -32,6 +33,8 @@ pub(crate) struct EngineState {
     pub pins: Pins,
     /// Epochs and times. Kept in checkpoints, not in the journal: unknown data count as young.
     pub times: Times,
+    /// Transactions over several homes.
+    pub two_phase: TwoPhase,
     pub now: Now,
 }
 

@@ -27,4 +27,4 @@ pub use parts::{Assembly, MESSAGE_BYTES_MAX, PART_LAST, PART_MORE, parts};
 pub use words::{Changed, WordsMessage};
 
 /// First byte of every message. A peer that reads another value answers `VersionMismatch`.
-pub const WIRE_VERSION: u8 = 15;
+pub const WIRE_VERSION: u8 = 16;

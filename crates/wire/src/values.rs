@@ -10,7 +10,7 @@ use cenote_model::{
     Encoding, Error, ErrorKind, Explanation, Extent, ExtentWhy, Finding, FlushTarget, HomeId, IndexContent, IndexId,
     IndexKey, KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey, ObjectStat, Packed, PluginState,
     PolicyState, Records, Request, Response, Result, RuleState, Run, SnapshotInfo, StoreConfig, StoreId, StoreStats,
-    Sums, TierOptions, Touch, Update, VerifyReport,
+    Sums, TierOptions, Touch, TransactionId, Update, VerifyReport,
 };
 
 use crate::codec::{Input, Wire, malformed, put_bytes, take_bytes, wire_enum, wire_struct};
@@ -198,6 +198,7 @@ wire_struct!(RuleState, 40, { name, line, what, ranges, bytes, deleted, last_err
 wire_struct!(PolicyState, 28, { text, faults, refused, followers, plugins, rules, deletes_held });
 wire_struct!(Run, 18, { device, offset, len });
 wire_struct!(Lease, 4, { runs });
+wire_struct!(TransactionId, 18, { home, session, number });
 
 wire_enum!(Request, 1, "request", {
     1 => Apply { checks, updates, atomic },
@@ -244,6 +245,11 @@ wire_enum!(Request, 1, "request", {
     47 => Moved,
     48 => HaReport,
     49 => Protect { losses },
+    50 => Prepare { transaction, checks, updates },
+    51 => Decide { transaction, participants, is_sync, checks, updates },
+    52 => Settle { transaction, commits },
+    53 => Ask { transaction, tell },
+    54 => Forget { transaction, participant },
     60 => ChangeCluster { change },
 });
 
@@ -313,4 +319,6 @@ wire_enum!(Response, 1, "response", {
     44 => Content(content),
     45 => Moved(bytes),
     46 => Ha(report),
+    47 => Prepared { is_sync },
+    48 => Decided(is_so),
 });

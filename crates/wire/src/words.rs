@@ -1,12 +1,14 @@
 //! Messages between daemons about version words, and which words a request changes.
 
-use cenote_model::{Check, ContainerId, IndexKey, ObjectKey, Request, Result, Run, Update};
+use cenote_model::{Check, ContainerId, HomeId, IndexKey, ObjectKey, Request, Result, Run, TransactionId, Update};
 
 use crate::between::HEAD_BYTES;
 use crate::codec::{Input, Message, Wire as _, take_bytes, wire_enum};
 
-/// Tags of [`Request::Apply`] and [`Update::Fill`], which a test compares.
+/// Tags of [`Request::Apply`], [`Request::Prepare`], [`Request::Decide`] and [`Update::Fill`], which a test compares.
 const APPLY: u8 = 1;
+const PREPARE: u8 = 50;
+const DECIDE: u8 = 51;
 const FILL: u8 = 18;
 
 /// A message about the version words of a home, between its daemon and one whose clients look at them.
@@ -50,7 +52,8 @@ impl Changed {
     /// What a request changes.
     pub fn by(request: &Request) -> Self {
         let mut changed = Self::Nothing;
-        if let Request::Apply { updates, .. } = request {
+        if let Request::Apply { updates, .. } | Request::Prepare { updates, .. } | Request::Decide { updates, .. } = request
+        {
             for update in updates {
                 changed.note(update);
             }
@@ -60,10 +63,18 @@ impl Changed {
     /// What an encoded request changes. Reads over the bytes of objects.
     pub fn by_encoded(message: &[u8]) -> Result<Self> {
         let mut changed = Self::Nothing;
-        if message.get(HEAD_BYTES - 1) != Some(&APPLY) {
+        let kind = message.get(HEAD_BYTES - 1).copied().unwrap_or_default();
+        if ![APPLY, PREPARE, DECIDE].contains(&kind) {
             return Ok(changed);
         }
         let mut input = Input::of(Message, &message[HEAD_BYTES..]);
+        if kind != APPLY {
+            TransactionId::take(&mut input)?;
+        }
+        if kind == DECIDE {
+            Vec::<HomeId>::take(&mut input)?;
+            bool::take(&mut input)?;
+        }
         Vec::<Check>::take(&mut input)?;
         for _ in 0..input.count(Update::BYTES_MIN)? {
             if input.as_slice().first() == Some(&FILL) {
@@ -166,6 +177,14 @@ mod tests {
         let fresh = IndexKey { container: ContainerId(0), ..index };
         let create = Update::ContainerCreate { id: ContainerId(0), label: "l".into(), spec: ContainerSpec::default() };
         assert_eq!(both(&apply(vec![create, put(fresh)])), Changed::Nothing);
+        let transaction = TransactionId { home: HomeId(3), session: 7, number: 9 };
+        let checks = vec![Check::Object { key: key(9), epoch: 4 }];
+        let prepare = Request::Prepare { transaction, checks: checks.clone(), updates: vec![write(1), put(index)] };
+        assert_eq!(both(&prepare), words(&[one, index.word_hash()]));
+        let participants = vec![HomeId(1), HomeId(2)];
+        let decide = Request::Decide { transaction, participants, is_sync: true, checks, updates: vec![write(2)] };
+        assert_eq!(both(&decide), words(&[two]));
+        assert_eq!(both(&Request::Settle { transaction, commits: true }), Changed::Nothing);
         let delete = Update::ContainerDelete { id: ContainerId(5) };
         assert_eq!(both(&apply(vec![delete, write(1)])), Changed::Everything);
         assert_eq!(both(&Request::Devices), Changed::Nothing);

@@ -13,13 +13,14 @@ mod told;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use cenote_device::Control as _;
 use cenote_device::control::{SharedControl, WORDS};
-use cenote_model::{ContainerContent, ContainerId, DEVICES_WORD, IndexKey, ObjectKey, Request, Response};
+use cenote_model::{ContainerContent, ContainerId, DEVICES_WORD, IndexKey, ObjectKey, Request, Response, TransactionId};
 use cenote_store::SessionId;
 use cenote_wire::{Changed, WordsMessage};
 
@@ -27,7 +28,7 @@ use crate::service::lock;
 use interests::Interests;
 pub use interests::{Holder, Word};
 use parked::Queues;
-pub use parked::{Item, Parked};
+pub use parked::{Item, Next, Parked, Waiting};
 pub use told::{Table, Told};
 
 /// Somebody is interested in a word; the other bits count the changes of it that have begun.
@@ -36,6 +37,8 @@ const WATCHED: u32 = 1 << 31;
 /// See the module.
 pub struct Words {
     control: Arc<SharedControl>,
+    /// No other node looks at the home: requests wait for prepared transactions alone.
+    is_alone: bool,
     clock: Clock,
     marks: Box<[AtomicU32]>,
     /// Changes of perhaps everything that have begun.
@@ -50,12 +53,18 @@ pub struct Words {
     grace_ns: AtomicU64,
     /// The nodes that may, as [`SharedControl::granted`] tells them, without those that have connected since.
     grace_nodes: AtomicU64,
+    /// Counts the times that a prepared transaction let go of something.
+    releases: AtomicU64,
+    /// Calls the thread that tells other homes what became of transactions.
+    errands: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 #[derive(Default)]
 struct State {
     interests: Interests,
     queues: Queues,
+    /// The changes of prepared transactions: they have begun, and end when these are settled.
+    prepared: BTreeMap<TransactionId, Change>,
 }
 
 /// See [`Words::of`].
@@ -113,6 +122,13 @@ fn word_of(hash: u64) -> Word {
 impl Words {
     /// The words of a home with this control table. The clock counts nanoseconds, also between daemons: [`cenote_device::control::boot_ns`].
     pub fn of(control: Arc<SharedControl>, clock: Clock) -> Self {
+        Self::new(control, clock, WORDS as usize)
+    }
+    /// Those of a store of several engines, which is no part of a cluster.
+    pub fn alone(control: Arc<SharedControl>, clock: Clock) -> Self {
+        Self { is_alone: true, ..Self::new(control, clock, 0) }
+    }
+    fn new(control: Arc<SharedControl>, clock: Clock, words: usize) -> Self {
         let (until_ns, mut nodes) = control.granted();
         if until_ns <= clock() {
             control.forget_grants();
@@ -120,8 +136,9 @@ impl Words {
         }
         Self {
             control,
+            is_alone: false,
             clock,
-            marks: (0..WORDS).map(|_| AtomicU32::new(0)).collect(),
+            marks: (0..words).map(|_| AtomicU32::new(0)).collect(),
             everything: AtomicU32::new(0),
             state: Mutex::default(),
             waiting: AtomicUsize::new(0),
@@ -129,6 +146,8 @@ impl Words {
             wake: OnceLock::new(),
             grace_ns: AtomicU64::new(if nodes == 0 { 0 } else { until_ns }),
             grace_nodes: AtomicU64::new(nodes),
+            releases: AtomicU64::new(0),
+            errands: OnceLock::new(),
         }
     }
     /// How long a node may go on trusting words after the home's host has fallen silent.
@@ -150,6 +169,9 @@ impl Words {
     /// A request has arrived, from a client of the node behind a connection or of this one.
     pub fn begin(&self, from: Option<Holder>, request: &Request) -> Change {
         let mut change = Change::default();
+        if self.is_alone {
+            return change;
+        }
         match Changed::by(request) {
             Changed::Nothing => {}
             Changed::Words(hashes) => change.words = hashes.into_iter().map(word_of).collect(),
@@ -237,31 +259,77 @@ impl Words {
         self.waiting.load(Ordering::SeqCst) > 0 && lock(&self.state).queues.has(session)
     }
     /// Puts something aside, until what is before it in its session is done and its change may be applied.
-    pub fn put_aside(&self, session: SessionId, parked: Parked) {
+    pub fn put_aside(&self, queue: SessionId, parked: Parked) {
         let mut state = lock(&self.state);
-        state.queues.push(session, parked);
+        state.queues.push(queue, parked);
         self.waiting.store(state.queues.len(), Ordering::SeqCst);
         drop(state);
         self.call(); // it may be free by now
     }
     /// The next request that was put aside and may be handled now. [`Words::went`] ends it.
-    pub fn next(&self) -> Option<(SessionId, Item)> {
+    pub fn next(&self) -> Option<Next> {
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return None;
         }
-        let State { interests, queues } = &mut *lock(&self.state);
-        queues.next(|change| self.is_free(interests, change, &self.clock))
+        let (now_ns, releases) = ((self.clock)(), self.releases());
+        let State { interests, queues, .. } = &mut *lock(&self.state);
+        let may_try = |waiting: &Waiting| waiting.releases != releases || waiting.until_ns <= now_ns;
+        queues.next(|change, waiting| waiting.is_none_or(may_try) && self.is_free(interests, change, || now_ns))
     }
-    /// What [`Words::next`] gave was handled.
-    pub fn went(&self, session: SessionId) {
+    /// What [`Words::next`] gave was handled. `prepared`: it has prepared this transaction.
+    pub fn went(&self, queue: SessionId, prepared: Option<TransactionId>) {
         let change = {
             let mut state = lock(&self.state);
-            let change = state.queues.went(session);
+            let change = state.queues.went(queue);
             self.waiting.store(state.queues.len(), Ordering::SeqCst);
             change
         };
         if let Some(change) = change {
+            self.end_or_hold(change, prepared);
+        }
+    }
+    /// What [`Words::next`] gave has to wait on, for a prepared transaction.
+    pub fn put_back(&self, next: Next, waiting: Waiting) {
+        lock(&self.state).queues.put_back(next, waiting);
+    }
+    /// Until when a request waits for prepared transactions, from now on.
+    pub fn wait_from_now(&self, patience: Duration, releases: u64) -> Waiting {
+        Waiting { until_ns: (self.clock)() + patience.as_nanos() as u64, releases }
+    }
+    /// Returns true if a request has waited for long enough.
+    pub fn is_late(&self, waiting: &Waiting) -> bool {
+        waiting.until_ns <= (self.clock)()
+    }
+    /// How often something that was held was let go. A request that waits is tried again when that has changed.
+    pub fn releases(&self) -> u64 {
+        self.releases.load(Ordering::SeqCst)
+    }
+    /// A change was applied, or refused; or it was prepared, and does not end before that is settled.
+    pub fn end_or_hold(&self, change: Change, prepared: Option<TransactionId>) {
+        let Some(transaction) = prepared else { return self.end(change) };
+        let change = Change { regained: None, ..change };
+        let earlier = lock(&self.state).prepared.insert(transaction, change);
+        if let Some(earlier) = earlier {
+            self.end(earlier);
+        }
+    }
+    /// A prepared transaction was settled: what waited for it may go on.
+    pub fn settled(&self, transaction: TransactionId) {
+        let change = lock(&self.state).prepared.remove(&transaction);
+        if let Some(change) = change {
             self.end(change);
+        }
+        self.releases.fetch_add(1, Ordering::SeqCst);
+        self.call();
+    }
+    /// Calls `wake` when there may be something to say to other homes.
+    pub fn on_errands(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.errands.set(wake);
+    }
+    /// There may be something to say to other homes.
+    pub fn has_errands(&self) {
+        if let Some(wake) = self.errands.get() {
+            wake();
         }
     }
     /// A change was applied, or refused. Its node is told the new values of what it knew.
@@ -365,7 +433,8 @@ impl Words {
         }
         let grace_ns = self.grace_ns.load(Ordering::Relaxed);
         let grace = (state.queues.len() > 0 && grace_ns > now_ns).then_some(grace_ns);
-        let next = state.interests.expires_ns().into_iter().chain(grace).min();
+        let waiting = state.queues.until_ns();
+        let next = state.interests.expires_ns().into_iter().chain(grace).chain(waiting).min();
         next.map(|next| Duration::from_nanos(next.saturating_sub(now_ns)))
     }
 }

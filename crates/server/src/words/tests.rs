@@ -193,7 +193,8 @@ impl World {
         let change = self.words.begin(from, &request);
         if !self.words.may_go(session, &change) {
             self.waited += 1;
-            return self.words.put_aside(session, Parked::request(0, from, request, Box::new(drop), change));
+            let parked = Parked::request((session, 0), from, request, Box::new(drop), change, None);
+            return self.words.put_aside(session, parked);
         }
         self.apply(&request);
         self.words.end(change);
@@ -215,11 +216,11 @@ impl World {
         self.applied += 1;
     }
     fn go_on(&mut self) {
-        while let Some((session, item)) = self.words.next() {
+        while let Some(Next { queue, item, .. }) = self.words.next() {
             if let Item::Request(parked) = item {
-                self.apply(&parked.2);
+                self.apply(&parked.3);
             }
-            self.words.went(session);
+            self.words.went(queue, None);
         }
         for (holder, node) in &self.connections {
             if self.nodes[*node].connection == Some(*holder) {

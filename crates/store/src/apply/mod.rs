@@ -14,7 +14,7 @@ mod share;
 mod snapshot;
 mod write;
 
-use cenote_model::{ContainerId, ContainerSpec, Error, ErrorKind, IndexId, KeyCode, Update};
+use cenote_model::{ContainerId, ContainerSpec, Error, ErrorKind, HomeId, IndexId, KeyCode, TransactionId, Update};
 
 use crate::SessionId;
 use crate::index::{Index, Key, Record};
@@ -54,6 +54,10 @@ pub(crate) struct Txn {
     /// The transaction deleted a `Sync` container, or changed its durability: the response waits until the journal is
     /// on media.
     pub ends_sync: bool,
+    /// It was decided elsewhere, after its quotas were checked.
+    pub is_settled: bool,
+    /// The transaction over several homes that it decides, and the homes that have prepared it.
+    pub decision: Option<(TransactionId, Vec<HomeId>)>,
 }
 
 /// What one update did, with the previous state.

@@ -54,7 +54,7 @@ impl EngineState {
         }
         let after = key.len() + value.len();
         // The journal's updates were accepted once, perhaps by an engine that did not count records.
-        if container.is_past_quota(after as u64, 0) && !self.space.replaying {
+        if container.is_past_quota(after as u64, 0) && !self.space.replaying && !txn.is_settled {
             let replaced = records.get(key).map_or(0, |was| key.len() + was.value.len());
             if container.is_past_quota(after as u64, replaced as u64) {
                 return Err(PAST_QUOTA);

@@ -43,7 +43,7 @@ impl EngineState {
         if shared.len() > EXTENTS_MAX {
             return Err(refuse(KeyCode::Limit, "a range of more than 2^20 extents is shared in several parts"));
         }
-        self.check_quota(target, (at, target_end), shared.iter().map(|(_, ext)| u64::from(ext.len)).sum())?;
+        self.check_quota(txn, target, (at, target_end), shared.iter().map(|(_, ext)| u64::from(ext.len)).sum())?;
         self.take_over_suspects(target, source);
         let (pieces, splits) = self.cut(target, at, target_end);
         self.insert_shared(target, shared);
@@ -76,7 +76,7 @@ impl EngineState {
             ))?;
             let reads =
                 |txn: &Txn| self.sessions.open.get(&txn.session).is_some_and(|it| it.pins.contains(&from.container));
-            if snapshot.deleted && !reads(txn) {
+            if snapshot.deleted && !reads(txn) && !txn.is_settled {
                 return Err(NO_OBJECT);
             }
         }
@@ -108,10 +108,10 @@ impl EngineState {
     }
 
     /// Checks the quota: shared bytes count like any others.
-    fn check_quota(&self, target: u32, (from, to): (u64, u64), bytes: u64) -> Result<(), Refusal> {
+    fn check_quota(&self, txn: &Txn, target: u32, (from, to): (u64, u64), bytes: u64) -> Result<(), Refusal> {
         let object = self.objects.get(target);
         let container = self.containers.at(object.container);
-        if container.is_past_quota(bytes, 0) && !self.space.replaying {
+        if container.is_past_quota(bytes, 0) && !self.space.replaying && !txn.is_settled {
             let replaced = object.map.overlapping(from, to);
             let replaced = replaced.map(|(at, ext)| (at + u64::from(ext.len)).min(to) - at.max(from)).sum();
             if container.is_past_quota(bytes, replaced) {

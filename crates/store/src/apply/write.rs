@@ -18,7 +18,7 @@ impl EngineState {
         check_extent(extent, self.space.get(dev))?;
         let slot = self.find_object(key).ok_or(NO_OBJECT)?;
         let container = self.containers.at(self.objects.get(slot).container);
-        if container.is_past_quota(len, 0) && !self.space.replaying {
+        if container.is_past_quota(len, 0) && !self.space.replaying && !txn.is_settled {
             let replaced = self.objects.get(slot).map.overlapping(offset, to);
             let replaced = replaced.map(|(at, ext)| (at + u64::from(ext.len)).min(to) - at.max(offset)).sum();
             if container.is_past_quota(len, replaced) {

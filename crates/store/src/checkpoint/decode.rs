@@ -9,7 +9,7 @@ use super::records::Unfinished;
 use super::{
     HEAD_BYTES, Head, MAGIC, SECTION_CONTAINER, SECTION_END, SECTION_HEAD, SECTION_INDEX, SECTION_META,
     SECTION_OBJECTS, SECTION_PINS, SECTION_RETIRED, SECTION_SESSIONS, SECTION_SHARES, SECTION_SNAPSHOT, SECTION_TIMES,
-    SECTION_UNDO, SECTION_VALUES, VERSION, corrupt,
+    SECTION_TWO_PHASE, SECTION_UNDO, SECTION_VALUES, VERSION, corrupt,
 };
 use crate::SessionId;
 use crate::codec::{Decoded, Decoder, Malformed, OTHER_ENCODINGS, OTHER_NODES, Ordinals as _};
@@ -193,6 +193,7 @@ impl Reader<'_> {
                     self.state.pins.change(change);
                 }
             }
+            SECTION_TWO_PHASE => self.two_phase(from)?,
             SECTION_TIMES => self.state.times = crate::times::Times::decode(from)?,
             SECTION_END => {}
             _ => return Err(Malformed("an unknown section")),
@@ -224,13 +225,7 @@ impl Reader<'_> {
         for _ in 0..from.count(40)? {
             let id = SessionId(from.ordinal()?);
             let mut session = Session::new(decode_info(from)?);
-            for _ in 0..from.count(18)? {
-                let (dev, offset, len) = (self.device(from.u16()?)?, from.u64()?, from.u64()?);
-                if !self.state.space.get(dev).has_units(offset, len) {
-                    return Err(Malformed("a lease past the end of its device"));
-                }
-                session.leases.insert((dev, offset), len);
-            }
+            self.leases(from, &mut session)?;
             for _ in 0..from.count(17)? {
                 let (seq, epoch) = (from.u64()?, from.u64()?);
                 let detail = match from.u8()? {
@@ -251,6 +246,17 @@ impl Reader<'_> {
                 }
             }
             self.state.sessions.open.insert(id, session);
+        }
+        Ok(())
+    }
+
+    pub(super) fn leases(&self, from: &mut Decoder<'_>, session: &mut Session) -> Decoded<()> {
+        for _ in 0..from.count(18)? {
+            let (dev, offset, len) = (self.device(from.u16()?)?, from.u64()?, from.u64()?);
+            if !self.state.space.get(dev).has_units(offset, len) {
+                return Err(Malformed("a lease past the end of its device"));
+            }
+            session.leases.insert((dev, offset), len);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use cenote_model::{IndexId, Packed};
 use super::{
     HEAD_BYTES, Head, MAGIC, SECTION_CONTAINER, SECTION_END, SECTION_HEAD, SECTION_INDEX, SECTION_META,
     SECTION_OBJECTS, SECTION_PINS, SECTION_RETIRED, SECTION_SESSIONS, SECTION_SHARES, SECTION_SNAPSHOT, SECTION_TIMES,
-    SECTION_UNDO, SECTION_VALUES, VERSION,
+    SECTION_TWO_PHASE, SECTION_UNDO, SECTION_VALUES, VERSION,
 };
 use crate::codec::Encode;
 use crate::container::Container;
@@ -24,9 +24,9 @@ use crate::undo::{Change, Undo};
 /// Most bytes of one section, so that damage is located closely and reading takes bounded memory.
 const SECTION_BYTES: usize = 4 << 20;
 
-struct Writer<'a> {
-    state: &'a EngineState,
-    bytes: Vec<u8>,
+pub(super) struct Writer<'a> {
+    pub(super) state: &'a EngineState,
+    pub(super) bytes: Vec<u8>,
 }
 
 /// Encodes the whole state.
@@ -43,6 +43,9 @@ pub(crate) fn encode(state: &EngineState, head: &Head, size_hint: usize) -> Vec<
     }
     if !state.pins.is_empty() {
         writer.section(SECTION_PINS, |w| encode_pins(&mut w.bytes, state.pins.changes()));
+    }
+    if !state.two_phase.is_empty() {
+        writer.section(SECTION_TWO_PHASE, Writer::two_phase);
     }
     writer.section(SECTION_TIMES, |w| state.times.encode(&mut w.bytes));
     writer.section(SECTION_END, |_| {});
@@ -112,14 +115,18 @@ impl Writer<'_> {
         }
     }
 
-    fn session(&mut self, session: &Session) {
-        encode_info(&mut self.bytes, &session.info);
+    pub(super) fn leases(&mut self, session: &Session) {
         self.bytes.put_u32(session.leases.len() as u32);
         for ((dev, offset), len) in &session.leases {
             self.bytes.put_u16(self.state.space.get(*dev).id.0);
             self.bytes.put_u64(*offset);
             self.bytes.put_u64(*len);
         }
+    }
+
+    fn session(&mut self, session: &Session) {
+        encode_info(&mut self.bytes, &session.info);
+        self.leases(session);
         let outcomes = session.outcomes();
         self.bytes.put_u32(outcomes.len() as u32);
         for recorded in outcomes {

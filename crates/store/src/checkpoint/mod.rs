@@ -7,6 +7,7 @@ mod decode;
 mod encode;
 mod records;
 mod size;
+mod two_phase;
 #[cfg(test)]
 mod tests;
 
@@ -20,8 +21,9 @@ pub(crate) use size::is_longer;
 
 const MAGIC: [u8; 8] = *b"CENOTEC\0";
 /// Version 1 had no snapshots, version 2 no undo of changes of containers, version 3 no groups and modes, version 4 no
-/// value logs, version 5 one copy, no births and no nodes; all are still read.
-const VERSION: u32 = 6;
+/// value logs, version 5 one copy, no births and no nodes, version 6 no transactions over several homes; all are still
+/// read.
+const VERSION: u32 = 7;
 /// Magic, version, checksum of the head, store, sequence, journal file, journal position, epoch.
 const HEAD_BYTES: usize = 64;
 /// Section header: kind, checksum, length.
@@ -45,6 +47,8 @@ const SECTION_VALUES: u32 = 11;
 const SECTION_PINS: u32 = 20;
 /// The table of epochs and times.
 const SECTION_TIMES: u32 = 21;
+/// Transactions over several homes.
+const SECTION_TWO_PHASE: u32 = 22;
 
 /// The head of a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

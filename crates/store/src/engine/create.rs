@@ -172,6 +172,7 @@ impl Engine {
             answers: Answers::default(),
             observed: Observed::default(),
             asks: Asks::default(),
+            abandoned: Vec::new(),
         };
         let mut engine = Engine { core, activities: Activities::default() };
         engine.core.update_clock();

@@ -24,6 +24,7 @@ mod requests;
 mod telemetry;
 mod tiering;
 mod turns;
+mod two_phase;
 mod values;
 mod verifying;
 

@@ -156,6 +156,9 @@ fn go_back(
     }
     state.sessions.open.clear();
     (report.rolled_back, report.lost_objects) = state.roll_back(lost);
+    for transaction in state.settle_power_loss() {
+        tracing::warn!(%transaction, "its part here is lost, with the bytes that it was to write");
+    }
     if !before.is_empty() {
         let has = |engine: &Engine, label: &str| engine.core.state.containers.by_label(label).is_some();
         state.containers.relabel_besides(&|label| before.iter().any(|(engine, _)| has(engine, label)));
@@ -327,7 +330,7 @@ pub(in crate::engine) fn find_shared(state: &mut EngineState) {
 
 /// Applies a record of the journal. Fails if it is malformed or contradicts the state.
 pub(in crate::engine) fn replay_record(state: &mut EngineState, record: &Replayed<'_>) -> Result<()> {
-    let entry = decode_record(record.kind, record.epoch, record.payload)
+    let entry = decode_record(record.kind, record.payload)
         .map_err(|malformed| corrupt(record.name, record.offset, malformed.0))?;
     state.replay(record.epoch, entry).map_err(|why| corrupt(record.name, record.offset, why))
 }

@@ -26,6 +26,11 @@ impl Engine {
         if !is_trusted && let Err(error) = self.core.check_rights_of(session, &request) {
             return failed(error);
         }
+        if !matches!(request, Request::Apply { .. } | Request::Prepare { .. } | Request::Decide { .. })
+            && let Some(error) = self.core.held_error(&request)
+        {
+            return failed(error);
+        }
         let outcome = self.answer(session, seq, request, is_trusted);
         self.activities.settle(&mut self.core);
         outcome
@@ -37,6 +42,20 @@ impl Engine {
             Request::Apply { checks, updates, atomic } => {
                 let outcome = core.apply(session, seq, &checks, updates, atomic);
                 activities.values.when_values_fit(core, outcome)
+            }
+            Request::Prepare { transaction, checks, updates } => {
+                core.update_clock();
+                core.prepare((session, seq), transaction, checks, updates)
+            }
+            Request::Decide { transaction, participants, is_sync, checks, updates } => {
+                let decision = (transaction, participants);
+                let outcome = core.decide((session, seq), decision, is_sync, &checks, updates);
+                activities.values.when_values_fit(core, outcome)
+            }
+            Request::Settle { transaction, commits } => core.settle_part(transaction, commits),
+            Request::Ask { transaction, tell } => core.ask(Some(session), transaction, &tell),
+            Request::Forget { transaction, participant } => {
+                ready(core.forget(transaction, participant).map(|()| Response::Done))
             }
             Request::Lease { container, bytes, run_min, avoid, durability } => {
                 let wanted = Wanted { container, bytes, run_min, avoid: &avoid, durability };

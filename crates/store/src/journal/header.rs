@@ -7,8 +7,9 @@ use crate::codec::{Decoder, Encode, Ordinals as _};
 use crate::sums::sum_of;
 
 const MAGIC: [u8; 8] = *b"CENOTEJ\0";
-/// Version 1 had no snapshots, version 2 no groups and modes, version 3 one copy and no nodes; all are still read.
-const VERSION: u32 = 4;
+/// Version 1 had no snapshots, version 2 no groups and modes, version 3 one copy and no nodes, version 4 no transactions
+/// over several homes; all are still read.
+const VERSION: u32 = 5;
 
 /// The header of a log file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,6 +9,7 @@ mod read;
 pub(crate) mod record;
 #[cfg(test)]
 mod tests;
+pub(crate) mod two_phase;
 mod update;
 
 use std::sync::Arc;
@@ -51,6 +52,11 @@ pub(crate) enum Kind {
     Spill = 21,
     GiveUp = 22,
     Place = 23,
+    Prepared = 24,
+    Decided = 25,
+    Settled = 26,
+    GivenUp = 27,
+    Forgotten = 28,
 }
 
 impl Kind {
@@ -74,6 +80,11 @@ impl Kind {
             K::Keep,
             K::Spill,
             K::GiveUp,
+            K::Prepared,
+            K::Decided,
+            K::Settled,
+            K::GivenUp,
+            K::Forgotten,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == code)

@@ -1,9 +1,10 @@
 //! Encodings of the payloads of records.
 
-use cenote_model::{ContainerId, DeviceId, IndexKey, KeyCode, NodeId, Run, Update};
+use cenote_model::{Check, ContainerId, DeviceId, HomeId, IndexKey, KeyCode, NodeId, Run, TransactionId, Update};
 
 pub(crate) use super::place::{Placed, encode_places};
 use super::place::{decode_places, decode_places_of_one};
+use super::two_phase::{decode_homes, decode_part, decode_transaction};
 use super::update::{decode_extent, decode_index, encode_extent, encode_index};
 pub(crate) use super::update::{decode_spec, decode_update, encode_spec, encode_update};
 use super::{Draft, Kind};
@@ -22,6 +23,29 @@ pub(crate) enum Entry {
         seq: u64,
         updates: Vec<Update>,
         detail: Option<Box<Detail>>,
+        /// The transaction over several homes that this decides, and the homes that have prepared it.
+        decision: Option<(TransactionId, Vec<HomeId>)>,
+    },
+    /// A transaction over several homes is prepared here.
+    Prepared {
+        session: SessionId,
+        seq: u64,
+        transaction: TransactionId,
+        checks: Vec<Check>,
+        updates: Vec<Update>,
+    },
+    /// It is carried out here.
+    Settled {
+        transaction: TransactionId,
+    },
+    /// It is given up: its part here, or its decision.
+    GivenUp {
+        transaction: TransactionId,
+    },
+    /// A participant has settled a transaction that was decided here.
+    Forgotten {
+        transaction: TransactionId,
+        participant: HomeId,
     },
     SessionOpen {
         id: SessionId,
@@ -237,11 +261,22 @@ pub(crate) fn encode_give_up(bytes: &mut Vec<u8>, container: ContainerId, offset
 }
 
 /// Reads a record's payload. Fails if it is malformed.
-pub(crate) fn decode(kind: Kind, epoch: u64, payload: &[u8]) -> Decoded<Entry> {
+pub(crate) fn decode(kind: Kind, payload: &[u8]) -> Decoded<Entry> {
     let mut from = Decoder::new(payload);
     let from = &mut from;
     let entry = match kind {
-        Kind::Apply => decode_apply(from, epoch)?,
+        Kind::Apply | Kind::Decided => decode_apply(from, kind)?,
+        Kind::Prepared => {
+            let (session, seq) = (SessionId(from.u64()?), from.u64()?);
+            let transaction = decode_transaction(from)?;
+            let (checks, updates) = decode_part(from)?;
+            Entry::Prepared { session, seq, transaction, checks, updates }
+        }
+        Kind::Settled => Entry::Settled { transaction: decode_transaction(from)? },
+        Kind::GivenUp => Entry::GivenUp { transaction: decode_transaction(from)? },
+        Kind::Forgotten => {
+            Entry::Forgotten { transaction: decode_transaction(from)?, participant: HomeId(from.u16()?) }
+        }
         Kind::SessionOpen => Entry::SessionOpen { id: SessionId(from.ordinal()?), info: decode_info(from)? },
         Kind::SessionClose => Entry::SessionClose { id: SessionId(from.u64()?) },
         Kind::Lease => Entry::Lease { session: SessionId(from.u64()?), seq: from.u64()?, runs: decode_runs(from)? },
@@ -281,7 +316,7 @@ pub(crate) fn decode(kind: Kind, epoch: u64, payload: &[u8]) -> Decoded<Entry> {
     Ok(entry)
 }
 
-fn decode_apply(from: &mut Decoder<'_>, _epoch: u64) -> Decoded<Entry> {
+fn decode_apply(from: &mut Decoder<'_>, kind: Kind) -> Decoded<Entry> {
     let (session, seq) = (SessionId(from.u64()?), from.u64()?);
     let count = from.count(9)?;
     let mut updates = Vec::with_capacity(count);
@@ -296,5 +331,6 @@ fn decode_apply(from: &mut Decoder<'_>, _epoch: u64) -> Decoded<Entry> {
     let codes = decode_codes(from)?;
     let plain = codes.is_empty() && created.is_none();
     let detail = (!plain).then(|| Box::new(Detail::Applied { codes, created }));
-    Ok(Entry::Apply { session, seq, updates, detail })
+    let decision = if kind == Kind::Decided { Some((decode_transaction(from)?, decode_homes(from)?)) } else { None };
+    Ok(Entry::Apply { session, seq, updates, detail, decision })
 }

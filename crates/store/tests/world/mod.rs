@@ -2,6 +2,7 @@
 //! real ones do.
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub mod engines;
 pub mod manage;
 
 use std::sync::Arc;

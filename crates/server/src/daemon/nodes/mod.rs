@@ -8,6 +8,7 @@
 //! (`foreign`, `trust`), `thread`, `listener`.
 
 mod copies;
+mod errands;
 mod foreign;
 mod gateway;
 mod handover;
@@ -41,6 +42,7 @@ use super::{Daemon, REAP_EVERY};
 use crate::Host;
 use crate::host::draw;
 use copies::Copies;
+use errands::Errands;
 pub(super) use gateway::Gateway;
 use homes::{Acts, Homes};
 use outbox::Outbox;
@@ -70,6 +72,8 @@ pub(super) struct Nodes {
     /// Copies of other nodes' homes.
     copies: Copies,
     homes: Homes,
+    /// What homes that are open here say to others about transactions.
+    errands: Arc<Errands>,
 }
 
 /// What a node has before its home is open: it can tell that it lives.
@@ -126,10 +130,11 @@ impl Nodes {
         let listener = TcpListener::bind(address)?;
         let copies = Copies::open(dir, &memory, &members)?;
         let formerly: &[NodeId] = if host.is_copy() { &nodes_of(&members) } else { &[] };
-        host.tell_words(outbox.bell().clone(), formerly);
+        let errands = Arc::new(Errands::default());
+        host.tell_words(outbox.bell().clone(), formerly, errands.bell());
         let homes = Homes::default();
         let (dir, home, gateways) = (dir.to_path_buf(), members.home, RwLock::default());
-        let this = Self { dir, roster, home, key, who, memory, gateways, outbox, listener, watch, copies, homes };
+        let this = Self { dir, roster, home, key, who, memory, gateways, outbox, listener, watch, copies, homes, errands };
         this.make_gateways(&members);
         Ok(Arc::new(this))
     }
@@ -161,7 +166,7 @@ impl Nodes {
         };
         let both = || (self.clone(), daemon.clone());
         let (nodes, other, third) = (both(), both(), both());
-        let (fourth, fifth, sixth, seventh) = (both(), both(), both(), both());
+        let (fourth, fifth, sixth, seventh, eighth) = (both(), both(), both(), both(), both());
         self.begin_homes(daemon);
         let acts = Acts::new(self.clone(), daemon.clone());
         Ok(vec![
@@ -171,6 +176,7 @@ impl Nodes {
             thread("cenote-watch", Box::new(move || fourth.0.watch.run(&acts)))?,
             thread("cenote-register", Box::new(move || fifth.0.keep_register(&fifth.1)))?,
             thread("cenote-board", Box::new(move || sixth.0.keep_board(&sixth.1)))?,
+            thread("cenote-errands", Box::new(move || errands::run(&eighth.0, &eighth.1)))?,
             thread("cenote-notices", Box::new(move || seventh.0.answer_beats(&seventh.1)))?,
         ])
     }
@@ -178,6 +184,7 @@ impl Nodes {
     pub fn wake(&self) {
         self.outbox.wake();
         self.watch.end();
+        self.errands.wake();
     }
     /// Makes the thread look at its clients.
     pub fn ring(&self) {
@@ -257,7 +264,7 @@ impl Nodes {
     /// Lets other nodes remember what they see of another node's home, whose host this one is from now on. What the former host
     /// told ended with its lease.
     fn tell_words_of(&self, host: &Host) {
-        host.tell_words(self.outbox.bell().clone(), &[]);
+        host.tell_words(self.outbox.bell().clone(), &[], self.errands.bell());
     }
     /// The host of a home that this node serves to others.
     fn served(&self, daemon: &Daemon, home: HomeId) -> Option<Arc<Host>> {

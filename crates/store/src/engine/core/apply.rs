@@ -14,6 +14,7 @@ use crate::engine::failed;
 use crate::index::Index;
 use crate::journal::Kind;
 use crate::journal::record::{begin_apply, decode_update, encode_update, finish_apply};
+use crate::journal::two_phase::{encode_homes, encode_transaction};
 use crate::session::{Detail, Recorded, Session};
 use crate::state::EngineState;
 use crate::{Outcome, SessionId};
@@ -31,7 +32,12 @@ impl Core {
         if let Some(answer) = self.answer_again(session, seq) {
             return answer;
         }
+        if let Some(held) = self.state.two_phase.holds.against_updates(checks, &updates) {
+            self.txn.decision = None;
+            return failed(self.held(held));
+        }
         if let Err(error) = updates.iter().try_for_each(|update| self.fill(session, update)) {
+            self.txn.decision = None;
             return failed(error);
         }
         let mut txn = std::mem::take(&mut self.txn);
@@ -49,7 +55,7 @@ impl Core {
 
     /// Writes the bytes of an [`Update::Fill`] into space that the session leases; nothing for any other update. Nobody
     /// reads that space before a write of the same request names it.
-    fn fill(&self, session: SessionId, update: &Update) -> Result<()> {
+    pub fn fill(&self, session: SessionId, update: &Update) -> Result<()> {
         let Update::Fill { run, bytes, .. } = update else { return Ok(()) };
         let slot = self.state.space.slot_of(run.device);
         let len = bytes.len() as u64;
@@ -86,6 +92,7 @@ impl Core {
         updates: Vec<Update>,
         atomic: bool,
     ) -> Result<Response> {
+        let decision = txn.decision.take();
         check_shape(checks, &updates, atomic)?;
         self.store.home.check_new(&updates)?;
         self.check_all(checks)?;
@@ -94,7 +101,7 @@ impl Core {
         txn.ends_sync = false;
         txn.session = session;
         txn.epoch = self.state.epoch + 1;
-        if updates.is_empty() {
+        if updates.is_empty() && decision.is_none() {
             let epoch = self.state.epoch;
             return Ok(Response::Applied { epoch, codes: Vec::new(), words: Vec::new(), created: None });
         }
@@ -103,7 +110,7 @@ impl Core {
             // gives up deleted objects at once, so do the same here to reach the same state.
             self.reclaim(usize::MAX);
         }
-        let mut draft = self.journal.draft(Kind::Apply);
+        let mut draft = self.journal.draft(if decision.is_some() { Kind::Decided } else { Kind::Apply });
         begin_apply(&mut draft, session, seq);
         self.observed.counting.begin_writes();
         let mut codes = Vec::new();
@@ -165,15 +172,23 @@ impl Core {
             }
         }
         finish_apply(&mut draft, applied, &codes);
+        if let Some((transaction, participants)) = &decision {
+            encode_transaction(&mut draft.bytes, *transaction);
+            encode_homes(&mut draft.bytes, participants.iter());
+        }
         if let Err(error) = self.announce_written(txn).and_then(|()| self.journal.append(draft, txn.epoch)) {
             self.state.revert(txn);
             return Err(error);
         }
-        Ok(self.commit(txn, seq, codes))
+        let response = self.commit(txn, seq, codes);
+        if let Some((transaction, participants)) = decision {
+            self.state.two_phase.decide(transaction, &participants, txn);
+        }
+        Ok(response)
     }
 
     /// Tells the devices what a client that maps them has written there itself.
-    fn announce_written(&self, txn: &Txn) -> Result<()> {
+    pub fn announce_written(&self, txn: &Txn) -> Result<()> {
         if !self.state.sessions.open.get(&txn.session).is_some_and(Session::maps_segments) {
             return Ok(());
         }
@@ -327,7 +342,7 @@ fn makes_container_whole(updates: &[Update]) -> bool {
 }
 
 /// Refuses what the request alone shows to be invalid.
-fn check_shape(checks: &[Check], updates: &[Update], atomic: bool) -> Result<()> {
+pub(super) fn check_shape(checks: &[Check], updates: &[Update], atomic: bool) -> Result<()> {
     if updates.len() > TRANSACTION_UPDATES_MAX || checks.len() > TRANSACTION_UPDATES_MAX {
         return Err(Error::new(ErrorKind::LimitExceeded, "a transaction")
             .because(format!("{} updates, the limit is {TRANSACTION_UPDATES_MAX}", updates.len().max(checks.len())))

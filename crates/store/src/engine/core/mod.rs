@@ -27,11 +27,12 @@ mod splitting;
 mod suspects;
 mod times;
 mod trouble;
+mod two_phase;
 
 use std::sync::Arc;
 
 use cenote_device::Device;
-use cenote_model::{DeviceId, DeviceInfo, StoreId};
+use cenote_model::{DeviceId, DeviceInfo, HomeId, StoreId, TransactionId};
 
 use super::activity::Asks;
 use crate::apply::Txn;
@@ -77,6 +78,8 @@ pub(crate) struct Core {
     pub answers: Answers,
     pub observed: Observed,
     pub asks: Asks,
+    /// Transactions over several homes that were given up here, with the homes that are to be told. The others ask.
+    pub abandoned: Vec<(TransactionId, HomeId)>,
 }
 
 impl Core {
@@ -88,7 +91,8 @@ impl Core {
 
     /// Returns the devices and their use.
     pub fn device_infos(&self) -> Vec<DeviceInfo> {
-        let leased = self.state.sessions.leased_bytes(self.state.space.slots.len());
+        let prepared = self.state.two_phase.prepared.values().map(|prepared| &prepared.leases);
+        let leased = self.state.sessions.leased_bytes(self.state.space.slots.len(), prepared);
         let slots = self.state.space.slots.iter().zip(leased).filter(|(slot, _)| !slot.removed);
         slots.map(|(slot, leased_bytes)| slot.info(leased_bytes)).collect()
     }

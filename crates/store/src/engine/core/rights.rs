@@ -34,7 +34,12 @@ impl Core {
         }
         let asker = Asker { state: &self.state, who };
         match request {
-            Request::Apply { checks, updates, .. } => asker.may_apply(checks, updates),
+            Request::Apply { checks, updates, .. }
+            | Request::Prepare { checks, updates, .. }
+            | Request::Decide { checks, updates, .. } => asker.may_apply(checks, updates),
+            Request::Settle { .. } | Request::Ask { .. } | Request::Forget { .. } => {
+                asker.refuse_store("to settle transactions of others")
+            }
             Request::Lookup { key, .. }
             | Request::ObjectStat { key }
             | Request::Explain { key }
@@ -92,7 +97,11 @@ impl Core {
     /// Checks as [`Self::check_rights`] does, by session id. A session that is not open passes.
     #[cold]
     pub fn check_rights_of(&self, session: SessionId, request: &Request) -> Result<()> {
-        self.state.sessions.open.get(&session).map_or(Ok(()), |open| self.check_rights(&open.info, request))
+        match request {
+            // It gives up its own.
+            Request::Ask { transaction, .. } if transaction.session == session.0 => Ok(()),
+            _ => self.state.sessions.open.get(&session).map_or(Ok(()), |open| self.check_rights(&open.info, request)),
+        }
     }
 
     /// Returns the user whose rights limit an answer, or `None` for a session that is not bound.

@@ -71,6 +71,7 @@ impl Core {
         }
         self.note_journal_dirty();
         let Some(closed) = self.state.sessions.open.remove(&session) else { return };
+        self.state.two_phase.session_closed(session);
         // Another process may still hold a view of bytes of this one. Leases were never visible, so nobody can be
         // reading them.
         for id in closed.pins {
