@@ -1,6 +1,7 @@
 //! A transaction: updates gathered here, and applied by the engine as one.
 
 mod concerns;
+mod homes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::precondition::Precondition;
 use crate::records::{self, RecordCache};
 use crate::session::Session;
 use crate::store::{Store, check_value};
-use concerns::{changed_objects, one_home};
+use concerns::{bytes_of, changed_objects, has_several_homes, one_home};
 
 /// Small, created for each transaction, and keyed by values of this process itself.
 type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
@@ -36,7 +37,7 @@ pub struct Transaction {
     session: Option<Arc<Session>>,
     updates: Vec<Update>,
     /// Space of its writes, given back without a commit.
-    runs: Vec<Run>,
+    runs: Vec<(ContainerId, Run)>,
     objects: Map<ObjectKey, ObjectOverlay>,
     indices: Map<IndexKey, IndexOverlay>,
     detect: bool,
@@ -162,7 +163,7 @@ impl Transaction {
         let target = write::Target { object: &cache, container: object.container().id(), arena: &arena };
         let mut at = offset;
         for stored in write::store(object.home(&session), &target, bytes, write::SendMode::WrittenLater)? {
-            self.runs.push(stored.run);
+            self.runs.push((object.container().id(), stored.run));
             stored.write_out()?;
             let len = u64::from(stored.len);
             let source = if object.home(&session).channel.is_bound() {
@@ -393,7 +394,7 @@ impl Transaction {
         self.updates.push(Update::Del { index: index.key(), key: key.to_vec() });
         Ok(())
     }
-    /// Applies everything, or nothing. Returns the epoch.
+    /// Applies everything, or nothing. Returns the epoch; over several homes that of the last one.
     pub fn commit(mut self) -> Result<u64> {
         let session = self.session()?;
         if self.updates.is_empty() && self.checks.is_empty() {
@@ -401,6 +402,9 @@ impl Transaction {
         }
         let updates = std::mem::take(&mut self.updates);
         let checks = std::mem::take(&mut self.checks);
+        if has_several_homes(&updates, &checks) {
+            return self.commit_over_homes(&session, checks, updates);
+        }
         let link = one_home(&session, &updates, &checks)?;
         let (changed, instance) = (changed_objects(&updates), link.channel.attachment().instance);
         let stamp = |index: &IndexKey, records: &IndexOverlay| {
@@ -452,12 +456,7 @@ impl Transaction {
     }
     /// Returns the approximate bytes that it writes to objects and indices.
     pub fn bytes(&self) -> u64 {
-        let bytes = |update: &Update| match update {
-            Update::Write { extent, .. } => u64::from(extent.len),
-            Update::Put { key, value, .. } => (key.len() + value.len()) as u64,
-            _ => 0,
-        };
-        self.updates.iter().map(bytes).sum()
+        self.updates.iter().map(bytes_of).sum()
     }
     /// Sends everything without waiting for the outcome. For changes of pinned indices ([`Index::pin`]), whose cached
     /// records are the ones that the transaction has read: it detects no conflicts but that of the precondition. Reads
@@ -470,7 +469,7 @@ impl Transaction {
             return Ok(Op::of(&session, container, None));
         }
         let link = one_home(&session, &updates, std::slice::from_ref(precondition.check()))?;
-        let mut runs = std::mem::take(&mut self.runs).into_iter();
+        let mut runs = std::mem::take(&mut self.runs).into_iter().map(|(_, run)| run);
         let object = |key: &ObjectKey| Some(session.object(*key));
         let subjects = updates.iter().map(|update| match update {
             Update::Write { key, extent, .. } => {
@@ -516,11 +515,11 @@ impl Drop for Transaction {
             && session.generation == fork::generation()
             && !self.runs.is_empty()
         {
-            let link = session.home(self.container());
-            for run in self.runs.drain(..) {
+            for (container, run) in self.runs.drain(..) {
+                let link = session.home(container);
                 link.channel.unlease_later(run);
+                link.keep();
             }
-            link.keep();
         }
     }
 }

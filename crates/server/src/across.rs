@@ -142,7 +142,10 @@ impl Across {
     fn settle(self: &Arc<Self>, home: usize, commits: bool) -> Option<Response> {
         let answer = {
             let mut held = self.homes[home].hold(home);
-            let outcome = held.engine().map(|engine| engine.settle_part(self.transaction, commits));
+            let settle = |engine: &mut Engine| {
+                if commits { engine.settle_part(self.transaction, true) } else { engine.take_back(self.transaction) }
+            };
+            let outcome = held.engine().map(settle);
             let outcome = outcome.unwrap_or_else(|| Outcome::Ready(Response::Failed(crate::service::closed())));
             held.answer(outcome, || self.later())
         };
@@ -311,7 +314,8 @@ fn tend(service: &Weak<Service>, bell: &Bell) {
     loop {
         let Some(service) = service.upgrade() else { return };
         if service.is_stopping() {
-            return;
+            service.words.get().iter().for_each(|words| words.end_waiting());
+            return service.go_on();
         }
         service.go_on();
         service.run_errands();

@@ -136,7 +136,8 @@ impl Holds {
         let whole = self.indices.get(&index).and_then(|hold| hold.against(changes));
         let itself = || self.records.get(&(index, key.to_vec())).and_then(|hold| hold.against(changes));
         let relied = || {
-            let covers = |(of, prefix, _): &&(IndexKey, Vec<u8>, TransactionId)| *of == index && key.starts_with(prefix);
+            let covers =
+                |(of, prefix, _): &&(IndexKey, Vec<u8>, TransactionId)| *of == index && key.starts_with(prefix);
             self.prefixes.iter().find(covers).map(|(.., by)| *by)
         };
         whole.or_else(itself).or_else(|| if changes { relied() } else { None })
@@ -169,15 +170,13 @@ fn drop_if<K: Ord>(all: &mut BTreeMap<K, Hold>, key: &K, transaction: Transactio
 }
 
 /// Calls `each` with what checks and updates concern, and whether they change it, until it returns something.
-fn each_part<T>(
-    checks: &[Check],
-    updates: &[Update],
-    each: &mut impl FnMut(Part<'_>, bool) -> Option<T>,
-) -> Option<T> {
+fn each_part<T>(checks: &[Check], updates: &[Update], each: &mut impl FnMut(Part<'_>, bool) -> Option<T>) -> Option<T> {
     for check in checks {
         let found = match check {
             Check::Object { key, .. } | Check::Size { key, .. } => each(Part::Object(*key), false),
-            Check::Record { index, key, .. } | Check::Value { index, key, .. } => each(Part::Record(*index, key), false),
+            Check::Record { index, key, .. } | Check::Value { index, key, .. } => {
+                each(Part::Record(*index, key), false)
+            }
             Check::NoKeys { index, prefix } => each(Part::Prefix(*index, prefix), false),
         };
         if found.is_some() {
@@ -196,9 +195,7 @@ fn each_part<T>(
         | Update::Write { key, .. }
         | Update::Punch { key, .. }
         | Update::Truncate { key, .. } => each(Part::Object(*key), true),
-        Update::Share { to, from, .. } => {
-            each(Part::Object(*to), true).or_else(|| each(Part::Object(*from), false))
-        }
+        Update::Share { to, from, .. } => each(Part::Object(*to), true).or_else(|| each(Part::Object(*from), false)),
         Update::IndexCreate { key } | Update::IndexDelete { key } => each(Part::Index(*key), true),
         Update::Put { index, key, .. } | Update::Del { index, key } => each(Part::Record(*index, key), true),
     })

@@ -110,14 +110,9 @@ impl EngineState {
                 self.replay_prepared((session, seq), transaction, part)?;
             }
             Entry::Settled { transaction } => {
-                let mut txn = Txn::default();
-                if self.begin_settling(&mut txn, transaction).is_err() {
-                    return Err("a transaction over several homes cannot be settled");
-                }
-                self.commit(&mut txn, Tag::default());
-                self.end_settling();
+                self.replay_settled(transaction)?;
             }
-            Entry::GivenUp { transaction } => self.replay_given_up(transaction),
+            Entry::GivenUp { transaction, returns } => self.replay_given_up(transaction, returns),
             Entry::Forgotten { transaction, participant } => {
                 self.two_phase.forget(transaction, participant);
             }
@@ -144,10 +139,21 @@ impl EngineState {
         }
         Ok(())
     }
+    fn replay_settled(&mut self, transaction: TransactionId) -> Replayed {
+        let mut txn = Txn::default();
+        if self.begin_settling(&mut txn, transaction).is_err() {
+            return Err("a transaction over several homes cannot be settled");
+        }
+        self.commit(&mut txn, Tag::default());
+        self.end_settling();
+        Ok(())
+    }
     /// The home that has prepared a transaction is never the one that decides it.
-    fn replay_given_up(&mut self, transaction: TransactionId) {
-        if self.two_phase.let_go(transaction).is_none() {
-            self.two_phase.given_up.insert(transaction);
+    fn replay_given_up(&mut self, transaction: TransactionId, returns: bool) {
+        match self.two_phase.let_go(transaction) {
+            None => _ = self.two_phase.given_up.insert(transaction),
+            Some(prepared) if returns => self.give_leases(prepared.session, prepared.leases),
+            Some(_) => {}
         }
     }
 }

@@ -152,9 +152,8 @@ impl EngineState {
     pub fn settle_power_loss(&mut self) -> Vec<TransactionId> {
         let containers = &self.containers;
         let is_there = |decision: &Decision| {
-            let reached = |id: &ContainerId| {
-                containers.get(*id).is_none_or(|it| !it.is_tracked() || it.epoch >= decision.epoch)
-            };
+            let reached =
+                |id: &ContainerId| containers.get(*id).is_none_or(|it| !it.is_tracked() || it.epoch >= decision.epoch);
             decision.touched.iter().all(reached)
         };
         self.two_phase.decided.retain(|_, decision| is_there(decision));

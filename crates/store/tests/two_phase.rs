@@ -216,10 +216,7 @@ fn premises_that_do_not_hold_and_refused_updates_leave_nothing() {
     let prepare = |checks, updates| Request::Prepare { transaction: scene.transaction, checks, updates };
     let requests = [
         (prepare(vec![check], vec![put(index, b"k", b"new")]), ErrorKind::Conflict),
-        (
-            prepare(Vec::new(), vec![put(index, b"a", b"1"), Update::IndexCreate { key: index }]),
-            ErrorKind::Exists,
-        ),
+        (prepare(Vec::new(), vec![put(index, b"a", b"1"), Update::IndexCreate { key: index }]), ErrorKind::Exists),
         (prepare(Vec::new(), vec![Update::ContainerDelete { id: index.container }]), ErrorKind::Unsupported),
     ];
     for (request, kind) in requests {
@@ -316,6 +313,33 @@ fn of_sync_containers_nothing_that_was_answered_is_split_by_power_loss() {
         scene.wait_and_resolve();
         let expected = if steps >= 2 { "new" } else { "old" };
         assert_eq!(scene.values(), [expected, expected], "{steps} steps");
+        scene.world.check();
+    }
+}
+
+/// A client that goes on after it gave up has the space that it had leased.
+#[test]
+fn space_comes_back_to_a_session_that_goes_on() {
+    for with_checkpoint in [false, true] {
+        let mut scene = Scene::new(Durability::Async);
+        let key = object(scene.at[FIRST].container, 9);
+        scene.world.must(FIRST, vec![Update::ObjectCreate { key, block_shift: 12 }]);
+        let (container, avoid) = (key.container, Vec::new());
+        let lease = Request::Lease { container, bytes: 4096, run_min: 4096, avoid, durability: None };
+        let Response::Lease(lease) = scene.world.ask(FIRST, lease) else { panic!() };
+        let run = lease.runs[0];
+        let bytes = vec![6; 4096];
+        scene.world.all[FIRST].device(run.device).unwrap().write_at(run.offset, &bytes).unwrap();
+        let extent = Extent::whole(run.device, run.offset, 4096, Sums::from_slice(&[crc(&bytes)]));
+        let write = || vec![Update::Write { key, offset: 0, extent: extent.clone() }];
+        let request = Request::Prepare { transaction: scene.transaction, checks: Vec::new(), updates: write() };
+        assert!(matches!(scene.world.ask(FIRST, request), Response::Prepared { .. }));
+        scene.world.all[FIRST].take_back(scene.transaction);
+        if with_checkpoint {
+            scene.world.checkpoint();
+        }
+        scene.world.kill();
+        scene.world.must(FIRST, write());
         scene.world.check();
     }
 }

@@ -6,8 +6,8 @@ mod world;
 use std::collections::BTreeMap;
 
 use cenote_model::*;
-use world::engines::{Engines, put};
 use world::Rng;
+use world::engines::{Engines, put};
 
 const ACCOUNTS: u64 = 3;
 const BALANCE: u64 = 100_000;

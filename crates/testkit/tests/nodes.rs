@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cenote::{Container, ContainerSpec, ErrorKind, HomeId, IndexId, ObjectId, Store};
+use cenote::{Container, ContainerSpec, ErrorKind, HomeId, IndexId, ObjectId, Precondition, Store};
 use cenote_model::LABEL_BYTES_MAX;
 use cenote_testkit::crash::nodes;
 
@@ -49,7 +49,7 @@ fn a_container_of_another_node_is_used_as_an_own_one() {
     assert_eq!((store.homes(), far.id()), (vec![HomeId(1), HomeId(2)], container.id()));
     objects_show_what_the_other_side_did(&far, &container);
     records_are_not_remembered(&far, &container);
-    a_transaction_has_one_home(store, &far, &container);
+    transactions_are_whole(store, &far, &container);
     snapshots_and_flushes_work(store, &far, &container);
 }
 
@@ -99,7 +99,7 @@ fn records_are_not_remembered(far: &Container, container: &Container) {
     }
 }
 
-fn a_transaction_has_one_home(store: &Store, far: &Container, container: &Container) {
+fn transactions_are_whole(store: &Store, far: &Container, container: &Container) {
     let (ours, theirs) = (far.object(ID), container.object(ID));
     let (index, their_index) = (far.index(INDEX).remembering(), container.index(INDEX));
     let near = store.create_container("near", &ContainerSpec::default()).unwrap();
@@ -116,9 +116,15 @@ fn a_transaction_has_one_home(store: &Store, far: &Container, container: &Contai
     let mut tx = store.begin();
     tx.write(&ours, 0, b"crossing").unwrap();
     tx.put(&near_index, b"key", b"tx").unwrap();
-    let error = tx.commit().unwrap_err();
+    let error = tx.launch(&Precondition::new(&near_index, b"key", b"")).map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains("n1c") && error.to_string().contains("n2c"), "{error}");
+    let mut tx = store.begin();
+    tx.write(&ours, 0, b"transaction").unwrap();
+    tx.put(&near_index, b"key", b"tx").unwrap();
+    tx.commit().unwrap();
+    theirs.read_at(0, &mut found).unwrap();
+    assert_eq!((&found, near_index.get_one(b"key").unwrap().as_deref()), (b"transaction", Some(&b"tx"[..])));
 }
 
 fn snapshots_and_flushes_work(store: &Store, far: &Container, container: &Container) {

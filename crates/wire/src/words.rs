@@ -52,7 +52,8 @@ impl Changed {
     /// What a request changes.
     pub fn by(request: &Request) -> Self {
         let mut changed = Self::Nothing;
-        if let Request::Apply { updates, .. } | Request::Prepare { updates, .. } | Request::Decide { updates, .. } = request
+        if let Request::Apply { updates, .. } | Request::Prepare { updates, .. } | Request::Decide { updates, .. } =
+            request
         {
             for update in updates {
                 changed.note(update);

@@ -143,6 +143,10 @@ impl Drop for ViewAnnouncement {
 }
 
 impl Readers {
+    /// The number of this client's session with the home.
+    pub fn session(&self) -> u64 {
+        self.file.counters().session()
+    }
     pub fn new(table: OwnedFd, file: ClientFile, valid: Valid) -> Result<Self> {
         let table_is = rustix::fs::fstat(&table).map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));
         let table = ControlView::map(table)?;

@@ -2,12 +2,21 @@
 
 use std::sync::Arc;
 
-use cenote_model::{Check, Error, ErrorKind, ObjectKey, Result, Update};
+use cenote_model::{Check, ContainerId, Error, ErrorKind, ObjectKey, Result, Update};
 
 use crate::link::Link;
 use crate::session::Session;
 
-/// The link to the home that has all containers of a transaction. `Unsupported` if there are several homes.
+/// Returns true if a transaction concerns containers of more than one home.
+pub(super) fn has_several_homes(updates: &[Update], checks: &[Check]) -> bool {
+    let mut homes =
+        updates.iter().map(Update::container).chain(checks.iter().map(Check::container)).map(ContainerId::home);
+    let first = homes.next();
+    homes.any(|other| Some(other) != first)
+}
+
+/// The link to the home that has all containers of a transaction that is sent without waiting. `Unsupported` if there are
+/// several homes.
 pub(super) fn one_home<'a>(session: &'a Session, updates: &[Update], checks: &[Check]) -> Result<&'a Arc<Link>> {
     let mut containers = updates.iter().map(Update::container).chain(checks.iter().map(Check::container));
     let first = containers.next().unwrap_or_default();
@@ -16,12 +25,21 @@ pub(super) fn one_home<'a>(session: &'a Session, updates: &[Update], checks: &[C
         Some(other) => {
             Err(Error::new(ErrorKind::Unsupported, format!("a transaction over containers {first} and {other}"))
                 .because(format!(
-                    "they are on different nodes, {} and {}, and a transaction has one home yet",
+                    "they are on different nodes, {} and {}, and what is sent without waiting has one home",
                     first.home(),
                     other.home()
                 ))
-                .try_next("use containers of one node, or make the changes one by one"))
+                .try_next("commit it and wait"))
         }
+    }
+}
+
+/// The approximate bytes that an update writes.
+pub(super) fn bytes_of(update: &Update) -> u64 {
+    match update {
+        Update::Write { extent, .. } => u64::from(extent.len),
+        Update::Put { key, value, .. } => (key.len() + value.len()) as u64,
+        _ => 0,
     }
 }
 

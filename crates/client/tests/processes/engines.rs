@@ -118,15 +118,28 @@ fn transactions(store: &Store, all: &[Container]) {
     within.write(&objects[1], 0, b"both").unwrap();
     within.commit().unwrap();
     let mut across = store.begin();
+    across.write(&objects[0], 0, b"all!").unwrap();
+    across.write(&objects[2], 0, b"all!").unwrap();
+    across.commit().unwrap();
+    let mut buf = [0; 4];
+    for object in [&objects[0], &objects[2]] {
+        assert_eq!((object.read_at(0, &mut buf).unwrap(), &buf), (4, b"all!"));
+    }
+    let mut across = store.begin();
     across.write(&objects[0], 0, b"none").unwrap();
     across.write(&objects[2], 0, b"none").unwrap();
+    across.expect_size(&objects[2], 77).unwrap();
+    assert_eq!(across.commit().unwrap_err().kind(), ErrorKind::Conflict);
+    let mut across = store.begin();
+    across.write(&objects[0], 0, b"none").unwrap();
+    across.delete_container(other).unwrap();
     let error = across.commit().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     let text = error.to_string();
     assert!(text.contains(&one.id().to_string()) && text.contains(&other.id().to_string()), "{text}");
-    let mut buf = [0; 4];
-    assert_eq!((objects[0].read_at(0, &mut buf).unwrap(), &buf), (4, b"both"));
-    assert_eq!(objects[2].size().unwrap(), 0);
+    for object in [&objects[0], &objects[2]] {
+        assert_eq!((object.read_at(0, &mut buf).unwrap(), &buf), (4, b"all!"));
+    }
     for object in &objects {
         object.container().delete_object(object.key().object).unwrap();
     }

@@ -5,6 +5,7 @@
 //! it.
 #![allow(unsafe_code, reason = "fork, and signals to processes that this one started")]
 
+mod across;
 mod api;
 mod bad;
 mod child;
@@ -45,6 +46,9 @@ const TESTS: &[Test] = &[
     ("several_engines_and_a_daemon_that_dies", engines::daemon_dies),
     ("several_engines_are_handed_over", engines::handover),
     ("several_engines_are_cloned", engines::cloned),
+    ("transactions_over_engines_in_process", across::in_process),
+    ("transactions_over_engines_through_a_daemon", across::through_a_daemon),
+    ("transactions_over_engines_when_everybody_dies", across::everybody_dies),
     ("pipelined_writes_come_first", api::pipelined_first),
     ("random_writes_in_process", api::random_in_process),
     ("random_writes_through_a_daemon", api::random_through_a_daemon),

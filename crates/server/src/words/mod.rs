@@ -20,7 +20,9 @@ use std::time::Duration;
 
 use cenote_device::Control as _;
 use cenote_device::control::{SharedControl, WORDS};
-use cenote_model::{ContainerContent, ContainerId, DEVICES_WORD, IndexKey, ObjectKey, Request, Response, TransactionId};
+use cenote_model::{
+    ContainerContent, ContainerId, DEVICES_WORD, IndexKey, ObjectKey, Request, Response, TransactionId,
+};
 use cenote_store::SessionId;
 use cenote_wire::{Changed, WordsMessage};
 
@@ -55,6 +57,8 @@ pub struct Words {
     grace_nodes: AtomicU64,
     /// Counts the times that a prepared transaction let go of something.
     releases: AtomicU64,
+    /// The store is being closed: nothing waits for prepared transactions any more.
+    is_over: AtomicBool,
     /// Calls the thread that tells other homes what became of transactions.
     errands: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -147,6 +151,7 @@ impl Words {
             grace_ns: AtomicU64::new(if nodes == 0 { 0 } else { until_ns }),
             grace_nodes: AtomicU64::new(nodes),
             releases: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
             errands: OnceLock::new(),
         }
     }
@@ -273,7 +278,8 @@ impl Words {
         }
         let (now_ns, releases) = ((self.clock)(), self.releases());
         let State { interests, queues, .. } = &mut *lock(&self.state);
-        let may_try = |waiting: &Waiting| waiting.releases != releases || waiting.until_ns <= now_ns;
+        let is_over = self.is_over.load(Ordering::SeqCst);
+        let may_try = |waiting: &Waiting| is_over || waiting.releases != releases || waiting.until_ns <= now_ns;
         queues.next(|change, waiting| waiting.is_none_or(may_try) && self.is_free(interests, change, || now_ns))
     }
     /// What [`Words::next`] gave was handled. `prepared`: it has prepared this transaction.
@@ -298,7 +304,11 @@ impl Words {
     }
     /// Returns true if a request has waited for long enough.
     pub fn is_late(&self, waiting: &Waiting) -> bool {
-        waiting.until_ns <= (self.clock)()
+        waiting.until_ns <= (self.clock)() || self.is_over.load(Ordering::SeqCst)
+    }
+    /// Has nothing wait any more: the store is being closed.
+    pub fn end_waiting(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
     }
     /// How often something that was held was let go. A request that waits is tried again when that has changed.
     pub fn releases(&self) -> u64 {

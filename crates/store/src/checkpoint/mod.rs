@@ -7,9 +7,9 @@ mod decode;
 mod encode;
 mod records;
 mod size;
-mod two_phase;
 #[cfg(test)]
 mod tests;
+mod two_phase;
 
 use cenote_model::{Error, StoreId};
 

@@ -27,7 +27,8 @@ pub(crate) fn is_longer(state: &EngineState, most: u64) -> bool {
     if sessions.map(|session| EMPTY + session.outcomes().len() as u64 * OUTCOME).any(&mut add) {
         return true;
     }
-    let mut parts = state.two_phase.prepared.values().map(|it| EMPTY + (it.checks.len() + it.updates.len()) as u64 * RECORD);
+    let mut parts =
+        state.two_phase.prepared.values().map(|it| EMPTY + (it.checks.len() + it.updates.len()) as u64 * RECORD);
     if parts.any(&mut add) {
         return true;
     }

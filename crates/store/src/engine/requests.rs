@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use cenote_model::{Error, ErrorKind, Request, Response, Result, StoreStats};
+use cenote_model::{Error, ErrorKind, Request, Response, Result, StoreStats, Touch};
 
 use super::carrying::Brought;
 use super::core::{BYTES_MAX, Core, LIMIT_MAX};
@@ -43,20 +43,11 @@ impl Engine {
                 let outcome = core.apply(session, seq, &checks, updates, atomic);
                 activities.values.when_values_fit(core, outcome)
             }
-            Request::Prepare { transaction, checks, updates } => {
-                core.update_clock();
-                core.prepare((session, seq), transaction, checks, updates)
-            }
-            Request::Decide { transaction, participants, is_sync, checks, updates } => {
-                let decision = (transaction, participants);
-                let outcome = core.decide((session, seq), decision, is_sync, &checks, updates);
-                activities.values.when_values_fit(core, outcome)
-            }
-            Request::Settle { transaction, commits } => core.settle_part(transaction, commits),
-            Request::Ask { transaction, tell } => core.ask(Some(session), transaction, &tell),
-            Request::Forget { transaction, participant } => {
-                ready(core.forget(transaction, participant).map(|()| Response::Done))
-            }
+            Request::Prepare { .. }
+            | Request::Decide { .. }
+            | Request::Settle { .. }
+            | Request::Ask { .. }
+            | Request::Forget { .. } => self.of_two_phases(session, seq, request),
             Request::Lease { container, bytes, run_min, avoid, durability } => {
                 let wanted = Wanted { container, bytes, run_min, avoid: &avoid, durability };
                 let outcome = ready(self.lease(session, seq, &wanted));
@@ -67,13 +58,7 @@ impl Engine {
             Request::SnapshotUnpin { id } => ready(core.pin(session, id, false).map(|()| Response::Done)),
             Request::Flush { target } => core.flush(target),
             Request::Fetch { key, ranges, ahead, must } => activities.tiering.fetch(core, key, &ranges, ahead, must),
-            Request::Touched { reads } => {
-                core.update_clock();
-                for read in reads {
-                    core.note_read(read.key, read.offset, read.bytes);
-                }
-                Outcome::Ready(Response::Done)
-            }
+            Request::Touched { reads } => touched(core, &reads),
             Request::Arrange { target, what, dry_run } => activities.tiering.arrange(core, &target, what, dry_run),
             Request::DeviceAdd { .. } | Request::DeviceDrain { .. } | Request::DeviceRemove { .. } => {
                 change_devices(core, activities, session, request)
@@ -214,6 +199,15 @@ impl Engine {
         }
         stats
     }
+}
+
+/// Notes reads that a client answered itself.
+fn touched(core: &mut Core, reads: &[Touch]) -> Outcome {
+    core.update_clock();
+    for read in reads {
+        core.note_read(read.key, read.offset, read.bytes);
+    }
+    Outcome::Ready(Response::Done)
 }
 
 /// Adds, drains or removes a device.

@@ -1,11 +1,31 @@
 //! Transactions over several homes, for those who carry messages between homes.
 
-use cenote_model::{HomeId, Request, Response, TransactionId, Update};
+use cenote_model::{Error, ErrorKind, HomeId, Request, Response, TransactionId, Update};
 
 use super::{Engine, ready};
 use crate::{Errand, Outcome, SessionId};
 
 impl Engine {
+    /// Answers a request about a transaction over several homes.
+    pub(in crate::engine) fn of_two_phases(&mut self, session: SessionId, seq: u64, request: Request) -> Outcome {
+        let Self { core, activities } = self;
+        core.update_clock();
+        match request {
+            Request::Prepare { transaction, checks, updates } => {
+                core.prepare((session, seq), transaction, checks, updates)
+            }
+            Request::Decide { transaction, participants, is_sync, checks, updates } => {
+                let outcome = core.decide((session, seq), (transaction, participants), is_sync, &checks, updates);
+                activities.values.when_values_fit(core, outcome)
+            }
+            Request::Settle { transaction, commits } => core.settle_part(transaction, commits),
+            Request::Ask { transaction, tell } => core.ask(Some(session), transaction, &tell),
+            Request::Forget { transaction, participant } => {
+                ready(core.forget(transaction, participant).map(|()| Response::Done))
+            }
+            _ => ready(Err(Error::new(ErrorKind::Internal, "a request").because("it is about no transaction"))),
+        }
+    }
     /// Returns true if a prepared transaction keeps this request waiting: handled now, it would fail with `Busy`.
     pub fn is_kept_waiting(&self, session: SessionId, seq: u64, request: &Request) -> bool {
         self.core.is_kept_waiting(session, seq, request)
@@ -44,6 +64,10 @@ impl Engine {
         let outcome = self.core.settle_part(transaction, commits);
         self.activities.settle(&mut self.core);
         outcome
+    }
+    /// Gives up a prepared part whose session goes on: the space of its writes is that session's again.
+    pub fn take_back(&mut self, transaction: TransactionId) -> Outcome {
+        ready(self.core.give_up_part(transaction, true).map(|()| Response::Done))
     }
     /// Does what [`Request::Ask`] asks for.
     pub fn ask(&mut self, transaction: TransactionId, tell: &[HomeId]) -> Outcome {

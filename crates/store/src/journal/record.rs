@@ -38,9 +38,10 @@ pub(crate) enum Entry {
     Settled {
         transaction: TransactionId,
     },
-    /// It is given up: its part here, or its decision.
+    /// It is given up: its part here, or its decision. `returns`: the space of its writes is its session's again.
     GivenUp {
         transaction: TransactionId,
+        returns: bool,
     },
     /// A participant has settled a transaction that was decided here.
     Forgotten {
@@ -273,7 +274,7 @@ pub(crate) fn decode(kind: Kind, payload: &[u8]) -> Decoded<Entry> {
             Entry::Prepared { session, seq, transaction, checks, updates }
         }
         Kind::Settled => Entry::Settled { transaction: decode_transaction(from)? },
-        Kind::GivenUp => Entry::GivenUp { transaction: decode_transaction(from)? },
+        Kind::GivenUp => Entry::GivenUp { transaction: decode_transaction(from)?, returns: from.flag()? },
         Kind::Forgotten => {
             Entry::Forgotten { transaction: decode_transaction(from)?, participant: HomeId(from.u16()?) }
         }

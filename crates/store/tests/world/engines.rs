@@ -32,8 +32,7 @@ impl Engines {
             nonce: 7,
             seq: 0,
         };
-        let devices =
-            vec![spec("memory", DeviceKind::SharedMemory, 8 << 20), spec("disk", DeviceKind::File, 16 << 20)];
+        let devices = vec![spec("memory", DeviceKind::SharedMemory, 8 << 20), spec("disk", DeviceKind::File, 16 << 20)];
         let config = StoreConfig { devices, engines: count, ..StoreConfig::default() };
         world.all = Engine::create_all(&world.seams(), StoreId(7), &config, Self::tuning()).unwrap();
         world.attach();

@@ -147,7 +147,7 @@ fn say(nodes: &Nodes, daemon: &Daemon, host: &Host, errand: Errand) -> Result<()
             let asked = Request::Ask { transaction, tell: Vec::new() };
             let answer = match nodes.served(daemon, transaction.home) {
                 Some(other) => at(daemon, &other, |engine| engine.ask(transaction, &[]))?,
-                None => nodes.errands.ask(nodes.gateway(transaction.home)?, asked)?,
+                None => nodes.errands.ask(&*nodes.gateway(transaction.home)?, asked)?,
             };
             let Response::Decided(commits) = answer else { return Ok(()) };
             tracing::info!(%transaction, commits, "a transaction that its program left behind is settled");
@@ -158,7 +158,7 @@ fn say(nodes: &Nodes, daemon: &Daemon, host: &Host, errand: Errand) -> Result<()
                 Some(other) => settle(daemon, &other, transaction, commits)?,
                 None => {
                     let request = Request::Settle { transaction, commits };
-                    nodes.errands.ask(nodes.gateway(participant)?, request)?;
+                    nodes.errands.ask(&*nodes.gateway(participant)?, request)?;
                 }
             }
             at(daemon, host, |engine| engine.forget(transaction, participant)).map(drop)
@@ -190,8 +190,9 @@ fn wait_until_mirrored(daemon: &Daemon, host: &Host) -> Result<()> {
     let (after, begin) = (mirroring.stream.end(), Instant::now());
     while !mirroring.may_tell(after) {
         if daemon.is_stopping() || begin.elapsed() >= MIRRORED {
-            return Err(Error::new(ErrorKind::Busy, format!("home {}", host.summary.home))
-                .because("its mirrors are behind"));
+            return Err(
+                Error::new(ErrorKind::Busy, format!("home {}", host.summary.home)).because("its mirrors are behind")
+            );
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -21,13 +21,7 @@ impl Core {
     /// Fails if this session may not make this request.
     pub fn check_rights(&self, who: &SessionInfo, request: &Request) -> Result<()> {
         if !who.write && request.changes() {
-            return Err(Error::new(ErrorKind::PermissionDenied, "this store")
-                .because(if who.bound.is_some() {
-                    format!("user {} may only read it", who.uid)
-                } else {
-                    "this session may only read it".to_owned()
-                })
-                .try_next("open it for writing, as its owner or one of the writers that it names"));
+            return Err(only_reads(who));
         }
         if who.bound.is_none() {
             return Ok(());
@@ -37,9 +31,6 @@ impl Core {
             Request::Apply { checks, updates, .. }
             | Request::Prepare { checks, updates, .. }
             | Request::Decide { checks, updates, .. } => asker.may_apply(checks, updates),
-            Request::Settle { .. } | Request::Ask { .. } | Request::Forget { .. } => {
-                asker.refuse_store("to settle transactions of others")
-            }
             Request::Lookup { key, .. }
             | Request::ObjectStat { key }
             | Request::Explain { key }
@@ -91,6 +82,7 @@ impl Core {
             }
             Request::ChangeCluster { .. } => asker.refuse_store("to change its cluster"),
             Request::Checkpoint | Request::Shutdown { .. } => asker.refuse_store("to stop its daemon or have it write a checkpoint"),
+            Request::Settle { .. } | Request::Ask { .. } | Request::Forget { .. } => asker.refuse_store("to settle what others began"),
         }
     }
 
@@ -275,6 +267,16 @@ impl<'a> Asker<'a> {
         }
         Ok(())
     }
+}
+
+#[cold]
+fn only_reads(who: &SessionInfo) -> Error {
+    let why = if who.bound.is_some() {
+        format!("user {} may only read it", who.uid)
+    } else {
+        "this session may only read it".to_owned()
+    };
+    denied("this store").because(why).try_next("open it for writing, as its owner or one of the writers that it names")
 }
 
 #[cold]

@@ -29,7 +29,8 @@ impl Core {
         let (decider, next) = if self.store.home.count > 1 {
             (format!("engine {}", by.home.0), "try again in a moment".to_owned())
         } else {
-            let next = format!("try again; if that does not help, see whether home {} is there: `cenote ha DIR`", by.home);
+            let next =
+                format!("try again; if that does not help, see whether home {} is there: `cenote ha DIR`", by.home);
             (format!("home {}", by.home), next)
         };
         Error::new(ErrorKind::Busy, what)
@@ -221,7 +222,7 @@ impl Core {
             return self.when_all_durable(Response::Done); // the answer may have been lost, and not the change
         }
         if !commits {
-            return ready(self.give_up_part(transaction).map(|()| Response::Done));
+            return ready(self.give_up_part(transaction, false).map(|()| Response::Done));
         }
         let mut txn = std::mem::take(&mut self.txn);
         let settled = self.settle_new(&mut txn, transaction);
@@ -246,7 +247,7 @@ impl Core {
             // A power loss took away what it relies on.
             Err(refusal) => {
                 tracing::error!(%transaction, why = refusal.why, "its part here cannot be carried out");
-                return self.give_up_part(transaction);
+                return self.give_up_part(transaction, false);
             }
         };
         let mut draft = self.journal.draft(Kind::Settled);
@@ -263,9 +264,16 @@ impl Core {
         Ok(())
     }
 
-    fn give_up_part(&mut self, transaction: TransactionId) -> Result<()> {
-        self.append_about(Kind::GivenUp, transaction)?;
+    /// Gives up a prepared part. `returns`: its session leases the space of its writes again; else that is free.
+    pub fn give_up_part(&mut self, transaction: TransactionId, returns: bool) -> Result<()> {
+        let Some(prepared) = self.state.two_phase.prepared.get(&transaction) else { return Ok(()) };
+        let returns = returns && self.state.sessions.open.contains_key(&prepared.session);
+        self.append_given_up(transaction, returns)?;
         let Some(prepared) = self.state.two_phase.let_go(transaction) else { return Ok(()) };
+        if returns {
+            self.state.give_leases(prepared.session, prepared.leases);
+            return Ok(());
+        }
         let Session { leases, .. } = prepared.leases;
         for ((dev, offset), len) in leases {
             self.state.space.get_mut(dev).unreserve(offset, len);
@@ -273,9 +281,10 @@ impl Core {
         Ok(())
     }
 
-    fn append_about(&mut self, kind: Kind, transaction: TransactionId) -> Result<()> {
-        let mut draft = self.journal.draft(kind);
+    fn append_given_up(&mut self, transaction: TransactionId, returns: bool) -> Result<()> {
+        let mut draft = self.journal.draft(Kind::GivenUp);
         encode_transaction(&mut draft.bytes, transaction);
+        draft.bytes.put_u8(u8::from(returns));
         self.journal.append(draft, self.state.epoch)?;
         self.note_journal_dirty();
         Ok(())
@@ -293,7 +302,7 @@ impl Core {
         let is_own = by.is_some_and(|session| session.0 == transaction.session);
         let can_be = !is_own && self.state.sessions.open.contains_key(&SessionId(transaction.session));
         if can_be && !self.state.two_phase.given_up.contains(&transaction) {
-            if let Err(error) = self.append_about(Kind::GivenUp, transaction) {
+            if let Err(error) = self.append_given_up(transaction, false) {
                 return failed(error);
             }
             self.state.two_phase.given_up.insert(transaction);
@@ -330,13 +339,17 @@ impl Core {
         let two_phase = &self.state.two_phase;
         let due = two_phase.prepared.iter().filter(|(_, prepared)| is_due(prepared));
         let ask = due.map(|(transaction, _)| Errand::Ask(*transaction));
-        let decided = two_phase.decided.iter().filter(|(_, decision)| self.may_be_told(decision)).flat_map(|(transaction, decision)| {
-            let tell = |participant: &HomeId| (*transaction, *participant);
-            decision.participants.iter().map(tell)
-        });
+        let decided = two_phase.decided.iter().filter(|(_, decision)| self.may_be_told(decision)).flat_map(
+            |(transaction, decision)| {
+                let tell = |participant: &HomeId| (*transaction, *participant);
+                decision.participants.iter().map(tell)
+            },
+        );
         let tell = decided.map(|(transaction, participant)| Errand::Tell { transaction, participant, commits: true });
-        let abandoned = self.abandoned.iter().map(|(transaction, participant)| {
-            Errand::Tell { transaction: *transaction, participant: *participant, commits: false }
+        let abandoned = self.abandoned.iter().map(|(transaction, participant)| Errand::Tell {
+            transaction: *transaction,
+            participant: *participant,
+            commits: false,
         });
         ask.chain(tell).chain(abandoned).collect()
     }
