@@ -4,6 +4,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh
 
+# make builds the release first: the C programs of the tests take its library instead of building another one.
+export CENOTE_C_LIBRARY_DIR="$PWD/target/release"
 status=0
 cargo test --workspace --locked --no-fail-fast || status=$?
 

@@ -25,6 +25,7 @@ check "machine paths"      .venv/bin/python -m scripts.checks.machine_paths
 check "sizes of functions and files" .venv/bin/python -m scripts.checks.sizes
 check "comments"           .venv/bin/python -m scripts.checks.comments
 check "modules of other crates" .venv/bin/python -m scripts.checks.module_paths
+check "features of release builds" .venv/bin/python -m scripts.checks.features
 check "names of test modules" .venv/bin/python -m scripts.checks.module_names
 [ -x bindings/c/check-header.sh ] && check "generated C header" bindings/c/check-header.sh
 

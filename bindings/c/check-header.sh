@@ -3,4 +3,4 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 if [ "${1:-}" = --fix ]; then export CENOTE_BLESS=1; fi
-exec cargo test --quiet --package cenote-c --test header
+exec cargo test --quiet --locked --package cenote-c-header

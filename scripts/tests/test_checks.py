@@ -3,6 +3,7 @@
 from scripts.checks import (
     comments,
     dependencies,
+    features,
     format_versions,
     frozen,
     links,
@@ -197,3 +198,10 @@ def test_a_module_of_another_crate_is_found():
     here, there = '#[path = "../common/mod.rs"]\n', '    #[path = "../../../views/fuse/src/abi.rs"]\n'
     sources = {"crates/x/tests/a/main.rs": here, "crates/x/src/main.rs": there}
     assert module_paths.foreign(sources) == {"crates/x/src/main.rs": 1}
+
+
+def test_a_library_has_the_same_features_in_all_release_builds():
+    together = {"rustix v1": {"fs,termios"}, "tokio v1": {"net"}, "winnow v1": {"", "std"}, "tabled v1": {"std"}}
+    assert not features.differences(together, {"tokio v1": {"net"}, "winnow v1": {""}, "pyo3 v1": {""}})
+    (said,) = features.differences(together, {"rustix v1": {"fs"}, "tokio v1": {"net"}})
+    assert said.startswith("rustix v1: built with `fs` and with `fs,termios`")
