@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cenote::{ContainerSpec, ErrorKind, Index, IndexId, ObjectId, Store};
+use cenote_device::home::remove_memory;
+use cenote_host::home::shm_base;
 use cenote_testkit::crash::nodes;
 
 const INDEX: IndexId = IndexId(3);
@@ -21,8 +23,12 @@ struct Nodes {
 
 impl Nodes {
     fn new(name: &str, count: usize) -> Self {
+        Self::protected(name, count, 0)
+    }
+    /// A cluster that survives the loss of so many nodes.
+    fn protected(name: &str, count: usize, losses: u8) -> Self {
         let dir = std::env::temp_dir().join(format!("cenote-tx-{name}-{}", std::process::id()));
-        let stores = nodes::make(&dir, Path::new(env!("CARGO_BIN_EXE_crash")), count, 0).unwrap();
+        let stores = nodes::make(&dir, Path::new(env!("CARGO_BIN_EXE_crash")), count, losses).unwrap();
         Self { dir, stores }
     }
     fn dir(&self, node: usize) -> PathBuf {
@@ -36,6 +42,15 @@ impl Nodes {
             index.put(&[(b"account", &BALANCE.to_le_bytes())]).unwrap();
         }
     }
+    /// Loses a node for good: its daemon, its memory and its directory.
+    fn lose(&mut self, node: usize) {
+        let store = self.stores.remove(node);
+        self.kill_daemon(node);
+        let id = store.id();
+        drop(store);
+        std::fs::rename(self.dir(node), self.dir(node).with_extension("lost")).unwrap();
+        remove_memory(&shm_base(), id).unwrap();
+    }
     fn kill_daemon(&self, node: usize) {
         let holder = cenote_server::holder(&self.dir(node)).expect("a daemon has the store");
         let pid = rustix::process::Pid::from_raw(holder.pid as i32).unwrap();
@@ -48,9 +63,9 @@ impl Drop for Nodes {
         for store in &self.stores {
             let _ = store.close();
         }
-        for node in 0..self.stores.len() {
-            let _ = Store::stop_daemon(&self.dir(node));
-            let _ = Store::destroy(&self.dir(node), true);
+        for store in &self.stores {
+            let _ = Store::stop_daemon(store.dir());
+            let _ = Store::destroy(store.dir(), true);
         }
         let _ = std::fs::remove_dir_all(&self.dir);
     }
@@ -259,4 +274,43 @@ fn daemons_that_are_killed_leave_all_or_nothing() {
         child.wait().unwrap();
     }
     assert!(check_whole(&nodes) > 5);
+}
+
+/// Transactions go on without a lost node, and what it had prepared or decided is settled by the node that takes its home
+/// over.
+fn go_on_without(node: usize) {
+    let mut nodes = Nodes::protected(&format!("lost{node}"), 3, 1);
+    nodes.accounts();
+    let begin = Instant::now();
+    while let Err(error) = nodes.stores[0].protect(1, Duration::ZERO) {
+        assert!(begin.elapsed() < PATIENCE, "{error}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut children: Vec<_> =
+        (0..3).filter(|other| *other != node).map(|other| start_child(&nodes.dir(other))).collect();
+    std::thread::sleep(Duration::from_millis(1500));
+    nodes.lose(node);
+    let accounts = accounts_of(&nodes.stores[0], 2);
+    let count = || balance(&accounts[1]) - BALANCE;
+    let (before, begin) = (count(), Instant::now());
+    assert!(before > 0, "no transfer before the loss");
+    while count() < before + 20 {
+        assert!(begin.elapsed() < PATIENCE, "{} transfers within a minute of the loss", count() - before);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for child in &mut children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    check_whole(&nodes);
+}
+
+#[test]
+fn the_home_that_decides_is_lost() {
+    go_on_without(1);
+}
+
+#[test]
+fn the_home_that_prepares_is_lost() {
+    go_on_without(0);
 }

@@ -9,6 +9,8 @@ use crate::tools::{Other, TestDir, daemon_pid, eventually, signal};
 
 const ENGINES: u16 = 3;
 const BALANCE: u64 = 1_000_000;
+/// Transactions that a process launches.
+const LAUNCHED: u64 = 100;
 const INDEX: IndexId = IndexId(4);
 
 /// A store with a container at each engine, in the order of the engines.
@@ -87,7 +89,13 @@ fn at_once(store: &Store) {
     let mut tx = store.begin();
     tx.put(&accounts[0], b"k", b"never").unwrap();
     let op = tx.launch(&Precondition::new(&accounts[1], b"account", b"")).unwrap();
-    assert_eq!(op.wait().unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(op.wait().unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(accounts[0].get_one(b"k").unwrap(), None);
+    let mut tx = store.begin();
+    tx.put(&accounts[0], b"k", b"launched").unwrap();
+    let now = accounts[1].get_one(b"account").unwrap().unwrap();
+    tx.launch(&Precondition::new(&accounts[1], b"account", &now)).unwrap().wait().unwrap();
+    assert_eq!(accounts[0].get_one(b"k").unwrap().unwrap(), b"launched");
     assert!(store.verify().unwrap().findings.is_empty());
 }
 
@@ -113,6 +121,51 @@ pub fn endless(dir: &str) {
         let mark = format!("mark {} {n}", std::process::id());
         let _ = transfer(&store, &accounts, mark.as_bytes());
     }
+}
+
+/// The role of a process that launches transactions, and waits for none of them.
+pub fn launching(dir: &str) {
+    let store = Store::open_with(dir, &OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() }).unwrap();
+    let accounts = accounts(&store);
+    let before = accounts[0].get_one(b"launched").unwrap().unwrap();
+    let id = accounts[0].get_one(b"series").unwrap().unwrap();
+    let begin = u64::from_le_bytes(before.as_slice().try_into().unwrap());
+    let mut under_way = Vec::new();
+    for n in begin..begin + LAUNCHED {
+        let mut tx = store.begin();
+        for index in &accounts {
+            tx.put(index, b"launched", &(n + 1).to_le_bytes()).unwrap();
+            tx.put(index, format!("launched {n:04}").as_bytes(), b"").unwrap();
+        }
+        under_way.push(tx.launch(&Precondition::new(&accounts[0], b"series", &id)).unwrap());
+    }
+    crate::child::say("launched");
+    std::thread::sleep(Duration::from_mins(1));
+}
+
+/// What was launched survives its process, on all engines.
+pub fn launched_and_killed() {
+    let place = TestDir::new();
+    let store = make(&place, Mode::Daemon);
+    let accounts = accounts(&store);
+    for index in &accounts {
+        index.put(&[(b"launched", &0u64.to_le_bytes()), (b"series", b"one")]).unwrap();
+    }
+    for round in 1..=4u64 {
+        let mut other = Other::start("launching", &[place.dir().to_str().unwrap()]);
+        assert_eq!(other.line(), "launched");
+        if round % 2 == 0 {
+            signal(daemon_pid(&place.dir()), libc::SIGKILL);
+        }
+        other.kill();
+        eventually("the session of the dead is closed", || store.stats().unwrap().sessions == 1);
+        for index in &accounts {
+            assert_eq!(index.iter(b"launched ").count() as u64, round * LAUNCHED);
+            let last = index.get_one(b"launched").unwrap().unwrap();
+            assert_eq!(last, (round * LAUNCHED).to_le_bytes());
+        }
+    }
+    assert!(store.verify().unwrap().findings.is_empty());
 }
 
 pub fn everybody_dies() {

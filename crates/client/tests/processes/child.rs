@@ -31,6 +31,7 @@ pub fn run(role: &str, args: &[String]) -> ExitCode {
         "cutter" => cutter(&open(dir, Mode::Daemon), args[1].parse().unwrap()),
         "appender" => appender(&open(dir, Mode::Daemon), args[1].parse().unwrap(), args[2].parse().unwrap()),
         "launcher" => crate::redo_log::launcher(dir, &args[1], &args[2]),
+        "launching" => crate::across::launching(dir),
         "transfers" => crate::across::endless(dir),
         "second" => crate::rights::second(dir),
         "sitter" => sitter(&open(dir, Mode::Daemon)),

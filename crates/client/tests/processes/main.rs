@@ -48,6 +48,7 @@ const TESTS: &[Test] = &[
     ("several_engines_are_cloned", engines::cloned),
     ("transactions_over_engines_in_process", across::in_process),
     ("transactions_over_engines_through_a_daemon", across::through_a_daemon),
+    ("transactions_over_engines_that_are_launched", across::launched_and_killed),
     ("transactions_over_engines_when_everybody_dies", across::everybody_dies),
     ("pipelined_writes_come_first", api::pipelined_first),
     ("random_writes_in_process", api::random_in_process),
