@@ -55,6 +55,6 @@ pub use telemetry::{
 pub use tier::{DeviceInfo, DeviceKind, DeviceSpec, DeviceState, StoreConfig};
 pub use tier_options::TierOptions;
 pub use tier_text::{TierText, WATERMARK_HIGH_DEFAULT_PERMILLE, WATERMARK_LOW_DEFAULT_PERMILLE, parse_permille};
-pub use transaction::TransactionId;
+pub use transaction::{Decision, TransactionId};
 pub use units::UnitBytes;
 pub use update::Update;

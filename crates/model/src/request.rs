@@ -5,9 +5,9 @@
 mod kinds;
 
 use crate::{
-    Arrange, ArrangeProgress, ArrangeTarget, Arrangement, Check, ClusterChange, ContainerId, ContainerInfo, DeviceId,
-    DeviceInfo, DeviceSpec, Durability, Error, Extent, HaReport, HomeId, IndexId, IndexKey, ObjectId, ObjectKey,
-    PolicyState, Profile, Records, SnapshotInfo, Telemetry, TransactionId, Update,
+    Arrange, ArrangeProgress, ArrangeTarget, Arrangement, Check, ClusterChange, ContainerId, ContainerInfo, Decision,
+    DeviceId, DeviceInfo, DeviceSpec, Durability, Error, Extent, HaReport, HomeId, IndexId, IndexKey, ObjectId,
+    ObjectKey, PolicyState, Profile, Records, SnapshotInfo, Telemetry, TransactionId, Update,
 };
 
 /// A request of a client to a store. The same values go to an engine in the process and, encoded by `wire`, to a
@@ -145,15 +145,8 @@ pub enum Request {
     /// that concerns until [`Request::Settle`].
     Prepare { transaction: TransactionId, checks: Vec<Check>, updates: Vec<Update> },
     /// Second phase, at the last home: applies its own part, and decides with that that the transaction is carried out.
-    /// `participants`: the homes that have prepared it. `is_sync`: one of them has a part in a container whose changes
-    /// survive power loss once they are answered, so the decision is to survive it, too. `Conflict` if it was given up.
-    Decide {
-        transaction: TransactionId,
-        participants: Vec<HomeId>,
-        is_sync: bool,
-        checks: Vec<Check>,
-        updates: Vec<Update>,
-    },
+    /// `Conflict` if it was given up.
+    Decide { decision: Box<Decision>, checks: Vec<Check>, updates: Vec<Update> },
     /// To a home that has prepared its part: applies it, or gives it up. Done before: nothing happens.
     Settle { transaction: TransactionId, commits: bool },
     /// To the home that decides: what became of the transaction? If it is not decided by now it never will be. `tell`:

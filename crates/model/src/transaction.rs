@@ -15,6 +15,18 @@ pub struct TransactionId {
     pub number: u64,
 }
 
+/// What the last home decides about with its own part of a transaction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Decision {
+    /// The transaction.
+    pub transaction: TransactionId,
+    /// The homes that have prepared it.
+    pub participants: Vec<HomeId>,
+    /// One of them has a part in a container whose changes survive power loss once they are answered, so the decision is to
+    /// survive it, too.
+    pub is_sync: bool,
+}
+
 impl fmt::Display for TransactionId {
     /// `t5.17`: session and number at the home that decides.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use cenote_device::control::{SharedControl, boot_ns};
-use cenote_model::{Check, Error, HomeId, Request, Response, TransactionId, Update};
+use cenote_model::{Check, Decision, Error, HomeId, Request, Response, TransactionId, Update};
 use cenote_store::{Engine, Errand, Outcome, SessionId};
 
 use crate::handling::HELD_MAX;
@@ -222,10 +222,8 @@ impl Progress {
         };
         if self.shares.is_empty() {
             let participants = self.prepared.iter().map(|home| HomeId(*home as u16)).collect();
-            return Step::Send(
-                home,
-                Request::Decide { transaction, participants, is_sync: self.is_sync, checks, updates },
-            );
+            let decision = Box::new(Decision { transaction, participants, is_sync: self.is_sync });
+            return Step::Send(home, Request::Decide { decision, checks, updates });
         }
         // Noted before the answer: one that is refused has nothing to settle.
         self.prepared.push(home);

@@ -144,8 +144,9 @@ impl Holds {
     }
     fn against_prefix(&self, index: IndexKey, prefix: &[u8], changes: bool) -> Option<TransactionId> {
         let from = (index, prefix.to_vec());
-        let within = self.records.range(from..).take_while(|((of, key), _)| *of == index && key.starts_with(prefix));
-        let held = within.filter_map(|(_, hold)| hold.against(changes)).next();
+        let mut within =
+            self.records.range(from..).take_while(|((of, key), _)| *of == index && key.starts_with(prefix));
+        let held = within.find_map(|(_, hold)| hold.against(changes));
         held.or_else(|| {
             let of_index = self.prefixes.iter().find(|(of, ..)| changes && *of == index);
             of_index.map(|(.., by)| *by)

@@ -11,6 +11,11 @@ use world::{crc, object};
 const FIRST: usize = 0;
 const LAST: usize = 1;
 
+/// The request that has the last home decide.
+fn decide(transaction: TransactionId, participants: Vec<HomeId>, checks: Vec<Check>, updates: Vec<Update>) -> Request {
+    Request::Decide { decision: Box::new(Decision { transaction, participants, is_sync: false }), checks, updates }
+}
+
 /// Two engines with a container each, in which `k` is `old`.
 struct Scene {
     world: Engines,
@@ -38,7 +43,8 @@ impl Scene {
     fn decide(&mut self) -> Response {
         let (transaction, updates) = (self.transaction, vec![put(self.at[LAST], b"k", b"new")]);
         let participants = vec![HomeId(FIRST as u16)];
-        let request = Request::Decide { transaction, participants, is_sync: true, checks: Vec::new(), updates };
+        let decision = Box::new(Decision { transaction, participants, is_sync: true });
+        let request = Request::Decide { decision, checks: Vec::new(), updates };
         self.world.ask_as(LAST, self.seqs[1], request)
     }
     fn settle(&mut self, commits: bool) -> Response {
@@ -228,8 +234,7 @@ fn premises_that_do_not_hold_and_refused_updates_leave_nothing() {
     }
     let delete = Update::ContainerDelete { id: scene.at[LAST].container };
     let (transaction, checks) = (scene.transaction, Vec::new());
-    let decide =
-        Request::Decide { transaction, participants: Vec::new(), is_sync: false, checks, updates: vec![delete] };
+    let decide = decide(transaction, Vec::new(), checks, vec![delete]);
     let answer = scene.world.ask(LAST, decide);
     assert!(matches!(answer, Response::Failed(error) if error.kind() == ErrorKind::Unsupported));
     assert_eq!(scene.values(), ["old", "old"]);
@@ -349,7 +354,7 @@ fn only_the_session_that_it_names_has_it_decided() {
     let mut scene = Scene::new(Durability::Async);
     let transaction = TransactionId { session: 77, ..scene.transaction };
     let (participants, checks, updates) = (vec![HomeId(0)], Vec::new(), vec![put(scene.at[LAST], b"k", b"new")]);
-    let request = Request::Decide { transaction, participants, is_sync: false, checks, updates };
+    let request = decide(transaction, participants, checks, updates);
     let answer = scene.world.ask(LAST, request);
     assert!(matches!(answer, Response::Failed(error) if error.kind() == ErrorKind::InvalidInput));
     let transaction = TransactionId { home: HomeId(FIRST as u16), ..scene.transaction };

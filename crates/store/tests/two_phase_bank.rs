@@ -90,7 +90,8 @@ impl Bank {
                 Request::Prepare { transaction, checks, updates }
             } else {
                 let participants = participants.clone();
-                Request::Decide { transaction, participants, is_sync: self.rng.below(2) == 0, checks, updates }
+                let decision = Box::new(Decision { transaction, participants, is_sync: self.rng.below(2) == 0 });
+                Request::Decide { decision, checks, updates }
             });
         }
         let seqs = requests.iter().map(|_| self.world.next_seq()).collect();

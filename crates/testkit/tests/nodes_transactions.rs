@@ -14,7 +14,7 @@ const INDEX: IndexId = IndexId(3);
 /// Set in a process that this one starts as a client: the directory of its node.
 const CHILD: &str = "CENOTE_TEST_TRANSFERS";
 const BALANCE: u64 = 1_000_000;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 struct Nodes {
     dir: PathBuf,
@@ -106,7 +106,7 @@ fn all_parts_of_a_transaction_are_seen_on_all_nodes() {
         for index in &accounts {
             tx.put(index, b"k", store.home().to_string().as_bytes()).unwrap();
         }
-        tx.write(&object, 0, &[9; 100_000]).unwrap();
+        tx.write(&object, 0, &vec![9; 100_000]).unwrap();
         tx.commit().unwrap();
         assert_eq!(object.size().unwrap(), 100_000);
         for other in &nodes.stores {
@@ -201,7 +201,7 @@ fn transfers_of_many_at_once_keep_the_total() {
                     match transfer(store, &accounts, None) {
                         Ok(_) => done += 1,
                         Err(error) => {
-                            assert!([ErrorKind::Conflict, ErrorKind::Busy].contains(&error.kind()), "{error}")
+                            assert!([ErrorKind::Conflict, ErrorKind::Busy].contains(&error.kind()), "{error}");
                         }
                     }
                 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use cenote_model::{
     Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, Birth, Check, Codec, ContainerContent,
-    ContainerId, ContainerInfo, ContainerSpec, DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState, Durability,
-    Encoding, Error, ErrorKind, Explanation, Extent, ExtentWhy, Finding, FlushTarget, HomeId, IndexContent, IndexId,
-    IndexKey, KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey, ObjectStat, Packed, PluginState,
+    ContainerId, ContainerInfo, ContainerSpec, Decision, DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState,
+    Durability, Encoding, Error, ErrorKind, Explanation, Extent, ExtentWhy, Finding, FlushTarget, HomeId, IndexContent,
+    IndexId, IndexKey, KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey, ObjectStat, Packed, PluginState,
     PolicyState, Records, Request, Response, Result, RuleState, Run, SnapshotInfo, StoreConfig, StoreId, StoreStats,
     Sums, TierOptions, Touch, TransactionId, Update, VerifyReport,
 };
@@ -199,6 +199,7 @@ wire_struct!(PolicyState, 28, { text, faults, refused, followers, plugins, rules
 wire_struct!(Run, 18, { device, offset, len });
 wire_struct!(Lease, 4, { runs });
 wire_struct!(TransactionId, 18, { home, session, number });
+wire_struct!(Decision, 23, { transaction, participants, is_sync });
 
 wire_enum!(Request, 1, "request", {
     1 => Apply { checks, updates, atomic },
@@ -246,7 +247,7 @@ wire_enum!(Request, 1, "request", {
     48 => HaReport,
     49 => Protect { losses },
     50 => Prepare { transaction, checks, updates },
-    51 => Decide { transaction, participants, is_sync, checks, updates },
+    51 => Decide { decision, checks, updates },
     52 => Settle { transaction, commits },
     53 => Ask { transaction, tell },
     54 => Forget { transaction, participant },

@@ -130,7 +130,7 @@ impl Changed {
 
 #[cfg(test)]
 mod tests {
-    use cenote_model::{ContainerSpec, DeviceId, Extent, IndexId, ObjectId, Sums};
+    use cenote_model::{ContainerSpec, Decision, DeviceId, Extent, IndexId, ObjectId, Sums};
 
     use super::*;
     use crate::{decode_request, encode_request};
@@ -183,7 +183,8 @@ mod tests {
         let prepare = Request::Prepare { transaction, checks: checks.clone(), updates: vec![write(1), put(index)] };
         assert_eq!(both(&prepare), words(&[one, index.word_hash()]));
         let participants = vec![HomeId(1), HomeId(2)];
-        let decide = Request::Decide { transaction, participants, is_sync: true, checks, updates: vec![write(2)] };
+        let decision = Box::new(Decision { transaction, participants, is_sync: true });
+        let decide = Request::Decide { decision, checks, updates: vec![write(2)] };
         assert_eq!(both(&decide), words(&[two]));
         assert_eq!(both(&Request::Settle { transaction, commits: true }), Changed::Nothing);
         let delete = Update::ContainerDelete { id: ContainerId(5) };

@@ -59,7 +59,8 @@ fn request(rng: &mut Rng) -> Request {
         0 => Request::Prepare { transaction, checks: checks(rng), updates: updates(rng) },
         1 => {
             let (participants, is_sync) = (homes(rng), rng.below(2) == 0);
-            Request::Decide { transaction, participants, is_sync, checks: checks(rng), updates: updates(rng) }
+            let decision = Box::new(Decision { transaction, participants, is_sync });
+            Request::Decide { decision, checks: checks(rng), updates: updates(rng) }
         }
         2 => Request::Settle { transaction, commits: rng.below(2) == 0 },
         3 => Request::Ask { transaction, tell: homes(rng) },

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cenote_model::{Check, Error, ErrorKind, HomeId, ObjectKey, Request, Response, Result, TransactionId, Update};
+use cenote_model::{
+    Check, Decision, Error, ErrorKind, HomeId, ObjectKey, Request, Response, Result, TransactionId, Update,
+};
 
 use super::Transaction;
 use crate::answer::surprise;
@@ -42,14 +44,15 @@ impl Transaction {
                     self.keep_runs_but_of(&prepared);
                     // The one that failed may have prepared its part, if it is its answer that was lost.
                     prepared.push(home);
-                    self.give_up(link, transaction, prepared);
+                    Self::give_up(link, transaction, prepared);
                     return Err(error);
                 }
             }
             prepared.push(home);
         }
         let (participants, Part { checks, updates }) = (prepared.clone(), own);
-        let decide = Request::Decide { transaction, participants, is_sync, checks, updates };
+        let decision = Box::new(Decision { transaction, participants, is_sync });
+        let decide = Request::Decide { decision, checks, updates };
         match link.request(decide) {
             Ok(Response::Applied { epoch, .. }) => {
                 self.runs.clear();
@@ -61,7 +64,7 @@ impl Transaction {
                 let error = other.map_or_else(|error| error, |answer| surprise("an epoch", &answer));
                 if is_refusal(&error) {
                     self.keep_runs_but_of(&prepared);
-                    self.give_up(link, transaction, prepared);
+                    Self::give_up(link, transaction, prepared);
                 } else {
                     self.runs.clear(); // it may be decided
                 }
@@ -75,7 +78,7 @@ impl Transaction {
     }
     /// Has the homes told that the transaction is given up, unless it was decided. If the home that decides cannot be
     /// reached, they ask it themselves.
-    fn give_up(&self, link: &Arc<Link>, transaction: TransactionId, tell: Vec<HomeId>) {
+    fn give_up(link: &Arc<Link>, transaction: TransactionId, tell: Vec<HomeId>) {
         link.channel.tell(Request::Ask { transaction, tell });
         link.keep();
     }

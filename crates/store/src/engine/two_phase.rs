@@ -1,6 +1,6 @@
 //! Transactions over several homes, for those who carry messages between homes.
 
-use cenote_model::{Error, ErrorKind, HomeId, Request, Response, TransactionId, Update};
+use cenote_model::{Decision, Error, ErrorKind, HomeId, Request, Response, TransactionId, Update};
 
 use super::{Engine, ready};
 use crate::{Errand, Outcome, SessionId};
@@ -14,7 +14,8 @@ impl Engine {
             Request::Prepare { transaction, checks, updates } => {
                 core.prepare((session, seq), transaction, checks, updates)
             }
-            Request::Decide { transaction, participants, is_sync, checks, updates } => {
+            Request::Decide { decision, checks, updates } => {
+                let Decision { transaction, participants, is_sync } = *decision;
                 let outcome = core.decide((session, seq), (transaction, participants), is_sync, &checks, updates);
                 activities.values.when_values_fit(core, outcome)
             }

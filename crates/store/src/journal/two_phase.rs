@@ -25,9 +25,13 @@ pub(crate) fn decode_homes(from: &mut Decoder<'_>) -> Decoded<Vec<HomeId>> {
 /// Writes what a transaction relies on and what it changes.
 pub(crate) fn encode_part(bytes: &mut Vec<u8>, checks: &[Check], updates: &[Update]) {
     bytes.put_u32(checks.len() as u32);
-    checks.iter().for_each(|check| encode_check(bytes, check));
+    for check in checks {
+        encode_check(bytes, check);
+    }
     bytes.put_u32(updates.len() as u32);
-    updates.iter().for_each(|update| encode_update(bytes, update));
+    for update in updates {
+        encode_update(bytes, update);
+    }
 }
 /// Reads it. Fails if it changes a container, which no such transaction does.
 pub(crate) fn decode_part(from: &mut Decoder<'_>) -> Decoded<(Vec<Check>, Vec<Update>)> {

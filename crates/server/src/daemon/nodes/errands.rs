@@ -61,13 +61,12 @@ impl Errands {
         gateway.reach()?;
         let home = gateway.home();
         let known = lock(&self.sessions).get(&home).copied();
-        let session = match known {
-            Some(session) => session,
-            None => {
-                let session = gateway.session_open(&self.who()?)?;
-                lock(&self.sessions).insert(home, session);
-                session
-            }
+        let session = if let Some(session) = known {
+            session
+        } else {
+            let session = gateway.session_open(&self.who()?)?;
+            lock(&self.sessions).insert(home, session);
+            session
         };
         // Not a number for exactly-once: what is asked can be repeated.
         let number = 1 << 60 | self.asked.fetch_add(1, Ordering::Relaxed);
@@ -154,12 +153,11 @@ fn say(nodes: &Nodes, daemon: &Daemon, host: &Host, errand: Errand) -> Result<()
             settle(daemon, host, transaction, commits)
         }
         Errand::Tell { transaction, participant, commits } => {
-            match nodes.served(daemon, participant) {
-                Some(other) => settle(daemon, &other, transaction, commits)?,
-                None => {
-                    let request = Request::Settle { transaction, commits };
-                    nodes.errands.ask(&*nodes.gateway(participant)?, request)?;
-                }
+            if let Some(other) = nodes.served(daemon, participant) {
+                settle(daemon, &other, transaction, commits)?;
+            } else {
+                let request = Request::Settle { transaction, commits };
+                nodes.errands.ask(&*nodes.gateway(participant)?, request)?;
             }
             at(daemon, host, |engine| engine.forget(transaction, participant)).map(drop)
         }
