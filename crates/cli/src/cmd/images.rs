@@ -37,7 +37,7 @@ const NOTHING: u8 = 4;
 const LOCK_FILE: &str = "streams.lock";
 /// Slightly longer than views wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(130);
-/// Retries if a file changes while it is adopted.
+/// Attempts if a file changes while it is adopted or looked at.
 const TRIES: u32 = 5;
 
 /// Arguments of `images`.
@@ -260,11 +260,30 @@ impl Maker {
         Ok(())
     }
 
+    /// Makes an image of a file. `NotFound`: there is no such file; what a file lacks for the moment is looked for again.
+    fn image(&self, h5: &'static Api, file: &Path) -> cenote::Result<Image> {
+        let mut tries = 0;
+        loop {
+            match interchange::image(h5, &self.store, file) {
+                Err(error) if error.kind() == ErrorKind::NotFound && file::open::locate(&self.store, file).is_ok() => {
+                    tries += 1;
+                    if tries == TRIES {
+                        let why = format!("in each of {TRIES} attempts, a part of it was not found: {error}");
+                        return Err(Error::new(ErrorKind::Busy, file.display().to_string())
+                            .because(why)
+                            .try_next("look at it again when nobody writes it; else `cenote verify`"));
+                    }
+                }
+                made => return made,
+            }
+        }
+    }
+
     /// Brings the image at a path of the tree up to date with its file.
     fn make(&self, path: &[u8]) -> cenote::Result<Image> {
         let h5 = self.library()?;
         let file = PathBuf::from(OsString::from_vec([b"/", path].concat()));
-        let made = match interchange::image(h5, &self.store, &file) {
+        let made = match self.image(h5, &file) {
             Ok(made) => made,
             Err(error) => {
                 if error.kind() == ErrorKind::NotFound {
