@@ -136,7 +136,8 @@ impl Nodes {
         host.tell_words(outbox.bell().clone(), formerly);
         let homes = Homes::default();
         let (dir, home, gateways) = (dir.to_path_buf(), members.home, RwLock::default());
-        let this = Self { dir, roster, home, key, who, memory, gateways, outbox, listener, watch, copies, homes, locks };
+        let this =
+            Self { dir, roster, home, key, who, memory, gateways, outbox, listener, watch, copies, homes, locks };
         this.make_gateways(&members);
         Ok(Arc::new(this))
     }
