@@ -61,12 +61,11 @@ impl Store {
         }
     }
     fn lock_tokens_path(&self, file: u64) -> io::Result<PathBuf> {
-        let dir = match self.lock_tokens_dir().get() {
-            Some(dir) => dir,
-            None => {
-                let dir = self.meeting_dir(SORT)?;
-                self.lock_tokens_dir().get_or_init(|| dir)
-            }
+        let dir = if let Some(dir) = self.lock_tokens_dir().get() {
+            dir
+        } else {
+            let dir = self.meeting_dir(SORT)?;
+            self.lock_tokens_dir().get_or_init(|| dir)
         };
         Ok(dir.join(format!("{file:016x}")))
     }

@@ -161,7 +161,9 @@ impl LockMap {
     pub fn raise(&mut self, first: u64, last: u64, mode: LockMode) {
         let stronger: Vec<_> = self.within(first, last).filter(|(_, _, its)| *its > mode).collect();
         self.set(first, last, Some(mode));
-        stronger.into_iter().for_each(|(from, to, its)| self.set(from, to, Some(its)));
+        for (from, to, its) in stronger {
+            self.set(from, to, Some(its));
+        }
     }
     /// Takes from the bytes what excludes a lock of this mode of another holder.
     pub fn give_way(&mut self, first: u64, last: u64, mode: LockMode) {

@@ -35,7 +35,9 @@ fn start(more: &[&str]) -> Cluster {
 fn programs(cluster: &Cluster) -> [Program; NODES] {
     let mut all = [1, 2, 3].map(|node| Program::on(cluster, node));
     for name in ["open a /cenote/runs/f", "open b /cenote/runs/f"] {
-        all.iter_mut().for_each(|program| program.expect(name, "ok"));
+        for program in &mut all {
+            program.expect(name, "ok");
+        }
     }
     all
 }
@@ -221,14 +223,28 @@ fn many_take_turns_and_see_what_the_others_wrote() {
     const TURNS: u64 = 60;
     let cluster = start(&[]);
     let mut all: Vec<Program> = [1, 2, 3, 1, 2, 3].iter().map(|node| Program::on(&cluster, *node)).collect();
-    all.iter_mut().for_each(|program| program.expect("open a /cenote/runs/f", "ok"));
-    all.iter_mut().for_each(|program| program.begin(&format!("count a {TURNS}")));
-    all.iter().for_each(|program| assert_eq!(program.end(), "ok"));
+    for program in &mut all {
+        program.expect("open a /cenote/runs/f", "ok");
+    }
+    for program in &mut all {
+        program.begin(&format!("count a {TURNS}"));
+    }
+    for program in &all {
+        assert_eq!(program.end(), "ok");
+    }
     let number = TURNS * all.len() as u64;
-    all.iter_mut().for_each(|program| program.expect("read a 0", &number.to_string()));
-    all.iter_mut().for_each(|program| program.expect("open r /cenote/walks/ranges", "ok"));
-    all.iter_mut().for_each(|program| program.begin(&format!("turns r {TURNS}")));
-    all.iter().for_each(|program| assert_eq!(program.end(), "ok"));
+    for program in &mut all {
+        program.expect("read a 0", &number.to_string());
+    }
+    for program in &mut all {
+        program.expect("open r /cenote/walks/ranges", "ok");
+    }
+    for program in &mut all {
+        program.begin(&format!("turns r {TURNS}"));
+    }
+    for program in &all {
+        assert_eq!(program.end(), "ok");
+    }
     for place in [0, 100, 400] {
         all[0].expect(&format!("read r {place}"), &(number / 5).to_string());
     }

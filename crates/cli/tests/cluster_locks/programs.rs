@@ -13,7 +13,7 @@ use crate::common::cluster::Cluster;
 use crate::{BRIEFLY, PATIENCE};
 
 /// Answers lines: each is a call, its answer `ok`, what it returned, or the name of its error.
-const PROGRAM: &str = r#"
+const PROGRAM: &str = r"
 import errno, fcntl, os, signal, struct, sys
 files = {}
 kinds = {'rd': fcntl.F_RDLCK, 'wr': fcntl.F_WRLCK, 'un': fcntl.F_UNLCK}
@@ -65,7 +65,7 @@ for line in sys.stdin:
         print(call(line.split()), flush=True)
     except OSError as error:
         print(errno.errorcode[error.errno], flush=True)
-"#;
+";
 
 pub fn python() -> PathBuf {
     let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();

@@ -222,7 +222,9 @@ impl Arbiter {
                 self.end_in(number, node);
             }
         }
-        lost.iter().for_each(|number| self.tidy(*number));
+        for number in &lost {
+            self.tidy(*number);
+        }
         if !lost.is_empty() {
             self.out.push((node, NodeLock::Lost { files: lost }));
         }

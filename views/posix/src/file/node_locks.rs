@@ -233,10 +233,12 @@ struct Moment {
     is_over: bool,
 }
 
+/// Returns true if no other node is interested in files of this home, and this node may act.
+fn is_quiet(words: &LockWords) -> bool {
+    words.interest == 0 && !Store::is_lock_lease_over(words)
+}
+
 impl Standing<'_> {
-    fn is_quiet(&self, words: &LockWords) -> bool {
-        words.interest == 0 && !Store::is_lock_lease_over(words)
-    }
     fn moment(&self) -> FsResult<Moment> {
         let words = self.store.lock_words();
         Ok(Moment {
@@ -347,7 +349,7 @@ impl Live {
             return Ok(None);
         }
         let (standing, wish) = (self.standing(), call.wish()?);
-        if standing.is_own && standing.is_quiet(&standing.store.lock_words()) {
+        if standing.is_own && is_quiet(&standing.store.lock_words()) {
             return Ok(None);
         }
         let moment = standing.moment()?;
@@ -378,13 +380,13 @@ enum Quick {
 /// Locks or unlocks a file of this node's home, as on one node.
 fn quickly(standing: &Standing<'_>, here: &Meeting, call: &LockCall, wish: &LockWish, wait: LockWait<'_>) -> Quick {
     let words = standing.store.lock_words();
-    if !standing.is_quiet(&words) || !here.stands(words.term, false) {
+    if !is_quiet(&words) || !here.stands(words.term, false) {
         return Quick::Nothing;
     }
     let done = here.in_kernel(call, wait);
     // A daemon that gives something away raises the interest before it looks at what the kernel has.
     let after = standing.store.lock_words();
-    let is_same = standing.is_quiet(&after) && after.term == words.term;
+    let is_same = is_quiet(&after) && after.term == words.term;
     match done {
         Ok(()) if is_same => {
             here.note(call, wish, words.term);

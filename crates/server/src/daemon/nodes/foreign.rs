@@ -75,7 +75,7 @@ impl Foreign {
             Between::Words(message) => self.about_words(service, &message),
             Between::Locks(message) => {
                 *engines = None; // it may look at files
-                self.locks.from_node(self.host.summary.home, self.node, self.connection, message);
+                self.locks.take_from_node(self.host.summary.home, self.node, self.connection, message);
                 Ok(None)
             }
             Between::Answer { .. } | Between::Changes { .. } => Err(out_of_turn()),

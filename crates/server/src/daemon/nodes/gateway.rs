@@ -277,7 +277,7 @@ impl Gateway {
     }
     /// Takes a message about locks of files.
     pub(super) fn take_lock(&self, message: NodeLock) {
-        self.locks.from_home(self.home, message);
+        self.locks.take_from_home(self.home, message);
     }
     /// Asks, if it is time, whether the words that are known may be trusted on.
     pub(super) fn ask_trust(&self, now: Instant) -> Option<Outgoing> {

@@ -130,7 +130,9 @@ impl Locks {
         tracing::debug!(%home, term, grace = arbiter.is_in_grace(), "locks of a home are decided here");
         if is_own {
             for (node, messages) in std::mem::take(&mut state.early) {
-                messages.into_iter().for_each(|message| arbiter.take(node.0, message));
+                for message in messages {
+                    arbiter.take(node.0, message);
+                }
             }
             state.agent.reclaim(home);
         }
@@ -189,7 +191,7 @@ impl Locks {
         lock(&self.state).up.remove(&home);
     }
     /// A message of the host of a home.
-    pub fn from_home(&self, home: HomeId, message: NodeLock) {
+    pub fn take_from_home(&self, home: HomeId, message: NodeLock) {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         state.agent.take(home, message, &mut state.files);
@@ -220,7 +222,7 @@ impl Locks {
         }
     }
     /// A message of another node for a home that is served here.
-    pub fn from_node(&self, home: HomeId, node: NodeId, connection: ConnectionId, message: NodeLock) {
+    pub fn take_from_node(&self, home: HomeId, node: NodeId, connection: ConnectionId, message: NodeLock) {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         if state.visitors.get(&(home, node)) != Some(&connection) {
@@ -270,7 +272,9 @@ impl Locks {
             self.control.set_lock_nodes(others);
             state.files.set_grace(served.arbiter.is_in_grace());
         }
-        told.into_iter().for_each(|(connection, message)| self.outbox.put(Order::Answer(connection, message)));
+        for (connection, message) in told {
+            self.outbox.put(Order::Answer(connection, message));
+        }
         state.is_watching = state.agent.is_watching();
         self.changed.notify_all();
     }
@@ -355,7 +359,9 @@ impl Locks {
             let (due, later): (Vec<_>, Vec<_>) = state.ends.drain(..).partition(|(at, _)| *at <= now);
             state.ends = later;
             for served in state.served.values_mut() {
-                due.iter().for_each(|(_, node)| served.arbiter.end(node.0));
+                for (_, node) in &due {
+                    served.arbiter.end(node.0);
+                }
                 if served.grace_until <= now {
                     served.arbiter.end_grace();
                 }
