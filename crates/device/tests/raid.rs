@@ -21,6 +21,7 @@ const STILL: Pace = Pace {
     background: false,
     look_again: Duration::ZERO,
     away_for: Duration::ZERO,
+    spared_for: Duration::ZERO,
     remains_for: Duration::ZERO,
     repair_permille: 1000,
 };

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cenote_device::mem::MemMetaDir;
 use cenote_device::object::ClaimNotes;
-use cenote_device::object::raid::fake::{FakePlace, Mood};
+use cenote_device::object::raid::fake::Mood;
 use cenote_device::object::raid::{ACCEPT, Pace, Place, RaidDevices};
 use cenote_device::{Device, Devices, SystemDevices, conformance};
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, ErrorKind, Result, StoreId, TierOptions};
@@ -134,24 +134,24 @@ fn suite_on_places_that_come_and_go() {
     let pace = Pace { background: true, look_again: std::time::Duration::from_millis(5), ..STILL };
     let devices = RaidDevices::default().at_pace(pace).with_places(Some(Arc::new(maker)));
     let spec = spec("a:b:c:d:e:f:g", "3+2", 20 << 20);
-    let (over, begun) = (std::sync::atomic::AtomicBool::new(false), std::sync::atomic::AtomicBool::new(false));
+    let (over, begun) = (AtomicBool::new(false), AtomicBool::new(false));
+    let disturb = || {
+        let mut turn = 0;
+        while !over.load(Ordering::Relaxed) {
+            fakes[turn % 7].set([Mood::Away, Mood::Full, Mood::Unreadable][turn % 3]);
+            begun.store(true, Ordering::Relaxed);
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            fakes[turn % 7].set(Mood::Well);
+            turn += 1;
+            std::thread::sleep(std::time::Duration::from_millis(30));
+        }
+    };
     std::thread::scope(|scope| {
-        let disturb = |fakes: &[FakePlace]| {
-            let mut turn = 0;
-            while !over.load(Ordering::Relaxed) {
-                fakes[turn % 7].set([Mood::Away, Mood::Full, Mood::Unreadable][turn % 3]);
-                begun.store(true, Ordering::Relaxed);
-                std::thread::sleep(std::time::Duration::from_millis(30));
-                fakes[turn % 7].set(Mood::Well);
-                turn += 1;
-                std::thread::sleep(std::time::Duration::from_millis(30));
-            }
-        };
         // The first opening must find that nothing is there.
         let nothing = devices.open(STORE, ID, &spec, false).err().unwrap();
         assert_eq!(nothing.kind(), ErrorKind::NotFound, "{nothing}");
         let made = devices.open(STORE, ID, &spec, true).unwrap();
-        scope.spawn(|| disturb(&fakes));
+        scope.spawn(disturb);
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             conformance::device(&*made.device, conformance::seed());
         }));
@@ -350,7 +350,7 @@ fn hostile_files_are_no_parts() {
     {
         fs::write(dir.join(name), "x").unwrap();
     }
-    fs::write(dir.join("pack-00000000000000000009@0.1+1.u0.9.0000000000000001"), "short").unwrap();
+    fs::write(dir.join("other@0.1+1.u0.9.0000000000000001"), "short").unwrap();
     fs::create_dir(dir.join("pack-2@0.1+1.u0.9.0000000000000001")).unwrap();
     std::os::unix::fs::symlink("/", dir.join("loop")).unwrap();
     let temporary = disks.disk(2).join(".new-4194305-0-2");

@@ -90,45 +90,15 @@ fn life(seed: u64) {
     let about = format!("seed {seed}, {layout} on {count} places");
     for step in 0..300 {
         match rng.below(14) {
-            0..=3 => {
-                let key = format!("store/pack-{step:05}");
-                let len = [100, 60_000, 70_000, 400_000][rng.below(4) as usize];
-                let content = bytes(rng.next_u64(), 1 + rng.below(len) as usize);
-                match put(&service, &key, &content) {
-                    Ok(()) => drop(oracle.known.insert(key, content)),
-                    Err(_) => drop(oracle.unsure.insert(key, content)),
-                }
-            }
+            0..=3 => put_one(&service, &mut oracle, &mut rng, step),
             4..=7 => check_one(&service, &oracle, &mut rng, &about),
-            8 => {
-                let key = oracle.known.keys().nth(rng.below(oracle.known.len().max(1) as u64) as usize).cloned();
-                if let Some(key) = key {
-                    let content = oracle.known.remove(&key).unwrap();
-                    let _ = service.delete(&key);
-                    oracle.unsure.insert(key, content);
-                }
-            }
+            8 => delete_one(&service, &mut oracle, &mut rng),
             9 => {
                 let mood = [Mood::Away, Mood::ReadOnly, Mood::Full, Mood::Unreadable][rng.below(4) as usize];
                 oracle.set(rng.below(u64::from(count)) as usize, mood);
             }
             10 => (0..oracle.places.len()).for_each(|at| oracle.set(at, Mood::Well)),
-            11 => {
-                let at = rng.below(u64::from(count)) as usize;
-                let names = oracle.places[at].names();
-                if let Some(name) = names.get(rng.below(names.len().max(1) as u64) as usize)
-                    && oracle.may_lose(at, Some(name))
-                    && oracle.rotten.insert((at, name.clone()))
-                {
-                    let place = &oracle.places[at];
-                    place.meddle(name, |file| {
-                        good.insert((at, name.clone()), file.clone().unwrap());
-                        file
-                    });
-                    let where_ = rng.next_u64() as usize;
-                    flip(place, name, |len| where_ % len);
-                }
-            }
+            11 => oracle.rot(&mut rng, &mut good),
             12 => {
                 let at = rng.below(u64::from(count)) as usize;
                 if oracle.may_lose(at, None) {
@@ -136,13 +106,8 @@ fn life(seed: u64) {
                     oracle.rotten.retain(|(place, _)| *place != at);
                 }
             }
-            _ => {
-                if rng.below(2) == 0 {
-                    mend(&service);
-                } else {
-                    service = super::service(layout, &oracle.places);
-                }
-            }
+            _ if rng.below(2) == 0 => mend(&service),
+            _ => service = super::service(layout, &oracle.places),
         }
         oracle.rotten.retain(|(at, name)| oracle.places[*at].names().contains(name));
         oracle.forgive_written(&good);
@@ -153,7 +118,41 @@ fn life(seed: u64) {
     finish(&service, &mut oracle, &about);
 }
 
+fn put_one(service: &RaidService, oracle: &mut Oracle, rng: &mut SplitMix, step: usize) {
+    let key = format!("store/pack-{step:05}");
+    let len = [100, 60_000, 70_000, 400_000][rng.below(4) as usize];
+    let content = bytes(rng.next_u64(), 1 + rng.below(len) as usize);
+    match put(service, &key, &content) {
+        Ok(()) => drop(oracle.known.insert(key, content)),
+        Err(_) => drop(oracle.unsure.insert(key, content)),
+    }
+}
+
+fn delete_one(service: &RaidService, oracle: &mut Oracle, rng: &mut SplitMix) {
+    let key = oracle.known.keys().nth(rng.below(oracle.known.len().max(1) as u64) as usize).cloned();
+    if let Some((key, content)) = key.and_then(|key| oracle.known.remove_entry(&key)) {
+        let _ = service.delete(&key); // then it may be there or not
+        oracle.unsure.insert(key, content);
+    }
+}
+
 impl Oracle {
+    /// Changes a bit of some part, unless an object would not survive that.
+    fn rot(&mut self, rng: &mut SplitMix, good: &mut BTreeMap<(usize, String), Vec<u8>>) {
+        let at = rng.below(self.places.len() as u64) as usize;
+        let names = self.places[at].names();
+        let Some(name) = names.get(rng.below(names.len().max(1) as u64) as usize) else { return };
+        if !self.may_lose(at, Some(name)) || !self.rotten.insert((at, name.clone())) {
+            return;
+        }
+        let place = &self.places[at];
+        place.meddle(name, |file| {
+            good.insert((at, name.clone()), file.clone().unwrap());
+            file
+        });
+        let bit = rng.next_u64() as usize;
+        flip(place, name, |len| bit % len);
+    }
     /// Rotten files that have their good content again.
     fn forgive_written(&mut self, good: &BTreeMap<(usize, String), Vec<u8>>) {
         let places = &self.places;

@@ -72,6 +72,9 @@ impl Index {
     pub fn bad_parts(&self) -> usize {
         self.bad.len()
     }
+    pub fn all_bad(&self) -> Vec<PartAt> {
+        self.bad.iter().cloned().collect()
+    }
     /// The bad parts of an object.
     pub fn bad_of_key(&self, key: &str) -> Vec<(Edition, u8, Seat)> {
         let of = self.bad.iter().filter(|(bad, ..)| bad == key);

@@ -59,6 +59,8 @@ pub struct Pace {
     /// Parts of a place that is away are made again elsewhere after this. Most places come back before, and it takes
     /// long to copy a disk.
     pub away_for: Duration,
+    /// A place that refused a part is given no other one for so long.
+    pub spared_for: Duration,
     /// Remains of interrupted puts are deleted after this.
     pub remains_for: Duration,
     /// The background repair works so many thousandths of the time while others use the tier.
@@ -71,6 +73,7 @@ impl Default for Pace {
             background: true,
             look_again: Duration::from_secs(2),
             away_for: Duration::from_mins(10),
+            spared_for: Duration::from_secs(5),
             remains_for: Duration::from_mins(2),
             repair_permille: 500,
         }

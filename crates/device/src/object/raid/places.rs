@@ -14,8 +14,6 @@ use super::place::{Look, Place};
 use super::service::Inner;
 use crate::object::service::{Answer, Refusal};
 
-/// A place that could not take a part is not asked to take the next ones for this long.
-const UNWILLING: std::time::Duration = std::time::Duration::from_secs(5);
 /// Most deletions that are made up for when a place comes back. More only leave garbage.
 const MISSED_MAX: usize = 1 << 16;
 
@@ -62,6 +60,9 @@ impl Chair {
         let since = state.away.as_ref().map_or_else(Instant::now, |(since, _)| *since);
         state.away = Some((since, why));
     }
+    pub fn set_willing(&self) {
+        self.state.lock().unwilling = None;
+    }
     pub fn set_unwilling(&self, why: Refusal) {
         self.state.lock().unwilling = Some((Instant::now(), why));
     }
@@ -71,11 +72,11 @@ impl Chair {
             state.missed.push(name);
         }
     }
-    /// Its share of new parts; 0 if it takes none of so many bytes now.
-    fn weight(&self, bytes: u64) -> u64 {
+    /// Its share of new parts; 0 if it takes none now. One without room is asked all the same, so that the error says why.
+    fn weight(&self, spared_for: std::time::Duration) -> u64 {
         let state = self.state.lock();
-        let is_unwilling = state.unwilling.as_ref().is_some_and(|(when, _)| when.elapsed() < UNWILLING);
-        let takes = state.looked.is_some() && state.away.is_none() && !is_unwilling && state.look.free_bytes > bytes;
+        let is_unwilling = state.unwilling.as_ref().is_some_and(|(when, _)| when.elapsed() < spared_for);
+        let takes = state.looked.is_some() && state.away.is_none() && !is_unwilling;
         if takes { (state.look.free_bytes >> 20).max(1) } else { 0 }
     }
 }
@@ -119,17 +120,22 @@ impl Inner {
         match chair.place.look().and_then(|look| self.welcome(seat).map(|()| look)) {
             Ok(look) => {
                 let mut state = chair.state.lock();
+                let is_new = state.looked.is_none() || state.away.is_some();
                 if state.away.is_some() {
                     tracing::info!(place = %chair.place.who(), "a place is back");
                 }
                 (state.looked, state.look, state.away) = (Some(Instant::now()), look, None);
-                state.unwilling = None;
                 drop(state);
-                self.wake();
+                if is_new {
+                    self.wake();
+                }
             }
             Err(why) => {
+                let was_here = chair.is_here();
                 chair.set_away(why);
-                self.wake();
+                if was_here {
+                    self.wake();
+                }
             }
         }
     }
@@ -172,11 +178,11 @@ impl Inner {
         is_gone
     }
 
-    /// The places that may take a part of so many bytes.
-    pub fn candidates(&self, bytes: u64, excluded: &[Seat]) -> Vec<Candidate> {
+    /// The places that may take a part.
+    pub fn candidates(&self, excluded: &[Seat]) -> Vec<Candidate> {
         let candidate = |seat: Seat| {
             let chair = self.chair(seat);
-            let weight = if excluded.contains(&seat) { 0 } else { chair.weight(bytes) };
+            let weight = if excluded.contains(&seat) { 0 } else { chair.weight(self.pace.spared_for) };
             Candidate { place: chair.place.id(), weight }
         };
         self.seats().map(candidate).collect()

@@ -6,7 +6,7 @@ use cenote_model::{ContainerId, ErrorKind, ObjectId, ObjectKey};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::super::place::is_record;
-use super::index::Seat;
+use super::index::{Kept, Seat};
 use super::part::{Edition, PartName, sums_of_pieces};
 use super::service::Inner;
 use super::shape::Shape;
@@ -73,8 +73,10 @@ impl Inner {
 
     /// Fails if the key is taken. What an earlier attempt of the same put left is completed instead.
     fn refuse_taken(&self, key: &str, edition: Edition) -> Answer<()> {
+        let all = edition.shape.held().count();
         let index = self.index.lock();
-        let taken = index.editions(key).iter().any(|kept| kept.edition != edition || self.is_complete(kept));
+        let is_whole = |kept: &Kept| kept.count(|seat| self.is_here(seat)) == all;
+        let taken = index.editions(key).iter().any(|kept| kept.edition != edition || is_whole(kept));
         if taken { Err(Refusal::new(ErrorKind::Exists, "there is an object of that name")) } else { Ok(()) }
     }
     /// Two processes may have stored a record at once. Each looks after it has written, so at least one of them finds the
@@ -106,6 +108,7 @@ impl Inner {
             for ((part, seat), answer) in wanted.iter().zip(written) {
                 match answer {
                     Ok(()) => {
+                        self.chair(*seat).set_willing();
                         self.heads.drop_one(*seat, edition, *part);
                         self.index.lock().add(key, edition, *part, *seat);
                     }
@@ -129,7 +132,7 @@ impl Inner {
         let kept = self.index.lock().edition(key, edition).cloned();
         let mut seats =
             kept.as_ref().map_or_else(|| vec![None; shape.parts()], |kept| kept.seats(|seat| self.is_here(seat)));
-        let candidates = self.candidates(shape.part_len(0) + 8192, excluded);
+        let candidates = self.candidates(excluded);
         let layout = shape.layout(self.layout.domain());
         let mut wanted = Vec::new();
         // One by one, as there may be fewer places than parts; data first, which are read without computing.

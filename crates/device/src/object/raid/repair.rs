@@ -18,6 +18,8 @@ use crate::object::service::{Answer, Refusal};
 const TICK: Duration = Duration::from_secs(1);
 /// How often it looks at places that are there: their room changes, and a disk that nobody uses may go.
 const LOOK: Duration = Duration::from_secs(10);
+/// How often it looks for debts though nothing happened: a place may be away for long enough by now.
+const REPAIR: Duration = Duration::from_secs(30);
 /// A round of the check begins so long after the last one, and the first one so long after the opening.
 const CHECK_AFTER: Duration = Duration::from_hours(24);
 const CHECK_FIRST_AFTER: Duration = Duration::from_hours(1);
@@ -57,16 +59,17 @@ struct Debts {
 impl Inner {
     /// The thread of the repair.
     pub fn work_on(&self) {
-        let (mut looked, mut check_at) = (Instant::now(), Instant::now() + CHECK_FIRST_AFTER);
+        let (mut looked, mut repaired) = (Instant::now(), None::<Instant>);
+        let mut check_at = Instant::now() + CHECK_FIRST_AFTER;
         let mut next_key: Option<String> = None;
         while !self.closing.load(Ordering::Relaxed) {
-            {
+            let is_stirred = {
                 let mut stirred = self.stirred.lock();
                 if !*stirred {
                     self.stir.wait_for(&mut stirred, TICK);
                 }
-                *stirred = false;
-            }
+                std::mem::take(&mut *stirred)
+            };
             if self.closing.load(Ordering::Relaxed) {
                 return;
             }
@@ -74,9 +77,11 @@ impl Inner {
             if looked.elapsed() >= LOOK {
                 self.seats().filter(|seat| self.is_here(*seat)).for_each(|seat| self.look_at(seat));
                 looked = Instant::now();
-                *self.stirred.lock() = false; // the looks above stirred it
             }
-            self.repair(None);
+            if is_stirred || repaired.is_none_or(|last| last.elapsed() >= REPAIR) {
+                self.repair(None);
+                repaired = Some(Instant::now());
+            }
             if Instant::now() >= check_at {
                 next_key = self.check_some(&next_key.take().unwrap_or_default(), Instant::now() + CHECK_FOR);
                 if next_key.is_none() {
@@ -125,6 +130,7 @@ impl Inner {
         if done > 0 {
             tracing::info!(objects = done, of = debts.len(), "parts that were missing or bad were made again");
         }
+        self.drop_replaced();
         for (key, edition, part, seat) in twice {
             self.drop_twin(&key, edition, part, seat);
         }
@@ -211,6 +217,7 @@ impl Inner {
         for ((part, seat), answer) in wanted.iter().zip(self.write_at_once(key, edition, &all, &wanted)) {
             match answer {
                 Ok(()) => {
+                    self.chair(*seat).set_willing();
                     self.tally.parts_made.fetch_add(1, Ordering::Relaxed);
                     self.heads.drop_one(*seat, edition, *part);
                     self.index.lock().add(key, edition, *part, *seat);
@@ -227,6 +234,18 @@ impl Inner {
         match failed {
             Some(refusal) => Err(refusal),
             None => Ok(wanted.len() == parts.len()),
+        }
+    }
+    /// Deletes files of bad parts that were made again while their own places were away.
+    fn drop_replaced(&self) {
+        let bad = self.index.lock().all_bad();
+        for (key, edition, part, seat) in bad.into_iter().filter(|(.., seat)| self.is_here(*seat)) {
+            let kept = self.index.lock().edition(&key, edition).cloned();
+            let is_replaced = kept.is_some_and(|kept| kept.seats(|at| self.is_here(at))[usize::from(part)].is_some());
+            let name = PartName { key: key.clone(), part, edition }.encode();
+            if is_replaced && self.chair(seat).place.delete(&name).is_ok() {
+                self.index.lock().remove(&key, edition, part, seat);
+            }
         }
     }
     /// Deletes files of a bad part that was made again on another place.

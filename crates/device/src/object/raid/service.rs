@@ -314,6 +314,8 @@ impl Inner {
             // Another process may have stored it.
             self.refresh(super::put::above(key));
         }
+        // No part is made again meanwhile.
+        let _alone = self.repairing.lock();
         let all = self.index.lock().editions(key).to_vec();
         for kept in all {
             self.delete_edition(key, &kept)?;
@@ -334,7 +336,10 @@ impl Inner {
             }
             match chair.place.delete(&name) {
                 Ok(()) => self.index.lock().remove(key, kept.edition, part, seat),
-                Err(refusal) if self.note(seat, &refusal) => chair.miss(name),
+                Err(refusal) if self.note(seat, &refusal) => {
+                    chair.miss(name);
+                    self.index.lock().remove(key, kept.edition, part, seat);
+                }
                 Err(refusal) => {
                     refused = Some(Refusal { cause: format!("{}: {}", chair.place.who(), refusal.cause), ..refusal })
                 }
