@@ -240,7 +240,9 @@ impl Inner {
     fn drop_replaced(&self) {
         let bad = self.index.lock().all_bad();
         for (key, edition, part, seat) in bad.into_iter().filter(|(.., seat)| self.is_here(*seat)) {
-            let kept = self.index.lock().edition(&key, edition).cloned();
+            let _alone = self.repairing.lock();
+            let is_bad = self.index.lock().bad_of(&key, edition).contains(&(part, seat));
+            let kept = self.index.lock().edition(&key, edition).cloned().filter(|_| is_bad);
             let is_replaced = kept.is_some_and(|kept| kept.seats(|at| self.is_here(at))[usize::from(part)].is_some());
             let name = PartName { key: key.clone(), part, edition }.encode();
             if is_replaced && self.chair(seat).place.delete(&name).is_ok() {

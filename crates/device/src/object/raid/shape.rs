@@ -77,7 +77,7 @@ impl Shape {
     /// The parts that have bytes. Later data parts of a short object have none, and no file.
     pub fn held(&self) -> impl Iterator<Item = usize> + use<> {
         let this = *self;
-        (0..this.parts()).filter(move |part| this.is_copies() || this.part_len(*part) > 0)
+        (0..this.parts()).filter(move |part| this.is_copies() || this.part_len(*part) > 0 || *part == 0)
     }
     /// How many of [`Self::held`] give all bytes.
     pub fn needed(&self) -> usize {
