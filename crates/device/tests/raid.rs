@@ -205,7 +205,8 @@ fn claims_are_taken_with_one_place_and_only_once() {
     // Two that wrote while neither saw the other's place.
     places[1].set(Mood::Away);
     put(&self::service("mirror=2", &places), "s/claims/claim-3", b"left").unwrap();
-    (places[0].set(Mood::Away), places[1].set(Mood::Well));
+    places[0].set(Mood::Away);
+    places[1].set(Mood::Well);
     put(&self::service("mirror=2", &places), "s/claims/claim-3", b"right").unwrap();
     places[0].set(Mood::Well);
     service.list("s/claims/").unwrap();
@@ -264,7 +265,8 @@ fn too_few_parts_are_an_error_that_names_the_places() {
     let places = places(3);
     let service = service("2+1", &places);
     put(&service, "pack-1", &bytes(1, 200_000)).unwrap();
-    (places[0].set(Mood::Away), places[2].set(Mood::Away));
+    places[0].set(Mood::Away);
+    places[2].set(Mood::Away);
     for refusal in [service.get("pack-1", 0, 9).unwrap_err(), service.list("").unwrap_err()] {
         assert!(refusal.again && refusal.kind == ErrorKind::Io, "{refusal:?}");
         assert!(refusal.cause.contains("place 1: it is away") && refusal.cause.contains("place 3"), "{refusal:?}");

@@ -203,7 +203,8 @@ fn with_too_many_disks_away_the_tier_is_away_and_comes_back() {
     let device = open(&spec, true).unwrap();
     device.write_at(0, &bytes(1, 500_000)).unwrap();
     device.sync().unwrap();
-    (disks.unmount(1), disks.unmount(3));
+    disks.unmount(1);
+    disks.unmount(3);
     let error = read(&*device, 0, 500_000).unwrap_err();
     assert!(error.kind() == ErrorKind::Io && error.cause().contains("disk1: it has no file"), "{error}");
     device.write_at(1 << 20, &bytes(2, 300_000)).unwrap();

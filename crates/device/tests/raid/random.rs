@@ -36,10 +36,11 @@ impl Oracle {
         let mut parts = BTreeSet::new();
         let mut needed = 1;
         for at in (0..self.places.len()).filter(|at| is_usable(*at)) {
-            for name in self.places[at].names().iter().filter(|name| name.starts_with(&format!("{key}@"))) {
-                let (part, of) = part_and_needed(name);
+            for name in self.places[at].names_from(&format!("{key}@")) {
+                let (part, of) = part_and_needed(&name);
                 needed = of;
-                let is_lost = without.is_some_and(|(place, lost)| place == at && lost.is_none_or(|lost| lost == name));
+                let is_lost =
+                    without.is_some_and(|(place, lost)| place == at && lost.is_none_or(|lost| *lost == *name));
                 if !is_lost && !self.rotten.contains(&(at, name.clone())) {
                     parts.insert(part);
                 }
@@ -176,7 +177,8 @@ fn check_one(service: &RaidService, oracle: &Oracle, rng: &mut SplitMix, about: 
     let len = 1 + rng.below(100_000) as usize;
     match service.get(key, from as u64, len as u64) {
         Ok(found) => {
-            assert!(found[..] == content[from..(from + len).min(content.len())], "{about}: wrong bytes of {key}")
+            let expected = &content[from..(from + len).min(content.len())];
+            assert!(found[..] == *expected, "{about}: wrong bytes of {key}");
         }
         Err(refusal) => {
             let is_due = oracle.known.contains_key(key) && oracle.is_readable(key);

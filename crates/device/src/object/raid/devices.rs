@@ -107,7 +107,7 @@ impl Devices for RaidDevices {
         let made = if make { make_places(spec, &places)? } else { Vec::new() };
         service.enter().map_err(|refusal| cannot_enter(spec, &refusal))?;
         let opened = self.objects(service).open(store, id, spec, make);
-        opened.inspect_err(|_| made.iter().for_each(|place| drop(place.remove())))
+        opened.inspect_err(|_| undo(&made))
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
         let service = self.service(store, id, spec)?;
@@ -134,13 +134,20 @@ fn is_bare(place: &dyn Place) -> bool {
     }
 }
 
+/// Takes the marks of places away again. What stays says whose it is.
+fn undo(made: &[&Arc<dyn Place>]) {
+    for place in made {
+        let _ = place.remove();
+    }
+}
+
 /// Marks the directories as places of the tier; all, or none.
 fn make_places<'a>(spec: &DeviceSpec, places: &'a [Arc<dyn Place>]) -> Result<Vec<&'a Arc<dyn Place>>> {
     let mut made: Vec<&Arc<dyn Place>> = Vec::new();
     for place in places {
         let was_there = place.look().is_ok();
         if let Err(refusal) = place.make() {
-            made.iter().for_each(|other| drop(other.remove()));
+            undo(&made);
             return Err(at_place(spec, place.as_ref(), &refusal));
         }
         if !was_there {

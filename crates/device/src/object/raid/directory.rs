@@ -81,7 +81,7 @@ impl DirectoryPlace {
     fn check(&self, root: &OwnedFd) -> Answer<()> {
         *self.known.lock() = None;
         match read_name(root)? {
-            None if self.is_offered(root)? => self.take(root)?,
+            None if Self::is_offered(root)? => self.take(root)?,
             None => {
                 return Err(away(format!(
                     "it has no file `{NAME}`: its disk is not mounted, or it is a new one (then: `touch {}`)",
@@ -118,19 +118,19 @@ impl DirectoryPlace {
             self.owner.store
         ))
     }
-    fn is_offered(&self, root: &OwnedFd) -> Answer<bool> {
+    fn is_offered(root: &OwnedFd) -> Answer<bool> {
         match rustix::fs::statat(root, ACCEPT, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile => {}
             Ok(_) | Err(Errno::NOENT) => return Ok(false),
             Err(errno) => return Err(refusal(errno)),
         }
-        match self.first_entry(root)? {
+        match Self::first_entry(root)? {
             None => Ok(true),
             Some(name) => Err(away(format!("it is offered as a new place, but is not empty: it has `{name}`"))),
         }
     }
     /// The name of something in it that is not to be ignored.
-    fn first_entry(&self, root: &OwnedFd) -> Answer<Option<String>> {
+    fn first_entry(root: &OwnedFd) -> Answer<Option<String>> {
         for entry in Dir::read_from(root).map_err(refusal)? {
             let entry = entry.map_err(refusal)?;
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -395,7 +395,7 @@ impl Place for DirectoryPlace {
         let root = self.open()?;
         match read_name(&root)? {
             Some(_) => self.check(&root),
-            None => match self.first_entry(&root)? {
+            None => match Self::first_entry(&root)? {
                 None => {
                     self.take(&root)?;
                     self.check(&root)

@@ -65,6 +65,12 @@ impl FakePlace {
     pub fn names(&self) -> Vec<String> {
         self.inside.lock().files.keys().cloned().collect()
     }
+    /// The names of its files that begin with `prefix`.
+    pub fn names_from(&self, prefix: &str) -> Vec<String> {
+        let inside = self.inside.lock();
+        let from = inside.files.range(prefix.to_owned()..).map(|(name, _)| name);
+        from.take_while(|name| name.starts_with(prefix)).cloned().collect()
+    }
     /// Calls so far.
     pub fn calls(&self) -> u64 {
         self.inside.lock().calls

@@ -151,14 +151,13 @@ impl Inner {
     }
     fn read_blocks(&self, seat: Seat, name: &PartName, range: Range<u64>) -> Result<Bytes, PartTrouble> {
         let file = name.encode();
-        let sums = match self.heads.get(seat, name) {
-            Some(sums) => sums,
-            None => {
-                let head = self.ask(seat, &file, 0, name.head_bytes() as u64)?;
-                let sums = Arc::new(name.decode_head(self.owner, &head).map_err(PartTrouble::Bad)?);
-                self.heads.put(seat, name, Arc::clone(&sums));
-                sums
-            }
+        let sums = if let Some(sums) = self.heads.get(seat, name) {
+            sums
+        } else {
+            let head = self.ask(seat, &file, 0, name.head_bytes() as u64)?;
+            let sums = Arc::new(name.decode_head(self.owner, &head).map_err(PartTrouble::Bad)?);
+            self.heads.put(seat, name, Arc::clone(&sums));
+            sums
         };
         let begin = range.start / BLOCK_BYTES * BLOCK_BYTES;
         let end = range.end.next_multiple_of(BLOCK_BYTES).min(name.part_len());

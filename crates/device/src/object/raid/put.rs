@@ -180,21 +180,12 @@ impl Inner {
 
     #[cold]
     fn too_few_places(&self, there: usize, least: usize, all: usize, refused: Option<String>) -> Refusal {
-        let mut cause = format!("{there} of {all} parts found a place that takes them, and {least} must");
-        let away = self.who_is_away();
-        if !away.is_empty() {
-            cause += &format!("; away are {away}");
-        }
         let kind = if self.is_full() { ErrorKind::Full } else { ErrorKind::Io };
-        match refused.filter(|why| !away.contains(why.as_str())) {
-            Some(why) => cause += &format!("; {why}"),
-            None => {
-                let unwilling = self.who_is_unwilling();
-                if !unwilling.is_empty() {
-                    cause += &format!("; {unwilling}");
-                }
-            }
-        }
+        let (away, unwilling) = (self.who_is_away(), self.who_is_unwilling());
+        let away_text = if away.is_empty() { String::new() } else { format!("; away are {away}") };
+        let more = refused.filter(|why| !away.contains(why.as_str())).or(Some(unwilling));
+        let more = more.filter(|why| !why.is_empty()).map_or_else(String::new, |why| format!("; {why}"));
+        let cause = format!("{there} of {all} parts found a place that takes them, and {least} must{away_text}{more}");
         Refusal { kind, ..Refusal::passing(cause) }
     }
     /// Returns true if no place is away, but one has no room.

@@ -47,7 +47,7 @@ struct Debt {
 /// All that is wrong with the objects.
 #[derive(Default)]
 struct Debts {
-    debts: Vec<Debt>,
+    due: Vec<Debt>,
     /// Objects that lack parts on places that are expected back.
     waiting: usize,
     /// Objects that cannot be read now.
@@ -102,7 +102,7 @@ impl Inner {
                 }
             }
         }
-        let Debts { mut debts, waiting, stuck, twice } = self.debts(asked);
+        let Debts { due: mut debts, waiting, stuck, twice } = self.debts(asked);
         debts.sort_by_key(|debt| debt.spare);
         self.tally.debts.store((debts.len() + waiting) as u64, Ordering::Relaxed);
         self.tally.stuck.store(stuck.len() as u64, Ordering::Relaxed);
@@ -120,7 +120,7 @@ impl Inner {
                 }
                 Ok(false) => {} // no place takes it
                 Err(refusal) => {
-                    tracing::warn!(object = debt.key, why = %refusal.cause, "its parts were not made again")
+                    tracing::warn!(object = debt.key, why = %refusal.cause, "its parts were not made again");
                 }
             }
             if !asked {
@@ -180,7 +180,7 @@ impl Inner {
                 shape.held().filter(|part| seats[*part].is_none()).partition(|part| is_expected(*part));
             if !parts.is_empty() {
                 let parts = parts.into_iter().map(|part| part as u8).collect();
-                all.debts.push(Debt { spare: there - needed, key: key.clone(), kept: kept.clone(), parts });
+                all.due.push(Debt { spare: there - needed, key: key.clone(), kept: kept.clone(), parts });
             } else if !waiting.is_empty() {
                 all.waiting += 1;
             } else {

@@ -57,27 +57,27 @@ pub(super) struct Tally {
 
 /// Checksums of the parts that were read lately.
 #[derive(Default)]
-pub(super) struct Heads(Mutex<HashMap<(Seat, PartName2), Arc<Vec<u32>>>>);
+pub(super) struct Heads(Mutex<HashMap<PartId, Arc<Vec<u32>>>>);
 
-/// The identity of a part in memory: edition and number. The id of the edition is of the key, too.
-type PartName2 = (Edition, u8);
+/// A part in memory: its place, edition and number. The id of the edition is of the key, too.
+type PartId = (Seat, Edition, u8);
 
 impl Heads {
     pub fn get(&self, seat: Seat, name: &PartName) -> Option<Arc<Vec<u32>>> {
-        self.0.lock().get(&(seat, (name.edition, name.part))).cloned()
+        self.0.lock().get(&(seat, name.edition, name.part)).cloned()
     }
     pub fn put(&self, seat: Seat, name: &PartName, sums: Arc<Vec<u32>>) {
         let mut heads = self.0.lock();
         if heads.len() >= HEADS_MAX {
             heads.clear();
         }
-        heads.insert((seat, (name.edition, name.part)), sums);
+        heads.insert((seat, name.edition, name.part), sums);
     }
     pub fn drop_one(&self, seat: Seat, edition: Edition, part: u8) {
-        self.0.lock().remove(&(seat, (edition, part)));
+        self.0.lock().remove(&(seat, edition, part));
     }
     pub fn forget(&self, seat: Seat) {
-        self.0.lock().retain(|(at, _), _| *at != seat);
+        self.0.lock().retain(|(at, ..), _| *at != seat);
     }
 }
 
@@ -341,7 +341,7 @@ impl Inner {
                     self.index.lock().remove(key, kept.edition, part, seat);
                 }
                 Err(refusal) => {
-                    refused = Some(Refusal { cause: format!("{}: {}", chair.place.who(), refusal.cause), ..refusal })
+                    refused = Some(Refusal { cause: format!("{}: {}", chair.place.who(), refusal.cause), ..refusal });
                 }
             }
             self.heads.drop_one(seat, kept.edition, part);
