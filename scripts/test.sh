@@ -5,7 +5,9 @@ cd "$(dirname "$0")/.."
 . scripts/env.sh
 
 # make builds the release first: the C programs of the tests take its library instead of building another one.
-export CENOTE_C_LIBRARY_DIR="$PWD/target/release"
+export CENOTE_C_LIBRARY_DIR="${CARGO_TARGET_DIR:-$PWD/target}/release"
+# The tests build the examples.
+export CENOTE_EXAMPLES_DIR="${CARGO_TARGET_DIR:-$PWD/target}/debug/examples"
 status=0
 cargo test --workspace --locked --no-fail-fast || status=$?
 
