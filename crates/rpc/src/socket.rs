@@ -255,6 +255,22 @@ impl Connection {
             groups.resize(count, 0); // the kernel returned the actual number
         }
     }
+    /// Waits for the next frame, or the end of the connection, as a system call of a program waits: a signal handler ends it
+    /// (`EINTR`) unless it was installed with `SA_RESTART`.
+    ///
+    /// # Errors
+    /// Those of `recv`.
+    pub fn wait_as_program(&self) -> std::io::Result<()> {
+        rustix::io::ioctl_fionbio(&self.socket, false)?;
+        let heard = rustix::net::recv(&self.socket, &mut [0; 1], RecvFlags::PEEK);
+        rustix::io::ioctl_fionbio(&self.socket, true)?;
+        heard.map(drop).map_err(Into::into)
+    }
+    /// Waits for the next frame, or the end of the connection. Returns false if neither comes in time.
+    pub fn is_readable_within(&self, patience: Duration) -> bool {
+        let flags = PollFlags::IN | PollFlags::RDHUP;
+        wait_for(&self.socket, flags, Instant::now() + patience).map_or(true, |ready| !ready.is_empty())
+    }
     /// Returns true if the peer has closed its end or died.
     pub fn is_peer_gone(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];

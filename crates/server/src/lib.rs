@@ -12,6 +12,7 @@ mod destroy;
 mod handling;
 mod host;
 mod identity;
+mod locks;
 mod memory;
 mod merging;
 mod metadata;
