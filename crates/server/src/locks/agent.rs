@@ -105,12 +105,6 @@ impl Agent {
     pub fn is_watching(&self) -> bool {
         !self.watches.is_empty()
     }
-    /// What the node has of a file.
-    #[cfg(test)]
-    pub fn has(&self, home: HomeId, file: u64) -> LockSet {
-        let all = if home == self.own { LockSet::all() } else { LockSet::default() };
-        self.has.get(&file).map_or(all, |owned| owned.tokens.has.clone())
-    }
     fn covers(&self, home: HomeId, file: u64, wish: &LockWish) -> bool {
         self.has.get(&file).map_or(home == self.own, |owned| owned.tokens.has.covers(wish))
     }

@@ -289,7 +289,9 @@ impl Arbiter {
             return;
         }
         let wish = attempt.asked.wish;
-        attempt.holder = attempt.holder.or(holder);
+        // The first one in the file, whoever answers first.
+        let holders = attempt.holder.into_iter().chain(holder);
+        attempt.holder = holders.min_by_key(|holder| holder.lock.first);
         if holder.is_none() {
             let is_resident = Some(node) == self.resident;
             let empty = if is_resident { LockSet::all() } else { LockSet::default() };

@@ -1,0 +1,478 @@
+//! Locks of files hold between programs on different nodes of a cluster, and end with their process and their node.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use common::cluster::Cluster;
+use common::said;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const NODES: usize = 3;
+/// Long enough for a slow machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// A call that waits for a lock does so for longer than this.
+const BRIEFLY: Duration = Duration::from_millis(400);
+
+/// Answers lines: each is a call, its answer `ok`, what it returned, or the name of its error.
+const PROGRAM: &str = r#"
+import errno, fcntl, os, signal, struct, sys
+files = {}
+kinds = {'rd': fcntl.F_RDLCK, 'wr': fcntl.F_WRLCK, 'un': fcntl.F_UNLCK}
+def interrupted(*_):
+    raise InterruptedError(errno.EINTR, 'a signal')
+signal.signal(signal.SIGUSR1, interrupted)
+def call(words):
+    name = words[0]
+    if name == 'open':
+        files[words[1]] = os.open(words[2], os.O_RDWR | os.O_CREAT, 0o600)
+        return 'ok'
+    if name == 'fork':
+        child = os.fork()
+        if child == 0:
+            return 'child'
+        while os.waitpid(child, 0)[0] != child:
+            pass
+        return 'parent'
+    if name == 'exit':
+        os._exit(0)
+    file = files[words[1]]
+    if name == 'flock':
+        fcntl.flock(file, {'sh': fcntl.LOCK_SH, 'ex': fcntl.LOCK_EX, 'un': fcntl.LOCK_UN}[words[2]] | (fcntl.LOCK_NB if 'nb' in words else 0))
+    elif name in ('set', 'setw', 'ofd', 'ofdw', 'get', 'ofdget'):
+        command = {'set': 6, 'setw': 7, 'ofd': 37, 'ofdw': 38, 'get': 5, 'ofdget': 36}[name]
+        said = fcntl.fcntl(file, command, struct.pack('hhqqi4x', kinds[words[2]], 0, int(words[3]), int(words[4]), 0))
+        if 'get' in name:
+            return ' '.join(str(number) for number in struct.unpack('hhqqi4x', said))
+    elif name == 'close':
+        os.close(files.pop(words[1]))
+    elif name == 'count':
+        for _ in range(int(words[2])):
+            fcntl.flock(file, fcntl.LOCK_EX)
+            number = int(os.pread(file, 20, 0) or b'0')
+            os.pwrite(file, b'%020d' % (number + 1), 0)
+            fcntl.flock(file, fcntl.LOCK_UN)
+    elif name == 'turns':
+        for at in range(int(words[2])):
+            place = at % 5 * 100
+            fcntl.lockf(file, fcntl.LOCK_EX, 20, place)
+            number = int(os.pread(file, 20, place).strip(b'\0') or b'0')
+            os.pwrite(file, b'%020d' % (number + 1), place)
+            fcntl.lockf(file, fcntl.LOCK_UN, 20, place)
+    elif name == 'read':
+        return str(int(os.pread(file, 20, int(words[2]))))
+    return 'ok'
+for line in sys.stdin:
+    try:
+        print(call(line.split()), flush=True)
+    except OSError as error:
+        print(errno.errorcode[error.errno], flush=True)
+"#;
+
+fn python() -> PathBuf {
+    let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
+    String::from_utf8(asked.stdout).unwrap().trim().into()
+}
+
+/// A program on a node.
+struct Program {
+    child: Child,
+    calls: ChildStdin,
+    answers: Receiver<String>,
+}
+
+impl Program {
+    /// Sees the store below `/cenote`.
+    #[track_caller]
+    fn on(cluster: &Cluster, node: usize) -> Self {
+        let mut command = cluster.place.command(["run", "--"]);
+        command.env("CENOTE_STORE", cluster.node(node));
+        Self::start(command.arg(python()))
+    }
+    fn start(command: &mut Command) -> Self {
+        let command = command.args(["-u", "-c", PROGRAM]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (tell, answers) = channel();
+        let said = child.stdout.take().unwrap();
+        std::thread::spawn(move || {
+            for line in BufReader::new(said).lines() {
+                let Ok(line) = line else { return };
+                if tell.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let calls = child.stdin.take().unwrap();
+        Self { child, calls, answers }
+    }
+    fn begin(&mut self, call: &str) {
+        writeln!(self.calls, "{call}").unwrap();
+    }
+    fn within(&self, patience: Duration) -> Option<String> {
+        self.answers.recv_timeout(patience).ok()
+    }
+    #[track_caller]
+    fn end(&self) -> String {
+        self.within(PATIENCE).expect("an answer in time")
+    }
+    #[track_caller]
+    fn says(&mut self, call: &str) -> String {
+        self.begin(call);
+        self.end()
+    }
+    #[track_caller]
+    fn expect(&mut self, call: &str, answer: &str) {
+        let said = self.says(call);
+        assert_eq!(said, answer, "{call}");
+    }
+    /// Begins a call that waits.
+    #[track_caller]
+    fn waits(&mut self, call: &str) {
+        self.begin(call);
+        assert_eq!(self.within(BRIEFLY), None, "{call}");
+    }
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.child.id().cast_signed()).unwrap(), signal).unwrap();
+    }
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[track_caller]
+fn start(more: &[&str]) -> Cluster {
+    let tiers =
+        ["--tier", "name=memory,kind=memory,size=64MiB", "--tier", "name=disk,kind=directory,path=disk,size=256MiB"];
+    let cluster = Cluster::start(NODES, &[&tiers[..], more].concat());
+    cluster.ok(1, &["mk", "runs"]);
+    cluster.ok(2, &["mk", "walks"]);
+    cluster
+}
+
+/// A program on each node, each with a file of the home of n1 open twice, as `a` and `b`.
+#[track_caller]
+fn programs(cluster: &Cluster) -> [Program; NODES] {
+    let mut all = [1, 2, 3].map(|node| Program::on(cluster, node));
+    for name in ["open a /cenote/runs/f", "open b /cenote/runs/f"] {
+        all.iter_mut().for_each(|program| program.expect(name, "ok"));
+    }
+    all
+}
+
+#[track_caller]
+fn until(program: &mut Program, call: &str, answer: &str) {
+    let begin = Instant::now();
+    loop {
+        let said = program.says(call);
+        if said == answer {
+            return;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{call}: {said}, not {answer}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn whole_files_are_locked_between_nodes() {
+    let cluster = start(&[]);
+    let [mut home, mut second, mut third] = programs(&cluster);
+    // From the home's own node outwards, and the other way round.
+    home.expect("flock a ex nb", "ok");
+    second.expect("flock a sh nb", "EAGAIN");
+    third.expect("flock a ex nb", "EAGAIN");
+    home.expect("flock a un", "ok");
+    second.expect("flock a ex nb", "ok");
+    home.expect("flock a ex nb", "EAGAIN");
+    home.expect("flock a sh nb", "EAGAIN");
+    third.expect("flock a sh nb", "EAGAIN");
+    second.expect("flock b ex nb", "EAGAIN");
+    // Shared by all; nobody gets it alone; a conversion that fails takes the lock with it, as on one node.
+    second.expect("flock a sh nb", "ok");
+    third.expect("flock a sh nb", "ok");
+    home.expect("flock a sh nb", "ok");
+    third.expect("flock b ex nb", "EAGAIN");
+    third.expect("flock a ex nb", "EAGAIN");
+    second.expect("close a", "ok");
+    home.expect("flock a ex nb", "ok");
+    third.expect("flock a sh nb", "EAGAIN");
+    // A file of another home is another matter.
+    third.expect("open w /cenote/walks/f", "ok");
+    third.expect("flock w ex nb", "ok");
+    second.expect("open w /cenote/walks/f", "ok");
+    second.expect("flock w ex nb", "EAGAIN");
+    third.kill();
+    until(&mut second, "flock w ex nb", "ok");
+}
+
+#[test]
+fn byte_ranges_are_locked_between_nodes() {
+    let cluster = start(&[]);
+    let [mut home, mut second, mut third] = programs(&cluster);
+    second.expect("set a wr 10 10", "ok");
+    home.expect("set a rd 19 1", "EAGAIN");
+    home.expect("set a wr 20 0", "ok");
+    third.expect("set a wr 0 10", "ok");
+    third.expect("set a rd 5 10", "EAGAIN");
+    third.expect("ofd b rd 9223372036854775000 1", "EAGAIN");
+    // Who has it is told with the range; its process, of another node, with a negative number.
+    let pid = |program: &Program| program.child.id();
+    let (of_second, of_home) = (pid(&second), pid(&home));
+    third.expect("get a wr 8 4", &format!("1 0 10 10 -{of_second}"));
+    third.expect("get a rd 500 1", &format!("1 0 20 0 -{of_home}"));
+    second.expect("get a wr 20 1", &format!("1 0 20 0 -{of_home}"));
+    home.expect("get a rd 0 10", &format!("1 0 0 10 -{}", pid(&third)));
+    // Down and up again: an upgrade that is refused leaves what was there.
+    second.expect("set a rd 10 10", "ok");
+    third.expect("set a rd 10 5", "ok");
+    second.expect("set a wr 12 3", "EAGAIN");
+    home.expect("set a wr 12 1", "EAGAIN");
+    third.expect("set a un 12 1", "ok");
+    second.expect("set a wr 12 1", "ok");
+    third.expect("set a rd 12 1", "EAGAIN");
+    third.expect("set a rd 13 2", "ok");
+    // Locks of an open file: not those of its process, reported without one.
+    second.expect("ofd b wr 5000 10", "EAGAIN");
+    home.expect("set a un 5000 10", "ok");
+    second.expect("ofd b wr 5000 10", "ok");
+    second.expect("set a wr 5000 1", "EAGAIN");
+    third.expect("get a wr 5000 1", "1 0 5000 10 -1");
+    // A process loses its locks with any descriptor of the file, and no others.
+    second.expect("open c /cenote/runs/f", "ok");
+    second.expect("close c", "ok");
+    third.expect("set a wr 10 5", "ok");
+    third.expect("set a wr 5000 1", "EAGAIN");
+    second.expect("close b", "ok");
+    third.expect("set a wr 5000 1", "ok");
+    // Locks of whole files and of ranges ignore each other.
+    home.expect("flock a ex nb", "ok");
+    third.expect("set a wr 5001 1", "ok");
+}
+
+#[test]
+fn who_waits_gets_the_lock_or_a_signal_or_dies() {
+    let cluster = start(&[]);
+    let [mut home, mut second, mut third] = programs(&cluster);
+    home.expect("flock a ex", "ok");
+    second.waits("flock a ex");
+    third.waits("flock a sh");
+    second.signal(Signal::USR1);
+    assert_eq!(second.end(), "EINTR");
+    home.expect("flock a un", "ok");
+    assert_eq!(third.end(), "ok");
+    second.waits("flock a ex");
+    home.waits("flock a ex");
+    // One that holds a lock is killed, with it one that waits.
+    third.kill();
+    let both = [second.within(PATIENCE), home.within(BRIEFLY)];
+    let (has, waits) = if both[0].is_some() { (&mut second, &mut home) } else { (&mut home, &mut second) };
+    has.expect("flock b ex nb", "EAGAIN");
+    has.expect("close a", "ok");
+    assert_eq!(waits.end(), "ok");
+    waits.expect("flock a un", "ok");
+
+    second.expect("setw b wr 0 100", "ok");
+    let mut fourth = Program::on(&cluster, 3);
+    fourth.expect("open a /cenote/runs/f", "ok");
+    fourth.waits("setw a rd 50 1");
+    home.waits("ofdw b wr 99 1");
+    fourth.kill();
+    second.expect("set b un 0 100", "ok");
+    assert_eq!(home.end(), "ok");
+    second.expect("set b wr 50 1", "ok");
+}
+
+#[test]
+fn forks_and_copies_of_descriptors_follow_the_rules_of_one_node() {
+    let cluster = start(&[]);
+    let [mut home, mut second, _third] = programs(&cluster);
+    // A child shares the lock of an open file, and does not have those of its parent's process.
+    second.expect("flock a ex nb", "ok");
+    second.expect("set b wr 0 10", "ok");
+    second.expect("fork", "child");
+    home.expect("flock a sh nb", "EAGAIN");
+    home.expect("set a wr 0 5", "EAGAIN");
+    second.expect("set b wr 0 10", "EAGAIN");
+    second.expect("set b un 0 10", "ok");
+    home.expect("set a wr 0 5", "EAGAIN");
+    second.expect("flock a un", "ok");
+    home.expect("flock a ex nb", "ok");
+    home.expect("flock a un", "ok");
+    second.expect("flock a ex nb", "ok");
+    second.expect("exit", "parent");
+    home.expect("flock a sh nb", "EAGAIN");
+    home.expect("set a wr 0 5", "EAGAIN");
+    second.expect("close a", "ok");
+    home.expect("flock a ex nb", "ok");
+    home.expect("set a wr 0 5", "ok");
+}
+
+#[test]
+fn many_take_turns_and_see_what_the_others_wrote() {
+    const TURNS: u64 = 60;
+    let cluster = start(&[]);
+    let mut all: Vec<Program> = [1, 2, 3, 1, 2, 3].iter().map(|node| Program::on(&cluster, *node)).collect();
+    all.iter_mut().for_each(|program| program.expect("open a /cenote/runs/f", "ok"));
+    all.iter_mut().for_each(|program| program.begin(&format!("count a {TURNS}")));
+    all.iter().for_each(|program| assert_eq!(program.end(), "ok"));
+    let number = TURNS * all.len() as u64;
+    all.iter_mut().for_each(|program| program.expect("read a 0", &number.to_string()));
+    all.iter_mut().for_each(|program| program.expect("open r /cenote/walks/ranges", "ok"));
+    all.iter_mut().for_each(|program| program.begin(&format!("turns r {TURNS}")));
+    all.iter().for_each(|program| assert_eq!(program.end(), "ok"));
+    for place in [0, 100, 400] {
+        all[0].expect(&format!("read r {place}"), &(number / 5).to_string());
+    }
+}
+
+#[test]
+fn locks_outlive_daemons() {
+    let cluster = start(&[]);
+    let [mut home, mut second, mut third] = programs(&cluster);
+    second.expect("flock a ex nb", "ok");
+    second.expect("set a wr 0 10", "ok");
+    home.expect("set b wr 10 10", "ok");
+    // The home's daemon: what other nodes have stays theirs, also against programs of its node.
+    cluster.kill(1);
+    cluster.again();
+    home.expect("flock a sh nb", "EAGAIN");
+    third.expect("flock a sh nb", "EAGAIN");
+    third.expect("set a rd 5 1", "EAGAIN");
+    third.expect("set a rd 15 1", "EAGAIN");
+    second.expect("set a rd 15 1", "EAGAIN");
+    // That of the node with the locks.
+    cluster.kill(2);
+    home.begin("flock a sh");
+    cluster.again();
+    third.expect("set a rd 5 1", "EAGAIN");
+    second.expect("flock a sh nb", "ok");
+    assert_eq!(home.end(), "ok");
+    second.expect("set a un 0 10", "ok");
+    third.expect("set a rd 5 1", "ok");
+    // A process that dies while its daemon is away.
+    cluster.kill(2);
+    second.kill();
+    cluster.again();
+    until(&mut third, "flock a ex nb", "EAGAIN");
+    home.expect("flock a un", "ok");
+    until(&mut third, "flock a ex nb", "ok");
+}
+
+fn is_mirrored(report: &Value) -> bool {
+    let homes = report["homes"].as_array().unwrap();
+    homes.len() == NODES && homes.iter().all(|home| !home["mirrors"].as_array().unwrap().is_empty())
+}
+
+fn host(report: &Value, home: usize) -> u64 {
+    report["homes"][home - 1]["host"].as_u64().unwrap_or_default()
+}
+
+fn is_live(report: &Value, node: u64) -> bool {
+    let nodes = report["nodes"].as_array().unwrap();
+    nodes.iter().any(|it| it["node"] == node && it["live"] == true)
+}
+
+#[test]
+fn locks_outlive_the_host_of_their_home_but_not_their_node() {
+    let cluster = start(&["--protect", "1"]);
+    cluster.until(1, "mirrors of all homes", is_mirrored);
+    let [mut first, mut second, mut third] = [1, 2, 3].map(|node| Program::on(&cluster, node));
+    for program in [&mut first, &mut second, &mut third] {
+        program.expect("open a /cenote/walks/f", "ok");
+        program.expect("open b /cenote/walks/g", "ok");
+    }
+    third.expect("flock a ex nb", "ok");
+    third.expect("set a wr 0 10", "ok");
+    second.expect("flock b ex nb", "ok");
+    first.expect("flock b sh nb", "EAGAIN");
+    cluster.ok(2, &["protect"]);
+    // The host of the home is lost, with the locks of its own programs.
+    cluster.signal(2, Signal::KILL);
+    cluster.until(1, "another host", |report| host(report, 2) != 2);
+    first.expect("flock a sh nb", "EAGAIN");
+    first.expect("set a rd 5 1", "EAGAIN");
+    first.expect("flock b ex nb", "ok");
+    third.expect("set a un 0 10", "ok");
+    first.expect("set a wr 0 10", "ok");
+    cluster.again();
+    cluster.until(1, "the home is back", |report| host(report, 2) == 2 && is_mirrored(report));
+    second.expect("flock b un", "EIO");
+    first.expect("set a wr 0 10", "ok");
+    let mut fourth = Program::on(&cluster, 2);
+    fourth.expect("open a /cenote/walks/f", "ok");
+    fourth.expect("flock a sh nb", "EAGAIN");
+    fourth.expect("set a rd 5 1", "EAGAIN");
+    third.expect("flock a un", "ok");
+    fourth.expect("flock a ex nb", "ok");
+}
+
+#[test]
+fn a_node_that_was_cut_off_has_lost_its_locks_and_says_so() {
+    let cluster = start(&["--protect", "1"]);
+    cluster.until(1, "mirrors of all homes", is_mirrored);
+    let [mut first, mut second, mut third] = [1, 2, 3].map(|node| Program::on(&cluster, node));
+    for program in [&mut first, &mut second, &mut third] {
+        program.expect("open a /cenote/walks/f", "ok");
+    }
+    third.expect("flock a ex nb", "ok");
+    third.expect("set a wr 0 10", "ok");
+    second.expect("set a wr 20 10", "ok");
+    first.waits("flock a ex");
+    cluster.signal(3, Signal::STOP);
+    cluster.until(1, "n3 is given up", |report| !is_live(report, 3));
+    assert_eq!(first.end(), "ok");
+    second.expect("set a wr 0 10", "ok");
+    cluster.signal(3, Signal::CONT);
+    third.expect("flock a un", "EIO");
+    cluster.until(1, "n3 is back", |report| is_live(report, 3) && host(report, 3) == 3);
+}
+
+#[test]
+fn locks_hold_between_a_mount_and_programs_of_other_nodes() {
+    if !rustix::process::geteuid().is_root() || std::fs::File::open("/dev/fuse").is_err() {
+        return println!("skipped: nothing can be mounted here");
+    }
+    let cluster = start(&[]);
+    let dir = cluster.place.path("mnt");
+    std::fs::create_dir(&dir).unwrap();
+    let mut mount = cluster.place.command(["mount"]);
+    mount.arg(cluster.node(2)).arg(&dir).stdin(Stdio::null());
+    let mounted = said(&mut mount);
+    assert_eq!(mounted.code, 0, "{mounted:?}");
+    {
+        let mut here = Program::start(&mut Command::new(python()));
+        let [mut home, _second, mut third] = programs(&cluster);
+        here.expect(&format!("open a {}", dir.join("runs/f").display()), "ok");
+        here.expect("flock a ex nb", "ok");
+        here.expect("set a wr 0 10", "ok");
+        third.expect("flock a sh nb", "EAGAIN");
+        home.expect("set a wr 9 1", "EAGAIN");
+        third.waits("flock a sh");
+        here.expect("flock a un", "ok");
+        assert_eq!(third.end(), "ok");
+        here.waits("flock a ex");
+        here.signal(Signal::USR1);
+        assert_eq!(here.end(), "EINTR");
+        home.expect("set a wr 100 10", "ok");
+        here.expect("get a wr 100 5", "1 0 100 10 0");
+        here.waits("setw a wr 105 1");
+        home.expect("set a un 100 10", "ok");
+        assert_eq!(here.end(), "ok");
+        here.kill();
+        until(&mut third, "set a wr 0 200", "ok");
+    }
+    let gone = cluster.place.run(["unmount", dir.to_str().unwrap()]);
+    assert_eq!(gone.code, 0, "{gone:?}");
+}
