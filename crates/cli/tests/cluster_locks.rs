@@ -3,10 +3,11 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use common::cluster::Cluster;
 use common::said;
@@ -79,6 +80,40 @@ fn python() -> PathBuf {
     String::from_utf8(asked.stdout).unwrap().trim().into()
 }
 
+/// When the latest source below a directory was changed.
+fn changed(dir: &Path) -> SystemTime {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let of = |path: PathBuf| {
+        if path.is_dir() { changed(&path) } else { path.metadata().unwrap().modified().unwrap() }
+    };
+    entries.map(of).max().unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// The library to preload. Nothing that Rust links needs it, so `cargo test` does not build it: it is that of an earlier
+/// build if that is newer than the sources, as after `make build`, and built here else.
+fn library() -> &'static Path {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let rooms = std::fs::read_dir(root.join("crates")).unwrap().map(|room| room.unwrap().path().join("src"));
+        let views = ["posix", "preload"].map(|view| root.join("views").join(view).join("src"));
+        let latest = rooms.chain(views).filter(|dir| dir.is_dir()).map(|dir| changed(&dir)).max().unwrap();
+        let [debug, release] = ["debug", "release"].map(|it| target.join(it).join("libcenote_posix.so"));
+        let is_new = |path: &&PathBuf| path.metadata().is_ok_and(|found| found.modified().unwrap() > latest);
+        if let Some(found) = [&debug, &release].into_iter().find(is_new) {
+            return found.clone();
+        }
+        // Both packages: then what this test is linked with is not built again.
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--locked", "--package", "cenote-preload", "--package", "cenote-cli"])
+            .env("CARGO_TARGET_DIR", target)
+            .status();
+        assert!(built.expect("cargo runs").success());
+        debug
+    })
+}
+
 /// A program on a node.
 struct Program {
     child: Child,
@@ -90,9 +125,9 @@ impl Program {
     /// Sees the store below `/cenote`.
     #[track_caller]
     fn on(cluster: &Cluster, node: usize) -> Self {
-        let mut command = cluster.place.command(["run", "--"]);
-        command.env("CENOTE_STORE", cluster.node(node));
-        Self::start(command.arg(python()))
+        let mut command = Command::new(python());
+        command.env("LD_PRELOAD", library()).env("CENOTE_STORE", cluster.node(node)).env("CENOTE_AT", "/cenote");
+        Self::start(command.env("CENOTE_BIN", env!("CARGO_BIN_EXE_cenote")))
     }
     fn start(command: &mut Command) -> Self {
         let command = command.args(["-u", "-c", PROGRAM]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -215,6 +250,35 @@ fn whole_files_are_locked_between_nodes() {
     second.expect("flock w ex nb", "EAGAIN");
     third.kill();
     until(&mut second, "flock w ex nb", "ok");
+}
+
+#[test]
+fn a_lock_at_home_needs_no_daemon_while_no_other_node_looks() {
+    let cluster = start(&[]);
+    let [mut home, mut second, mut third] = programs(&cluster);
+    let mut beside = Program::on(&cluster, 1);
+    beside.expect("open a /cenote/runs/f", "ok");
+    cluster.signal(1, Signal::STOP);
+    home.expect("flock a ex nb", "ok");
+    home.expect("set a wr 0 10", "ok");
+    beside.expect("flock a sh nb", "EAGAIN");
+    beside.expect("set a wr 5 1", "EAGAIN");
+    home.expect("flock a un", "ok");
+    beside.expect("flock a ex nb", "ok");
+    beside.expect("flock a un", "ok");
+    home.expect("set a un 0 0", "ok");
+    cluster.signal(1, Signal::CONT);
+    // Another node looks, and after a while its node has nothing of the file any more.
+    second.expect("flock a ex nb", "ok");
+    home.expect("flock a ex nb", "EAGAIN");
+    second.expect("flock a un", "ok");
+    second.kill();
+    third.kill();
+    std::thread::sleep(Duration::from_secs(20));
+    cluster.signal(1, Signal::STOP);
+    home.expect("flock a ex nb", "ok");
+    beside.expect("flock a sh nb", "EAGAIN");
+    cluster.signal(1, Signal::CONT);
 }
 
 #[test]

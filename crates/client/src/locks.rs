@@ -70,7 +70,8 @@ impl Store {
         };
         Ok(dir.join(format!("{file:016x}")))
     }
-    /// Asks the daemon of this node about a lock of a file. A daemon that ends meanwhile is waited for, and asked again.
+    /// Asks the daemon of this node about a lock of a file, by a descriptor from `lowest` on. A daemon that ends meanwhile is
+    /// waited for, and asked again.
     ///
     /// # Errors
     /// `Disconnected`: no daemon, or the file's home cannot be reached. `Interrupted` as the kind of an
@@ -78,12 +79,13 @@ impl Store {
     pub fn ask_lock(
         &self,
         (home, file, wish, how): (HomeId, u64, LockWish, LockHow),
+        lowest: i32,
         patience: &LockPatience<'_>,
     ) -> io::Result<Result<LockPromise>> {
         let ask = LockAsk { home, file, wish, how, term: self.lock_words().term };
         let mut away_since = None;
         loop {
-            match self.ask_lock_once(&ask, patience)? {
+            match self.ask_lock_once(&ask, lowest, patience)? {
                 Err(error) if error.kind() == ErrorKind::Disconnected || error.kind() == ErrorKind::NotFound => {
                     let since = *away_since.get_or_insert_with(Instant::now);
                     if since.elapsed() > DAEMON {
@@ -100,9 +102,14 @@ impl Store {
             }
         }
     }
-    fn ask_lock_once(&self, ask: &LockAsk, patience: &LockPatience<'_>) -> io::Result<Result<LockPromise>> {
+    fn ask_lock_once(
+        &self,
+        ask: &LockAsk,
+        lowest: i32,
+        patience: &LockPatience<'_>,
+    ) -> io::Result<Result<LockPromise>> {
         let asked = Connection::connect(self.dir(), SOCKET, PATIENCE).and_then(|connection| {
-            let mut bytes = Vec::new();
+            let (connection, mut bytes) = (connection.raised(lowest), Vec::new());
             encode_greeting(&Greeting::Lock { ask: ask.clone() }, &mut bytes);
             connection.send(&[&bytes], &[], PATIENCE)?;
             Ok(connection)

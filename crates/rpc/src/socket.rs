@@ -199,6 +199,18 @@ impl Connection {
             }
         }
     }
+    /// The same connection by a descriptor from this number on, out of the way of the program that this process runs; as it
+    /// was if there is none.
+    #[must_use]
+    pub fn raised(self, lowest: i32) -> Self {
+        if self.socket.as_raw_fd() >= lowest {
+            return self;
+        }
+        match rustix::io::fcntl_dupfd_cloexec(&self.socket, lowest) {
+            Ok(socket) => Self { socket, ..self },
+            Err(_) => self,
+        }
+    }
     /// Checks the listener: anybody who may create names in the directory could listen there.
     fn checked(self, owner: u32) -> Result<Self> {
         let uid = self.peer()?.uid;

@@ -50,6 +50,8 @@ struct Asked {
 /// A wish for which other nodes are asked to give way.
 struct Attempt {
     asked: Asked,
+    /// Somebody still waits for the answer. What others give up is noted all the same.
+    is_wanted: bool,
     /// The number of the revocation.
     number: u64,
     pending: BTreeSet<u16>,
@@ -78,6 +80,11 @@ impl Arbiter {
     pub fn has(&self, node: u16, file: u64) -> LockSet {
         let all = if Some(node) == self.resident { LockSet::all() } else { LockSet::default() };
         self.files.get(&file).and_then(|file| file.has.get(&node)).cloned().unwrap_or(all)
+    }
+    /// The nodes that may still claim what they had.
+    #[cfg(test)]
+    pub fn awaited(&self) -> BTreeSet<u16> {
+        self.awaited.clone()
     }
     /// Returns true while nodes may claim what they had.
     pub fn is_in_grace(&self) -> bool {
@@ -120,9 +127,8 @@ impl Arbiter {
             file.queue.retain(|asked| asked.node != node);
             file.asleep.retain(|asked| asked.node != node);
             if let Some(attempt) = &mut file.attempt {
-                if attempt.asked.node == node {
-                    attempt.asked.how = LockHow::Test; // what others gave up is noted all the same
-                }
+                // It asks again under the same number, and that is another attempt.
+                attempt.is_wanted &= attempt.asked.node != node;
                 if attempt.pending.remove(&node) {
                     attempt.holder = attempt.holder.or(Some(unknown(node, attempt.asked.wish)));
                 }
@@ -248,7 +254,7 @@ impl Arbiter {
         file.queue.retain(|asked| !is_it(asked));
         file.asleep.retain(|asked| !is_it(asked));
         if let Some(attempt) = file.attempt.as_mut().filter(|attempt| is_it(&attempt.asked)) {
-            attempt.asked.how = LockHow::Test; // what others gave up is noted all the same
+            attempt.is_wanted = false;
         }
         self.go_on(of);
     }
@@ -279,7 +285,7 @@ impl Arbiter {
                 holder = Some(unknown(node, conflict));
             }
         }
-        file.attempt = Some(Attempt { asked, number: revocation, pending, holder });
+        file.attempt = Some(Attempt { asked, is_wanted: true, number: revocation, pending, holder });
         self.finish(number);
     }
     fn revoked(&mut self, node: u16, number: u64, of: u64, holder: Option<LockHolder>) {
@@ -308,9 +314,10 @@ impl Arbiter {
     fn finish(&mut self, number: u64) {
         let Some(file) = self.files.get_mut(&number) else { return };
         let Some(attempt) = file.attempt.take_if(|attempt| attempt.pending.is_empty()) else { return };
-        let Attempt { asked, holder, .. } = attempt;
+        let Attempt { asked, is_wanted, holder, .. } = attempt;
         let Asked { node, number: question, wish, how } = asked;
         match (how, holder) {
+            _ if !is_wanted => {}
             (LockHow::Wait, Some(_)) => file.asleep.push_back(asked),
             (LockHow::Test, _) | (_, Some(_)) => self.out.push((node, NodeLock::Busy { number: question, holder })),
             _ => {

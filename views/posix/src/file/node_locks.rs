@@ -220,6 +220,8 @@ struct Standing<'a> {
     home: HomeId,
     file: u64,
     is_own: bool,
+    /// See [`crate::Options::descriptors_from`].
+    lowest: i32,
 }
 
 /// What may be locked at a moment.
@@ -252,7 +254,7 @@ impl Standing<'_> {
             LockWait::While(goes_on) => LockPatience::While(PAUSE.1, goes_on),
             LockWait::No => LockPatience::While(PAUSE.1, &|| true),
         };
-        let asked = self.store.ask_lock((self.home, self.file, wish, how), &patience);
+        let asked = self.store.ask_lock((self.home, self.file, wish, how), self.lowest, &patience);
         match asked {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => fail(libc::EINTR),
             Err(error) => Err(of_io(&error)),
@@ -294,7 +296,8 @@ impl Live {
     }
     fn standing(&self) -> Standing<'_> {
         let (store, home) = (self.tree.container.store(), self.tree.container.home());
-        Standing { store, home, file: self.tree.whole(self.ino).0, is_own: home == store.home() }
+        let lowest = self.tree.common.options.descriptors_from;
+        Standing { store, home, file: self.tree.whole(self.ino).0, is_own: home == store.home(), lowest }
     }
     /// Locks or unlocks, among all processes of the cluster.
     pub fn lock_between_nodes(&self, here: &Meeting, call: &LockCall, wait: LockWait<'_>) -> FsResult<()> {

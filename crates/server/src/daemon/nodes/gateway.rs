@@ -215,13 +215,16 @@ impl Gateway {
         self.trust.forget(&clients.control);
         clients.control.instance_raise();
         let mut state = lock(&self.state);
-        if matches!(state.way, Way::Greeted(known) if known == connection) {
+        let is_up = matches!(state.way, Way::Greeted(known) if known == connection);
+        if is_up {
             state.way = Way::Up(connection);
             state.sessions = sessions.into_iter().map(|(id, who)| (SessionId(id), local(who))).collect();
         }
         drop(state);
         self.changed.notify_all();
-        self.locks.up(self.home);
+        if is_up {
+            self.locks.up(self.home);
+        }
         Ok(())
     }
     /// The connection to this address has ended.

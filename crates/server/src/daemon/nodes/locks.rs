@@ -53,6 +53,8 @@ struct State {
     files: LockFiles,
     served: BTreeMap<HomeId, Served>,
     visitors: BTreeMap<(HomeId, NodeId), ConnectionId>,
+    /// What nodes said of the own home before the register told that this node is its host.
+    early: BTreeMap<NodeId, Vec<NodeLock>>,
     view: Option<Arc<View>>,
     /// When the locks of nodes end that do not take part any more: they know it by then.
     ends: Vec<(Instant, NodeId)>,
@@ -62,6 +64,8 @@ struct State {
     claims: BTreeSet<HomeId>,
     reaching: BTreeSet<HomeId>,
     is_watching: bool,
+    /// Another node is the host of the own home, until this daemon begins anew.
+    has_let_go: bool,
 }
 
 struct Served {
@@ -88,12 +92,14 @@ impl Locks {
             files,
             served: BTreeMap::new(),
             visitors: BTreeMap::new(),
+            early: BTreeMap::new(),
             view: None,
             ends: Vec::new(),
             up: BTreeSet::new(),
             claims: BTreeSet::new(),
             reaching: BTreeSet::new(),
             is_watching: false,
+            has_let_go: false,
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         let locks = Arc::new(Self { me, own, is_leased, control, outbox, state, changed });
@@ -122,10 +128,13 @@ impl Locks {
             arbiter.note_admitted(admitted(Some(view)));
         }
         tracing::debug!(%home, term, grace = arbiter.is_in_grace(), "locks of a home are decided here");
-        state.served.insert(home, Served { arbiter, grace_until: Instant::now() + GRACE });
         if is_own {
+            for (node, messages) in std::mem::take(&mut state.early) {
+                messages.into_iter().for_each(|message| arbiter.take(node.0, message));
+            }
             state.agent.reclaim(home);
         }
+        state.served.insert(home, Served { arbiter, grace_until: Instant::now() + GRACE });
         self.settle(&mut state);
     }
     /// Another node is the host of a home from now on.
@@ -133,6 +142,7 @@ impl Locks {
         let mut state = lock(&self.state);
         state.served.remove(&home);
         if home == self.own {
+            (state.has_let_go, state.early) = (true, BTreeMap::new());
             state.files.set_grace(true);
         }
         self.settle(&mut state);
@@ -187,13 +197,22 @@ impl Locks {
     }
     /// A node has a new connection for a home that is served here.
     pub fn came(&self, home: HomeId, node: NodeId, connection: ConnectionId) {
-        lock(&self.state).visitors.insert((home, node), connection);
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        state.visitors.insert((home, node), connection);
+        state.early.remove(&node);
+        if let Some(served) = state.served.get_mut(&home) {
+            // Nothing counts on the new connection before the node has said what it has.
+            served.arbiter.gone(node.0);
+        }
+        self.settle(state);
     }
     /// That connection has ended.
     pub fn left(&self, home: HomeId, node: NodeId, connection: ConnectionId) {
         let mut state = lock(&self.state);
         if state.visitors.get(&(home, node)) == Some(&connection) {
             state.visitors.remove(&(home, node));
+            state.early.remove(&node);
             if let Some(served) = state.served.get_mut(&home) {
                 served.arbiter.gone(node.0);
             }
@@ -213,11 +232,14 @@ impl Locks {
         }
         if let Some(served) = state.served.get_mut(&home) {
             served.arbiter.take(node.0, message);
+        } else if home == self.own && !state.has_let_go {
+            state.early.entry(node).or_default().push(message);
         }
         self.settle(state);
     }
     /// Hands messages on until there are none, and writes down what processes are to see.
     fn settle(&self, state: &mut State) {
+        let mut told: Vec<(ConnectionId, Outgoing)> = Vec::new();
         loop {
             let (mut is_done, served) = (true, &mut state.served);
             for (home, message) in state.agent.take_out() {
@@ -234,8 +256,7 @@ impl Locks {
                     if *home == self.own && node == self.me.0 {
                         state.agent.take(*home, message, &mut state.files);
                     } else if let Some(connection) = state.visitors.get(&(*home, NodeId(node))) {
-                        let message = Outgoing::new(Class::Control, encoded(&message));
-                        self.outbox.put(Order::Answer(*connection, message));
+                        told.push((*connection, Outgoing::new(Class::Control, encoded(&message))));
                     }
                 }
             }
@@ -244,10 +265,12 @@ impl Locks {
             }
         }
         if let Some(served) = state.served.get(&self.own) {
+            // Before a node is told what it has: the next daemon must wait for what that one claims.
             let others = served.arbiter.others().iter().fold(0, |all, node| all | SharedControl::grantee(*node));
             self.control.set_lock_nodes(others);
             state.files.set_grace(served.arbiter.is_in_grace());
         }
+        told.into_iter().for_each(|(connection, message)| self.outbox.put(Order::Answer(connection, message)));
         state.is_watching = state.agent.is_watching();
         self.changed.notify_all();
     }
