@@ -107,7 +107,17 @@ impl World {
         };
         let (to_home, to_node) = Default::default();
         let nodes = (1..=NODES).map(node).collect();
-        Self { nodes, arbiter, resident: Some(1), to_home, to_node, admitted, view: 1, grants: 0, late: BTreeSet::new() }
+        Self {
+            nodes,
+            arbiter,
+            resident: Some(1),
+            to_home,
+            to_node,
+            admitted,
+            view: 1,
+            grants: 0,
+            late: BTreeSet::new(),
+        }
     }
     fn is_own(&self, number: u16) -> bool {
         self.resident == Some(number)
