@@ -378,7 +378,7 @@ impl Locks {
     fn reach(self: &Arc<Self>, nodes: &Arc<Nodes>, home: HomeId) {
         let (locks, nodes) = (self.clone(), nodes.clone());
         let run = move || {
-            let reached = nodes.gateway(home).and_then(|gateway| gateway.reach());
+            let reached = nodes.gateway(home).and_then(|gateway| gateway.reach().map(drop));
             if let Err(error) = reached {
                 tracing::debug!(%error, %home, "what this node has of its locks cannot be told yet");
                 std::thread::sleep(EVERY);
