@@ -141,8 +141,22 @@ impl Nodes {
         host.tell_words(outbox.bell().clone(), formerly, errands.bell());
         let homes = Homes::default();
         let (dir, home, gateways) = (dir.to_path_buf(), members.home, RwLock::default());
-        let this =
-            Self { dir, roster, home, key, who, memory, gateways, outbox, listener, watch, copies, homes, errands, locks };
+        let this = Self {
+            dir,
+            roster,
+            home,
+            key,
+            who,
+            memory,
+            gateways,
+            outbox,
+            listener,
+            watch,
+            copies,
+            homes,
+            errands,
+            locks,
+        };
         this.make_gateways(&members);
         Ok(Arc::new(this))
     }
