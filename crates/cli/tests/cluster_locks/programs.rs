@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -72,13 +72,13 @@ pub fn python() -> PathBuf {
     String::from_utf8(asked.stdout).unwrap().trim().into()
 }
 
-/// When the latest source below a directory was changed.
-fn changed(dir: &Path) -> SystemTime {
-    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    let of = |path: PathBuf| {
-        if path.is_dir() { changed(&path) } else { path.metadata().unwrap().modified().unwrap() }
+/// Returns true if a library is there and newer than all its sources, as cargo lists them beside it.
+fn is_fresh(library: &Path) -> bool {
+    let changed = |path: &Path| path.metadata().and_then(|found| found.modified());
+    let (Ok(built), Ok(listed)) = (changed(library), std::fs::read_to_string(library.with_extension("d"))) else {
+        return false;
     };
-    entries.map(of).max().unwrap_or(SystemTime::UNIX_EPOCH)
+    listed.split_whitespace().skip(1).all(|source| changed(Path::new(source)).is_ok_and(|at| at < built))
 }
 
 /// The library to preload. Nothing that Rust links needs it, so `cargo test` does not build it: it is that of an earlier
@@ -87,13 +87,8 @@ fn library() -> &'static Path {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(|| {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target");
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let rooms = std::fs::read_dir(root.join("crates")).unwrap().map(|room| room.unwrap().path().join("src"));
-        let views = ["posix", "preload"].map(|view| root.join("views").join(view).join("src"));
-        let latest = rooms.chain(views).filter(|dir| dir.is_dir()).map(|dir| changed(&dir)).max().unwrap();
         let [debug, release] = ["debug", "release"].map(|it| target.join(it).join("libcenote_posix.so"));
-        let is_new = |path: &&PathBuf| path.metadata().is_ok_and(|found| found.modified().unwrap() > latest);
-        if let Some(found) = [&debug, &release].into_iter().find(is_new) {
+        if let Some(found) = [&debug, &release].into_iter().find(|path| is_fresh(path)) {
             return found.clone();
         }
         // Both packages: then what this test is linked with is not built again.
