@@ -347,7 +347,7 @@ fn a_node_that_was_cut_off_has_lost_its_locks_and_says_so() {
     second.expect("set a wr 0 10", "ok");
     cluster.signal(3, Signal::CONT);
     third.expect("flock a un", "EIO");
-    cluster.until(1, "n3 is back", |report| is_live(report, 3) && host(report, 3) == 3);
+    cluster.until(1, "n3 is back", |report| host(report, 3) == 3 && is_mirrored(report));
 }
 
 #[test]
