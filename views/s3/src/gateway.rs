@@ -3,7 +3,7 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use cenote_posix::{Attr, Caller, FileSystem, FsError, Ino, Kind, Make, SetXattr};
+use cenote_posix::{Attr, Caller, FileSystem, FsError, FsResult, Ino, Kind, Make, SetXattr};
 use parking_lot::{Mutex, MutexGuard};
 use s3s::{S3Request, S3Result, s3_error};
 
@@ -78,33 +78,35 @@ impl Gateway {
 
     /// Returns the directory of a key's last name; `None` if a directory on the path does not exist.
     pub fn parent(&self, bucket: &Bucket, path: KeyPath<'_>) -> S3Result<Option<Ino>> {
-        let mut at = bucket.root;
-        for name in path.directories() {
-            match self.fs.lookup(&self.me, at, name.as_bytes()) {
-                Ok(attr) if attr.kind == Kind::Directory => at = attr.ino,
-                Ok(_) => return Ok(None),
-                Err(error) if is_gone(&error) => return Ok(None),
-                Err(error) => return Err(failed(&error, name)),
+        again(|| {
+            let mut at = bucket.root;
+            for name in path.directories() {
+                match self.on_path(bucket, at, name)? {
+                    Lookup::Directory(attr) => at = attr.ino,
+                    _ => return Ok(None),
+                }
             }
-        }
-        Ok(Some(at))
+            Ok(Some(at))
+        })
     }
     /// Looks up a key's path; also returns the directory.
     pub fn find(&self, bucket: &Bucket, path: KeyPath<'_>) -> S3Result<(Option<Ino>, Lookup)> {
-        let Some(parent) = self.parent(bucket, path)? else { return Ok((None, Lookup::Nothing)) };
-        self.find_in(parent, path.last()).map(|found| (Some(parent), found))
+        again(|| {
+            let Some(parent) = self.parent(bucket, path)? else { return Ok((None, Lookup::Nothing)) };
+            self.on_path(bucket, parent, path.last()).map(|found| (Some(parent), found))
+        })
+    }
+    /// Looks up a name in a directory on a key's path. Fails with `OperationAborted` if the directory was removed since it was found:
+    /// its path may lead to a new one.
+    fn on_path(&self, bucket: &Bucket, at: Ino, name: &str) -> S3Result<Lookup> {
+        match self.fs.lookup(&self.me, at, name.as_bytes()) {
+            Err(error) if error.errno == libc::ESTALE && at != bucket.root => Err(failed(&error, name)),
+            found => of_lookup(found, name),
+        }
     }
     /// Looks up a name in a directory.
     pub fn find_in(&self, parent: Ino, name: &str) -> S3Result<Lookup> {
-        match self.fs.lookup(&self.me, parent, name.as_bytes()) {
-            Ok(attr) => Ok(match attr.kind {
-                Kind::File => Lookup::File(attr),
-                Kind::Directory => Lookup::Directory(attr),
-                _ => Lookup::Other,
-            }),
-            Err(error) if is_gone(&error) => Ok(Lookup::Nothing),
-            Err(error) => Err(failed(&error, name)),
-        }
+        of_lookup(self.fs.lookup(&self.me, parent, name.as_bytes()), name)
     }
     /// Returns the directory for a key's last name, created if it does not exist.
     pub fn make_parent(&self, caller: &Caller, bucket: &Bucket, path: KeyPath<'_>, key: &str) -> S3Result<Ino> {
@@ -197,6 +199,19 @@ impl Gateway {
     /// Returns whether there is a user of this name.
     pub fn is_user(&self, name: &str) -> bool {
         self.keys.user(name).is_ok_and(|user| user.is_some())
+    }
+}
+
+/// The result of looking up a name.
+fn of_lookup(found: FsResult<Attr>, name: &str) -> S3Result<Lookup> {
+    match found {
+        Ok(attr) => Ok(match attr.kind {
+            Kind::File => Lookup::File(attr),
+            Kind::Directory => Lookup::Directory(attr),
+            _ => Lookup::Other,
+        }),
+        Err(error) if is_gone(&error) => Ok(Lookup::Nothing),
+        Err(error) => Err(failed(&error, name)),
     }
 }
 

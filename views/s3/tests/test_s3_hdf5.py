@@ -43,12 +43,21 @@ def hdf5(served, tmp_path):
         "CENOTE_BIN": str(command()),
     }
 
+    def words(code):
+        return [sys.executable, "-c", "import h5py, numpy as np\n" + code]
+
     def program(code):
-        words = [sys.executable, "-c", "import h5py, numpy as np\n" + code]
-        done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            words(code), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    def started(code):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        return subprocess.Popen(words(code), cwd=tmp_path, env=env, text=True, **pipes)
+
+    program.started = started
     return program
 
 
@@ -85,6 +94,26 @@ def test_a_file_is_an_object(hdf5, s3, tmp_path):
         s3.put_object(Bucket="hdf5", Key=key, Body=b"other")
     with pytest.raises(s3.exceptions.ClientError):
         s3.delete_object(Bucket="hdf5", Key=key)
+
+
+def test_a_file_replaces_all_others_within_a_moment(hdf5, served, s3, tmp_path):
+    """Names are compared once a second at most. A directory whose files left meanwhile stays if it has new ones."""
+    code = """
+import os, sys
+for n in range(5):
+    os.makedirs(f"at{n}")
+    h5py.File(f"at{n}/run.h5", "w").close()
+    if n > 0:
+        os.remove(f"at{n - 1}/run.h5")
+    print("made", flush=True)
+    sys.stdin.readline()
+"""
+    with hdf5.started(code) as program:
+        for n in range(5):
+            assert program.stdout.readline() == "made\n"
+            s3.head_object(Bucket="hdf5", Key=of(tmp_path, f"at{n}/run.h5"))
+            print("looked at", file=program.stdin, flush=True)
+        assert program.wait(timeout=60) == 0
 
 
 def test_an_object_that_was_put_is_a_file(hdf5, s3, tmp_path):

@@ -241,20 +241,22 @@ impl Maker {
     fn names(&self) -> cenote::Result<()> {
         let files = file::open::files(&self.store)?;
         let there = self.fs.images().map_err(told)?;
+        let is_new = |path: &[u8]| !there.iter().any(|(there, _)| *there == path);
+        let new = files.iter().map(|(file, id)| (in_tree(file), ImageFile { container: *id, ..of_stub(file) }));
+        // First what is new: the directories that it shares with what is gone stay, and nobody loses the way who passes through them.
+        let late: Vec<_> =
+            new.filter(|(path, image)| is_new(path) && self.fs.put_image(path, image).is_err()).collect();
         for (path, _) in &there {
             if !files.iter().any(|(file, _)| in_tree(file) == *path) {
                 self.fs.drop_image(path).map_err(told)?;
             }
         }
-        for (file, container) in files {
-            let path = in_tree(&file);
-            if !there.iter().any(|(there, _)| *there == path) {
-                let named = ImageFile { container, ..of_stub(&file) };
-                match self.fs.put_image(&path, &named) {
-                    // An ordinary file keeps its name: a look at the image reports that.
-                    Err(error) if error.kind() == Some(ErrorKind::Exists) => {}
-                    done => done.map_err(told)?,
-                }
+        // Something that is gone now may have been in the way, as a file where a directory is to be.
+        for (path, image) in late {
+            match self.fs.put_image(&path, &image) {
+                // An ordinary file keeps its name: a look at the image reports that.
+                Err(error) if error.kind() == Some(ErrorKind::Exists) => {}
+                done => done.map_err(told)?,
             }
         }
         Ok(())

@@ -128,6 +128,8 @@ fn look_at_shown(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<()>
     match tree.find_in(dir, name) {
         // An image without bytes does not show the file.
         Ok(found) if is_unmade(&found) => fail(libc::EIO),
+        // The directory may have left with the last of its files, and be there anew: `ESTALE` makes the caller look it up again.
+        Err(error) if error.errno == libc::ENOENT => tree.directory(dir).map(drop),
         _ => Ok(()),
     }
 }
