@@ -4,12 +4,16 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh
 
+# dev or release. With release, nothing is built twice that `make build` has built.
+profile=${CENOTE_TEST_PROFILE:-dev}
+[ "$profile" = dev ] && built=debug || built=$profile
+
 # make builds the release first: the C programs of the tests take its library instead of building another one.
 export CENOTE_C_LIBRARY_DIR="${CARGO_TARGET_DIR:-$PWD/target}/release"
 # The tests build the examples.
-export CENOTE_EXAMPLES_DIR="${CARGO_TARGET_DIR:-$PWD/target}/debug/examples"
+export CENOTE_EXAMPLES_DIR="${CARGO_TARGET_DIR:-$PWD/target}/$built/examples"
 status=0
-cargo test --workspace --locked --no-fail-fast || status=$?
+cargo test --workspace --locked --no-fail-fast --profile "$profile" || status=$?
 
 dirs=()
 for dir in scripts/tests campaign/tests bindings/python/tests crates/cli/tests/observing views/hdf5/tests views/s3/tests views/preload/tests examples views/tests; do
