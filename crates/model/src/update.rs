@@ -56,6 +56,42 @@ impl Update {
     pub fn is_about_snapshot(&self) -> bool {
         matches!(self, Self::SnapshotCreate { .. } | Self::SnapshotDelete { .. } | Self::SnapshotRollback { .. })
     }
+    /// Returns true if it is about a container itself.
+    pub fn is_about_container(&self) -> bool {
+        matches!(
+            self,
+            Self::ContainerCreate { .. }
+                | Self::ContainerRename { .. }
+                | Self::ContainerSet { .. }
+                | Self::ContainerDelete { .. }
+        )
+    }
+    /// Returns true if no transaction over several homes can have it: changes of containers and of snapshots.
+    pub fn has_one_home(&self) -> bool {
+        self.is_about_container() || self.is_about_snapshot()
+    }
+    /// The hash of the version word of what it changes: of an object that is there, or of an index. Changes of containers and
+    /// snapshots, which concern many words or none, have no one word.
+    pub fn word_hash(&self) -> Option<u64> {
+        match self {
+            Self::ObjectDelete { key }
+            | Self::Write { key, .. }
+            | Self::Punch { key, .. }
+            | Self::Truncate { key, .. }
+            | Self::Share { to: key, .. } => Some(key.word_hash()),
+            Self::IndexCreate { key } | Self::IndexDelete { key } => Some(key.word_hash()),
+            Self::Put { index, .. } | Self::Del { index, .. } => Some(index.word_hash()),
+            Self::ContainerCreate { .. }
+            | Self::ContainerRename { .. }
+            | Self::ContainerSet { .. }
+            | Self::ContainerDelete { .. }
+            | Self::SnapshotCreate { .. }
+            | Self::SnapshotDelete { .. }
+            | Self::SnapshotRollback { .. }
+            | Self::ObjectCreate { .. }
+            | Self::Fill { .. } => None,
+        }
+    }
     /// The container that it changes.
     pub fn container(&self) -> ContainerId {
         match self {

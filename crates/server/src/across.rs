@@ -5,16 +5,16 @@
 //! decision is told to the parts ([`Service::tend_transactions`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use cenote_device::control::{SharedControl, boot_ns};
 use cenote_model::{Check, Decision, Error, HomeId, Request, Response, TransactionId, Update};
 use cenote_store::{Engine, Errand, Outcome, SessionId};
 
-use crate::handling::HELD_MAX;
+use crate::bell::Bell;
 use crate::service::{Reply, Service, Shared, lock};
-use crate::words::{Change, Parked, Words};
+use crate::words::{HELD_MAX, Words};
 
 /// Interval at which engines are asked what they have to say to each other.
 const TEND_EVERY: Duration = Duration::from_millis(250);
@@ -131,10 +131,7 @@ impl Across {
         let mut held = self.homes[home].hold(home);
         let is_held = |engine: &mut Engine| engine.is_kept_waiting(self.session, self.seq, &request);
         if held.engine().is_some_and(is_held) {
-            let waiting = Some(self.words.wait_from_now(HELD_MAX, self.words.releases()));
-            let of = (self.session, self.seq);
-            let parked = Parked::request(of, None, request, self.later(), Change::default(), waiting);
-            self.words.put_aside(self.queue, parked);
+            self.words.put_held(self.queue, (self.session, self.seq), request, self.later());
             return None;
         }
         held.handle(self.session, self.seq, request, || self.later())
@@ -241,22 +238,12 @@ fn without_words(response: Response) -> Response {
     }
 }
 
-/// Wakes the thread that tends transactions.
-#[derive(Default)]
-struct Bell {
-    rung: Mutex<bool>,
-    wake: Condvar,
-}
-
 impl Service {
     /// Lets requests wait for transactions over several engines, and has a thread settle those that somebody left behind.
     pub(crate) fn tend_transactions(self: &Arc<Self>, control: &Arc<SharedControl>) {
         let (bell, words) = (Arc::new(Bell::default()), Words::alone(control.clone(), Box::new(boot_ns)));
         let ring = bell.clone();
-        words.on_work(Box::new(move || {
-            *lock(&ring.rung) = true;
-            ring.wake.notify_one();
-        }));
+        words.on_work(Box::new(move || ring.ring()));
         let _ = self.words.set(Arc::new(words));
         let service = Arc::downgrade(self);
         let run = move || tend(&service, &bell);
@@ -319,18 +306,6 @@ fn tend(service: &Weak<Service>, bell: &Bell) {
         service.run_errands();
         let due = service.words.get().and_then(|words| words.expire());
         drop(service);
-        let rung = lock(&bell.rung);
-        let patience = due.unwrap_or(TEND_EVERY).clamp(Duration::from_millis(1), TEND_EVERY);
-        let waited = if *rung { rung } else { wait(bell, rung, patience) };
-        let mut rung = waited;
-        *rung = false;
+        bell.wait(due.unwrap_or(TEND_EVERY).clamp(Duration::from_millis(1), TEND_EVERY));
     }
-}
-
-fn wait<'a>(
-    bell: &'a Bell,
-    rung: std::sync::MutexGuard<'a, bool>,
-    patience: Duration,
-) -> std::sync::MutexGuard<'a, bool> {
-    bell.wake.wait_timeout(rung, patience).unwrap_or_else(std::sync::PoisonError::into_inner).0
 }

@@ -9,19 +9,26 @@ use cenote_model::{Request, Response, Timed, TransactionId};
 use cenote_store::{Engine, Outcome, REQUESTS_TIMED_IN, SessionId};
 
 use crate::service::{Guarded, Reply, Service, Shared, closed, lock, nanos};
-use crate::words::{Change, Holder, Item, Look, Next, Parked, Words};
+use crate::words::{Holder, Item, Look, Next, Parked, Waiting, Words};
 
 /// Longest wait for other nodes to let go of something before it is changed, and for transactions that hold it.
 const ASIDE_MAX: Duration = Duration::from_secs(20);
-/// A request waits so long for a prepared transaction; then it fails, and says for which one.
-pub(crate) const HELD_MAX: Duration = Duration::from_secs(15);
 
 /// The engines, for many requests in a row: the one that had the last request is locked.
 pub struct Handling<'a> {
     pub(crate) service: &'a Service,
     held: Option<Held<'a>>,
-    /// Requests have waited for prepared transactions, and wait no longer.
-    is_impatient: bool,
+    /// The request was put aside before.
+    put_aside: Option<PutAside>,
+}
+
+/// How a request goes on that was put aside.
+#[derive(Clone, Copy)]
+enum PutAside {
+    /// It has waited for prepared transactions for long enough.
+    Late,
+    /// It waits on in its queue if a transaction was prepared since it was looked at.
+    Waits(SessionId, Waiting),
 }
 
 impl Service {
@@ -52,13 +59,12 @@ impl Service {
                     let mut engines = self.lock();
                     let releases = words.releases();
                     let is_late = waiting.as_ref().is_some_and(|waiting| words.is_late(waiting));
+                    let waiting = Waiting { releases, ..waiting.unwrap_or_else(|| words.wait_from_now(releases)) };
                     if !is_late && engines.is_kept_waiting(parked.0, parked.1, &parked.3) {
-                        let mut waiting = waiting.unwrap_or_else(|| words.wait_from_now(HELD_MAX, releases));
-                        waiting.releases = releases;
                         words.put_back(Next { queue, item: Item::Request(parked), waiting: None }, waiting);
                         continue;
                     }
-                    engines.is_impatient = true;
+                    engines.put_aside = Some(if is_late { PutAside::Late } else { PutAside::Waits(queue, waiting) });
                     let (session, seq, from, request, reply) = *parked;
                     let (look, about) = (Look::of(&request), About::of(&request));
                     let mut reply = Some(reply);
@@ -111,7 +117,7 @@ impl<'a> Handling<'a> {
     /// Locks the engine, if the store has one.
     pub(crate) fn of(service: &'a Service) -> Self {
         let held = if let [only] = service.homes.as_slice() { Some(only.hold(0)) } else { None };
-        Self { service, held, is_impatient: false }
+        Self { service, held, put_aside: None }
     }
     /// Handles a request. `None`: the response comes later, through the reply that `later` creates.
     pub fn handle(
@@ -138,7 +144,7 @@ impl<'a> Handling<'a> {
         let may_go = words.may_go(session, &change);
         // Of several engines, the one that has the request decides whether it waits.
         if !may_go || (self.service.homes.len() == 1 && self.is_kept_waiting(session, seq, &request)) {
-            let waiting = may_go.then(|| words.wait_from_now(HELD_MAX, words.releases()));
+            let waiting = may_go.then(|| words.wait_from_now(words.releases()));
             words.put_aside(session, Parked::request((session, seq), from, request, later(), change, waiting));
             return None;
         }
@@ -191,17 +197,18 @@ impl<'a> Handling<'a> {
         request: Request,
         later: impl FnOnce() -> Reply,
     ) -> Option<Response> {
-        let words = self.service.words.get().filter(|_| !self.is_impatient);
+        let (words, put_aside) = (self.service.words.get(), self.put_aside);
         let held = self.at(home);
-        if let Some(words) = words
-            && held.engine().is_some_and(|engine| engine.is_kept_waiting(session, seq, &request))
-        {
-            let waiting = Some(words.wait_from_now(HELD_MAX, words.releases()));
-            let parked = Parked::request((session, seq), None, request, later(), Change::default(), waiting);
-            words.put_aside(session, parked);
-            return None;
+        let is_held = |engine: &mut Engine| engine.is_kept_waiting(session, seq, &request);
+        let Some(words) = words.filter(|_| held.engine().is_some_and(is_held)) else {
+            return held.handle(session, seq, request, later);
+        };
+        match put_aside {
+            None => words.put_held(session, (session, seq), request, later()),
+            Some(PutAside::Waits(queue, waiting)) => words.hold_on(queue, waiting, (session, seq), request, later()),
+            Some(PutAside::Late) => return held.handle(session, seq, request, later),
         }
-        held.handle(session, seq, request, later)
+        None
     }
     /// The engine of a home, locked.
     pub(crate) fn at(&mut self, home: usize) -> &mut Held<'a> {

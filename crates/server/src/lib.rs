@@ -4,6 +4,7 @@
 //! This room must not know what a view is, nor what is on media.
 
 mod across;
+mod bell;
 mod client_recovery;
 mod clients;
 mod copied;

@@ -344,16 +344,7 @@ fn home_of_update(update: &Update, created: Option<usize>, homes: usize) -> usiz
 
 /// Plans a request. Fails if it is to be all or nothing over several homes, and cannot be.
 fn plan(checks: &[Check], updates: &[Update], atomic: bool, homes: usize) -> Result<Plan> {
-    let has_containers = updates.iter().any(|update| {
-        update.is_about_snapshot()
-            || matches!(
-                update,
-                Update::ContainerCreate { .. }
-                    | Update::ContainerRename { .. }
-                    | Update::ContainerSet { .. }
-                    | Update::ContainerDelete { .. }
-            )
-    });
+    let has_containers = updates.iter().any(Update::has_one_home);
     let cross = |one, other| {
         if atomic && !has_containers { Ok(Plan::Across) } else { Err(crossing(one, other, has_containers)) }
     };

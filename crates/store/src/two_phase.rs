@@ -143,9 +143,8 @@ impl EngineState {
         self.two_phase.prepare(transaction, prepared);
     }
     /// After [`EngineState::commit`]. Returns space that the updates did not use.
-    pub fn end_settling(&mut self) -> Vec<(DeviceIndex, u64, u64)> {
-        let rest = self.sessions.open.remove(&SETTLER).unwrap_or_default();
-        rest.leases.into_iter().map(|((dev, offset), len)| (dev, offset, len)).collect()
+    pub fn end_settling(&mut self) -> BTreeMap<(DeviceIndex, u64), u64> {
+        self.sessions.open.remove(&SETTLER).unwrap_or_default().leases
     }
     /// After a power loss, when containers have gone back: forgets decisions whose part here was lost, so that no home
     /// carries them out any more, and prepared transactions that write bytes, which may be lost.
@@ -166,16 +165,4 @@ impl EngineState {
         }
         lost
     }
-}
-
-/// Returns true if an update is about a container or a snapshot: a transaction over several homes has none.
-pub(crate) fn is_about_containers(update: &Update) -> bool {
-    update.is_about_snapshot()
-        || matches!(
-            update,
-            Update::ContainerCreate { .. }
-                | Update::ContainerRename { .. }
-                | Update::ContainerSet { .. }
-                | Update::ContainerDelete { .. }
-        )
 }

@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cenote::{ContainerSpec, ErrorKind, Index, IndexId, ObjectId, Store};
-use cenote_device::home::remove_memory;
-use cenote_host::home::shm_base;
 use cenote_testkit::crash::nodes;
 
 const INDEX: IndexId = IndexId(3);
@@ -48,8 +46,7 @@ impl Nodes {
         self.kill_daemon(node);
         let id = store.id();
         drop(store);
-        std::fs::rename(self.dir(node), self.dir(node).with_extension("lost")).unwrap();
-        remove_memory(&shm_base(), id).unwrap();
+        nodes::take_away(&self.dir(node), id).unwrap();
     }
     fn kill_daemon(&self, node: usize) {
         let holder = cenote_server::holder(&self.dir(node)).expect("a daemon has the store");
@@ -281,11 +278,7 @@ fn daemons_that_are_killed_leave_all_or_nothing() {
 fn go_on_without(node: usize) {
     let mut nodes = Nodes::protected(&format!("lost{node}"), 3, 1);
     nodes.accounts();
-    let begin = Instant::now();
-    while let Err(error) = nodes.stores[0].protect(1, Duration::ZERO) {
-        assert!(begin.elapsed() < PATIENCE, "{error}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    nodes.stores[0].protect(1, PATIENCE).unwrap();
     let mut children: Vec<_> =
         (0..3).filter(|other| *other != node).map(|other| start_child(&nodes.dir(other))).collect();
     std::thread::sleep(Duration::from_millis(1500));

@@ -1,6 +1,6 @@
 //! Messages between daemons about version words, and which words a request changes.
 
-use cenote_model::{Check, ContainerId, HomeId, IndexKey, ObjectKey, Request, Result, Run, TransactionId, Update};
+use cenote_model::{Check, ContainerId, HomeId, Request, Result, Run, TransactionId, Update};
 
 use crate::between::HEAD_BYTES;
 use crate::codec::{Input, Message, Wire as _, take_bytes, wire_enum};
@@ -42,7 +42,7 @@ pub enum Changed {
     /// Nothing that anybody remembers.
     #[default]
     Nothing,
-    /// What has words of these hashes ([`ObjectKey::word_hash`], [`IndexKey::word_hash`]); some may occur twice.
+    /// What has words of these hashes ([`Update::word_hash`]); some may occur twice.
     Words(Vec<u64>),
     /// Perhaps everything in a container, and in its snapshots.
     Everything,
@@ -91,32 +91,19 @@ impl Changed {
     }
     fn note(&mut self, update: &Update) {
         match update {
-            Update::ContainerCreate { .. }
-            | Update::ContainerRename { .. }
-            | Update::SnapshotCreate { replace: false, .. }
-            | Update::ObjectCreate { .. }
-            | Update::Fill { .. } => {}
+            Update::SnapshotCreate { replace: false, .. } => {}
             Update::ContainerSet { .. }
             | Update::ContainerDelete { .. }
             | Update::SnapshotCreate { .. }
             | Update::SnapshotDelete { .. }
             | Update::SnapshotRollback { .. } => *self = Self::Everything,
-            Update::ObjectDelete { key }
-            | Update::Write { key, .. }
-            | Update::Punch { key, .. }
-            | Update::Truncate { key, .. }
-            | Update::Share { to: key, .. } => self.object(*key),
-            Update::IndexCreate { key } | Update::IndexDelete { key } => self.index(*key),
-            Update::Put { index, .. } | Update::Del { index, .. } => self.index(*index),
-        }
-    }
-    fn object(&mut self, key: ObjectKey) {
-        self.word(key.word_hash());
-    }
-    fn index(&mut self, key: IndexKey) {
-        // Nobody knows an index of a container that the same request makes.
-        if key.container != ContainerId(0) {
-            self.word(key.word_hash());
+            // Nobody knows an index of a container that the same request makes.
+            Update::IndexCreate { key }
+            | Update::IndexDelete { key }
+            | Update::Put { index: key, .. }
+            | Update::Del { index: key, .. }
+                if key.container == ContainerId(0) => {}
+            _ => update.word_hash().into_iter().for_each(|hash| self.word(hash)),
         }
     }
     fn word(&mut self, hash: u64) {
@@ -130,7 +117,7 @@ impl Changed {
 
 #[cfg(test)]
 mod tests {
-    use cenote_model::{ContainerSpec, Decision, DeviceId, Extent, IndexId, ObjectId, Sums};
+    use cenote_model::{ContainerSpec, Decision, DeviceId, Extent, IndexId, IndexKey, ObjectId, ObjectKey, Sums};
 
     use super::*;
     use crate::{decode_request, encode_request};

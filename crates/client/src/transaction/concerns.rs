@@ -7,10 +7,14 @@ use cenote_model::{Check, ContainerId, Error, ErrorKind, ObjectKey, Result, Upda
 use crate::link::Link;
 use crate::session::Session;
 
+/// The containers that a transaction concerns, one for each update and check.
+fn containers<'a>(updates: &'a [Update], checks: &'a [Check]) -> impl Iterator<Item = ContainerId> + 'a {
+    updates.iter().map(Update::container).chain(checks.iter().map(Check::container))
+}
+
 /// Returns true if a transaction concerns containers of more than one home.
 pub(super) fn has_several_homes(updates: &[Update], checks: &[Check]) -> bool {
-    let mut homes =
-        updates.iter().map(Update::container).chain(checks.iter().map(Check::container)).map(ContainerId::home);
+    let mut homes = containers(updates, checks).map(ContainerId::home);
     let first = homes.next();
     homes.any(|other| Some(other) != first)
 }
@@ -18,7 +22,7 @@ pub(super) fn has_several_homes(updates: &[Update], checks: &[Check]) -> bool {
 /// The link to the home that has all containers of a transaction that is sent without waiting. `Unsupported` if there are
 /// several homes.
 pub(super) fn one_home<'a>(session: &'a Session, updates: &[Update], checks: &[Check]) -> Result<&'a Arc<Link>> {
-    let mut containers = updates.iter().map(Update::container).chain(checks.iter().map(Check::container));
+    let mut containers = containers(updates, checks);
     let first = containers.next().unwrap_or_default();
     match containers.find(|other| other.home() != first.home()) {
         None => Ok(session.home(first)),

@@ -26,13 +26,15 @@ use cenote_model::{
 use cenote_store::SessionId;
 use cenote_wire::{Changed, WordsMessage};
 
-use crate::service::lock;
+use crate::service::{Reply, lock};
 use interests::Interests;
 pub use interests::{Holder, Word};
 use parked::Queues;
 pub use parked::{Item, Next, Parked, Waiting};
 pub use told::{Table, Told};
 
+/// A request waits so long for a prepared transaction; then it fails, and says for which one.
+pub(crate) const HELD_MAX: Duration = Duration::from_secs(15);
 /// Somebody is interested in a word; the other bits count the changes of it that have begun.
 const WATCHED: u32 = 1 << 31;
 
@@ -298,9 +300,20 @@ impl Words {
     pub fn put_back(&self, next: Next, waiting: Waiting) {
         lock(&self.state).queues.put_back(next, waiting);
     }
+    /// Puts a request to one of several engines aside, until the prepared transaction that keeps it waiting lets go.
+    pub fn put_held(&self, queue: SessionId, of: (SessionId, u64), request: Request, reply: Reply) {
+        let waiting = Some(self.wait_from_now(self.releases()));
+        self.put_aside(queue, Parked::request(of, None, request, reply, Change::default(), waiting));
+    }
+    /// Has a request to one of several engines wait on, before all others of its queue but the one that is carried out, which
+    /// it is or of which it is a part.
+    pub fn hold_on(&self, queue: SessionId, waiting: Waiting, of: (SessionId, u64), request: Request, reply: Reply) {
+        let parked = Parked::request(of, None, request, reply, Change::default(), Some(waiting));
+        lock(&self.state).queues.push_next(queue, parked);
+    }
     /// Until when a request waits for prepared transactions, from now on.
-    pub fn wait_from_now(&self, patience: Duration, releases: u64) -> Waiting {
-        Waiting { until_ns: (self.clock)() + patience.as_nanos() as u64, releases }
+    pub fn wait_from_now(&self, releases: u64) -> Waiting {
+        Waiting { until_ns: (self.clock)() + HELD_MAX.as_nanos() as u64, releases }
     }
     /// Returns true if a request has waited for long enough.
     pub fn is_late(&self, waiting: &Waiting) -> bool {

@@ -72,6 +72,11 @@ impl Queues {
     pub fn push(&mut self, queue: SessionId, parked: Parked) {
         self.0.entry(queue).or_default().push_back(parked);
     }
+    /// Puts one behind the first of a queue, which is being carried out.
+    pub fn push_next(&mut self, queue: SessionId, parked: Parked) {
+        let all = self.0.entry(queue).or_default();
+        all.insert(all.len().min(1), parked);
+    }
     /// The first one of a queue that `may_go`. It stays in its place until it [`Queues::went`], or is put back.
     pub fn next(&mut self, may_go: impl Fn(&Change, Option<&Waiting>) -> bool) -> Option<Next> {
         let mut firsts = self.0.iter_mut().filter_map(|(queue, all)| Some((*queue, all.front_mut()?)));

@@ -49,7 +49,7 @@ impl Engine {
     }
     /// Returns true if the answer to a change with this number is known: it was carried out.
     pub fn was_carried_out(&self, session: SessionId, seq: u64) -> bool {
-        self.core.state.sessions.open.get(&session).is_some_and(|open| open.recorded(seq).is_some())
+        self.core.was_carried_out(session, seq)
     }
     /// The transactions that are prepared here, with what they change.
     pub fn prepared(&self) -> Vec<(TransactionId, Vec<Update>)> {

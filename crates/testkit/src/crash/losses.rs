@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cenote::{HaReport, HomeId};
@@ -237,7 +237,7 @@ impl Run<'_> {
         let store = self.stores.remove(at);
         let dir = store.dir().to_path_buf();
         Self::kill_all(&dir, slots);
-        take_away(&dir, store.id())?;
+        nodes::take_away(&dir, store.id())?;
         drop(store);
         self.move_clients(&dir, slots)
     }
@@ -301,12 +301,4 @@ impl Run<'_> {
         }
         Ok(())
     }
-}
-
-/// Moves a node's directory away, and deletes its shared memory.
-fn take_away(dir: &Path, id: cenote_model::StoreId) -> Check {
-    let mut lost = dir.as_os_str().to_owned();
-    lost.push(".lost");
-    std::fs::rename(dir, PathBuf::from(lost)).map_err(text)?;
-    remove_memory(&shm_base(), id).map_err(text)
 }

@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use cenote::{HomeId, Mode, OpenOptions, Store};
 use cenote_cluster::register::GroupRegister;
 use cenote_cluster::{KEY_FILE, Member, Members, RegisterPlace};
+use cenote_device::home::remove_memory;
+use cenote_host::home::shm_base;
 use cenote_model::{StoreConfig, StoreId};
 use cenote_rpc::net::ClusterKey;
 
@@ -15,6 +17,14 @@ use super::parent::{Check, text, tiers};
 /// The directory of a node, counted from 0.
 pub fn dir_of(dir: &Path, node: usize) -> PathBuf {
     dir.join(format!("n{}", node + 1))
+}
+
+/// Moves a node's directory away, and deletes its shared memory: the node is lost for good.
+pub fn take_away(dir: &Path, id: StoreId) -> Check {
+    let mut lost = dir.as_os_str().to_owned();
+    lost.push(".lost");
+    std::fs::rename(dir, PathBuf::from(lost)).map_err(text)?;
+    remove_memory(&shm_base(), id).map_err(text)
 }
 
 /// Makes so many nodes, and starts their daemons. The cluster survives the loss of `protect` nodes.

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cenote_model::{Error, ErrorKind, HomeId, Request, Response, Result, TransactionId};
@@ -14,6 +14,7 @@ use cenote_store::{Engine, Errand, SessionId, SessionInfo};
 use super::super::Daemon;
 use super::{Gateway, Nodes};
 use crate::Host;
+use crate::bell::Bell;
 use crate::clients::Served;
 use crate::host::{draw, this_process};
 use crate::service::lock;
@@ -28,8 +29,7 @@ const MIRRORED: Duration = Duration::from_secs(5);
 /// What threads share; see the module.
 #[derive(Default)]
 pub(super) struct Errands {
-    rung: Mutex<bool>,
-    wake: Condvar,
+    bell: Bell,
     /// The homes to which a thread is speaking.
     busy: Mutex<BTreeSet<HomeId>>,
     /// The sessions of this daemon with other homes.
@@ -46,15 +46,7 @@ impl Errands {
     }
     /// Has the thread look at once.
     pub fn wake(&self) {
-        *lock(&self.rung) = true;
-        self.wake.notify_one();
-    }
-    fn wait(&self, patience: Duration) {
-        let mut rung = lock(&self.rung);
-        if !*rung {
-            rung = self.wake.wait_timeout(rung, patience).unwrap_or_else(std::sync::PoisonError::into_inner).0;
-        }
-        *rung = false;
+        self.bell.ring();
     }
     /// Asks another home, in a session of this daemon.
     fn ask(&self, gateway: &Gateway, request: Request) -> Result<Response> {
@@ -101,7 +93,7 @@ pub(super) fn run(nodes: &Arc<Nodes>, daemon: &Arc<Daemon>) {
                 patience = LOOK_SOON;
             }
         }
-        nodes.errands.wait(patience);
+        nodes.errands.bell.wait(patience);
     }
 }
 

@@ -348,21 +348,13 @@ pub(super) fn check_shape(checks: &[Check], updates: &[Update], atomic: bool) ->
             .because(format!("{} updates, the limit is {TRANSACTION_UPDATES_MAX}", updates.len().max(checks.len())))
             .try_next("split it"));
     }
-    let about_containers = |update: &Update| {
-        matches!(
-            update,
-            Update::ContainerCreate { .. }
-                | Update::ContainerRename { .. }
-                | Update::ContainerSet { .. }
-                | Update::ContainerDelete { .. }
-        )
-    };
     if updates.len() > 1 && updates.iter().any(Update::is_about_snapshot) {
         return Err(Error::new(ErrorKind::InvalidInput, "a request")
             .because("changes of snapshots stand alone")
             .try_next("make them one by one"));
     }
-    if atomic && updates.len() > 1 && updates.iter().any(about_containers) && !makes_container_whole(updates) {
+    if atomic && updates.len() > 1 && updates.iter().any(Update::is_about_container) && !makes_container_whole(updates)
+    {
         return Err(Error::new(ErrorKind::InvalidInput, "a transaction")
             .because("changes of containers stand alone, but for the first indices and records of a new one")
             .try_next("make them one by one, before the transaction"));

@@ -1,11 +1,14 @@
 //! Sessions: open, close, list.
 
+use std::collections::BTreeMap;
+
 use cenote_model::{Error, ErrorKind, Result};
 
 use super::Core;
 use crate::codec::Encode;
 use crate::journal::Kind;
 use crate::journal::record::encode_info;
+use crate::map::DeviceIndex;
 use crate::session::Session;
 use crate::{SessionId, SessionInfo};
 
@@ -78,7 +81,12 @@ impl Core {
             self.raise_words_of(id);
             self.state.let_go(id);
         }
-        for ((dev, offset), len) in closed.leases {
+        self.free_leases(closed.leases);
+    }
+
+    /// Gives up leased space, of which no record of the journal is needed.
+    pub fn free_leases(&mut self, leases: BTreeMap<(DeviceIndex, u64), u64>) {
+        for ((dev, offset), len) in leases {
             self.state.space.get_mut(dev).unreserve(offset, len);
         }
     }

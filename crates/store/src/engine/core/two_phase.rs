@@ -11,8 +11,8 @@ use crate::codec::Encode;
 use crate::engine::{failed, ready};
 use crate::journal::Kind;
 use crate::journal::two_phase::{encode_part, encode_transaction};
-use crate::session::{Recorded, Session};
-use crate::two_phase::{Decision, Prepared, is_about_containers};
+use crate::session::Recorded;
+use crate::two_phase::{Decision, Prepared};
 use crate::{Errand, Outcome, SessionId};
 
 /// A participant asks what became of a transaction whose client is still there after this time.
@@ -40,8 +40,12 @@ impl Core {
 
     /// Returns true if the request has to wait for a prepared transaction. One that was carried out before does not.
     pub fn is_kept_waiting(&self, session: SessionId, seq: u64, request: &Request) -> bool {
-        let is_repeated = || self.state.sessions.open.get(&session).is_some_and(|it| it.recorded(seq).is_some());
-        self.state.two_phase.holds.against(request).is_some() && !is_repeated()
+        self.state.two_phase.holds.against(request).is_some() && !self.was_carried_out(session, seq)
+    }
+
+    /// Returns true if the answer to a change with this number is known.
+    pub fn was_carried_out(&self, session: SessionId, seq: u64) -> bool {
+        self.state.sessions.open.get(&session).is_some_and(|open| open.recorded(seq).is_some())
     }
 
     /// The number of this home among those that transactions name.
@@ -57,8 +61,7 @@ impl Core {
         checks: Vec<Check>,
         updates: Vec<Update>,
     ) -> Outcome {
-        let is_repeated = self.state.sessions.open.get(&session).is_some_and(|it| it.recorded(seq).is_some());
-        if is_repeated || self.state.two_phase.prepared.contains_key(&transaction) {
+        if self.was_carried_out(session, seq) || self.state.two_phase.prepared.contains_key(&transaction) {
             return self.wait_durable(Vec::new(), Response::Prepared { is_sync: true }, false);
         }
         match self.prepare_new((session, seq), transaction, checks, updates) {
@@ -151,7 +154,7 @@ impl Core {
 
     /// Raises the words of what is held: clients that remember it have to ask, and wait.
     fn raise_words_of_updates(&self, updates: &[Update]) {
-        let mut words: Vec<u64> = updates.iter().filter_map(word_of).collect();
+        let mut words: Vec<u64> = updates.iter().filter_map(Update::word_hash).collect();
         words.sort_unstable();
         words.dedup();
         for word in words {
@@ -258,9 +261,8 @@ impl Core {
             return Err(error);
         }
         self.commit(txn, 0, Vec::new());
-        for (dev, offset, len) in self.state.end_settling() {
-            self.state.space.get_mut(dev).unreserve(offset, len);
-        }
+        let rest = self.state.end_settling();
+        self.free_leases(rest);
         Ok(())
     }
 
@@ -274,10 +276,7 @@ impl Core {
             self.state.give_leases(prepared.session, prepared.leases);
             return Ok(());
         }
-        let Session { leases, .. } = prepared.leases;
-        for ((dev, offset), len) in leases {
-            self.state.space.get_mut(dev).unreserve(offset, len);
-        }
+        self.free_leases(prepared.leases.leases);
         Ok(())
     }
 
@@ -357,22 +356,8 @@ impl Core {
 
 /// Refuses what a transaction over several homes cannot have.
 fn check_parts(updates: &[Update]) -> Result<()> {
-    let Some(wrong) = updates.iter().find(|update| is_about_containers(update)) else { return Ok(()) };
+    let Some(wrong) = updates.iter().find(|update| update.has_one_home()) else { return Ok(()) };
     Err(Error::new(ErrorKind::Unsupported, subject_of(wrong))
         .because("a transaction over several homes changes no containers and snapshots")
         .try_next("make this change by itself, or on conditions of its own home alone"))
-}
-
-/// The hash of the word of what an update changes.
-fn word_of(update: &Update) -> Option<u64> {
-    match update {
-        Update::ObjectDelete { key }
-        | Update::Write { key, .. }
-        | Update::Punch { key, .. }
-        | Update::Truncate { key, .. }
-        | Update::Share { to: key, .. } => Some(key.word_hash()),
-        Update::IndexCreate { key } | Update::IndexDelete { key } => Some(key.word_hash()),
-        Update::Put { index, .. } | Update::Del { index, .. } => Some(index.word_hash()),
-        _ => None,
-    }
 }
