@@ -34,6 +34,7 @@ mod index;
 mod labels;
 mod link;
 mod links;
+mod locks;
 mod map;
 mod meeting;
 mod object;
@@ -55,6 +56,7 @@ mod tiers;
 mod transaction;
 
 pub use borrowed::BorrowedBytes;
+pub use cenote_device::control::{LOCK_GRACE, LockWords};
 pub use cenote_device::home::Orphan;
 pub use cenote_model as model;
 pub use cenote_model::{
@@ -66,6 +68,7 @@ pub use cenote_model::{
     TierOptions, VerifyReport,
 };
 pub use cenote_server::Destroyed;
+pub use cenote_wire::LockTokens;
 pub use changes::Changes;
 pub use container::Container;
 pub use content::{Content, FirstIndex, FirstRecords};
@@ -73,6 +76,7 @@ pub use helper::Helper;
 pub use in_place::InPlaceWrite;
 pub use index::{Index, IndexVersion, Record};
 pub use link::queue::Settling;
+pub use locks::{LockPatience, LockPromise};
 pub use object::Object;
 pub use op::Op;
 pub use options::{Mode, OpenOptions};

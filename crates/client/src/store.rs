@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
+use cenote_device::control::LockWords;
 use cenote_device::home::Orphan;
 use cenote_host::fork;
 use cenote_model::{
@@ -38,6 +39,8 @@ struct Inner {
     /// Fork generation (plus one) of the process that is replacing the session: a lock that a child cannot inherit
     /// locked.
     replacing: AtomicU64,
+    /// Where the daemon writes what this node has of locks of files.
+    lock_tokens_dir: OnceLock<PathBuf>,
 }
 
 impl Drop for Inner {
@@ -68,7 +71,8 @@ impl Store {
         let session = Session::open(&dir, options).map_err(|error| of_store_in(&dir, error))?;
         // The options that created the store are spent: a session that attaches again must not create it anew.
         let options = OpenOptions { create: false, create_new: false, ..options.clone() };
-        let inner = Inner { dir, options, session: ArcSwap::new(session), replacing: AtomicU64::new(0) };
+        let (session, replacing) = (ArcSwap::new(session), AtomicU64::new(0));
+        let inner = Inner { dir, options, session, replacing, lock_tokens_dir: OnceLock::new() };
         Ok(Self { inner: Arc::new(inner) })
     }
     /// Returns this process's session; after `fork`, a new one.
@@ -124,6 +128,12 @@ impl Store {
     /// Returns the home of a cluster that this handle's node has; 0 if the store is no part of one.
     pub fn home(&self) -> HomeId {
         self.inner.session.load().links.own()
+    }
+    pub(crate) fn lock_tokens_dir(&self) -> &OnceLock<PathBuf> {
+        &self.inner.lock_tokens_dir
+    }
+    pub(crate) fn root_lock_words(&self) -> LockWords {
+        self.inner.session.load().root().channel.attachment().readers.lock_words()
     }
     /// Returns the homes of the cluster, ascending; empty if the store is no part of one.
     pub fn homes(&self) -> Vec<HomeId> {

@@ -54,6 +54,31 @@ pub struct Blocking {
     pub pid: Option<u32>,
 }
 
+/// A lock that this process has by a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeldHere {
+    /// Of the whole file (`flock`).
+    pub is_whole: bool,
+    /// Its kind.
+    pub kind: LockKind,
+    /// Its first byte.
+    pub first: u64,
+    /// Its last byte, at most the last one that can be locked.
+    pub last: u64,
+}
+
+impl HeldHere {
+    /// As the system describes it: number, kind of lock, `ADVISORY`, mode, process, file, first and last byte.
+    fn of(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, sort, _, mode, _, _, first, last] = words[..] else { return None };
+        let kind = if mode == "READ" { LockKind::Shared } else { LockKind::Exclusive };
+        let first = first.parse().ok().filter(|first| *first != PRESENCE as u64)?;
+        let last = last.parse().map_or(LAST as u64, |last: u64| last.min(LAST as u64));
+        Some(Self { is_whole: sort == "FLOCK", kind, first, last })
+    }
+}
+
 /// An open file at which processes meet. Dropping it leaves the meeting, and removes the file if nobody is left.
 #[derive(Debug)]
 pub struct MeetingFile {
@@ -178,6 +203,13 @@ impl MeetingFile {
         } else {
             Err(io::Error::last_os_error())
         }
+    }
+    /// The locks by this descriptor, of its description and of this process; empty if the system does not say.
+    #[must_use]
+    pub fn held(&self) -> Vec<HeldHere> {
+        let path = format!("/proc/self/fdinfo/{}", self.as_fd().as_raw_fd());
+        let said = std::fs::read_to_string(path).unwrap_or_default();
+        said.lines().filter_map(|line| HeldHere::of(line.strip_prefix("lock:")?)).collect()
     }
     /// Runs `done` if no other process is present, and keeps others out meanwhile; then removes the file if `done`
     /// returns true. Returns whether no other process was present.
@@ -339,7 +371,16 @@ mod tests {
             one.blocking(held, LockKind::Exclusive, 0, 0).unwrap().map(|found| (found.start, found.len)),
             Some((5, 5))
         );
+        assert!(one.held().is_empty());
         one.lock_whole(Some(LockKind::Exclusive), false).unwrap();
+        other.lock(held, Some(LockKind::Exclusive), 70, 0, false).unwrap();
+        let range = |kind, first, last| HeldHere { is_whole: false, kind, first, last };
+        let whole = HeldHere { is_whole: true, kind: LockKind::Exclusive, first: 0, last: LAST as u64 };
+        assert_eq!(one.held(), [whole]);
+        let mut both = other.held();
+        both.sort_by_key(|held| held.first);
+        assert_eq!(both, [range(LockKind::Shared, 5, 9), range(LockKind::Exclusive, 70, LAST as u64)]);
+        other.lock(held, None, 70, 0, false).unwrap();
         assert_eq!(other.lock_whole(Some(LockKind::Shared), false).unwrap_err().raw_os_error(), Some(libc::EAGAIN));
         // Nobody can lock the presence byte as part of a range; a range that goes too far is an example.
         other.lock(held, Some(LockKind::Exclusive), i64::MAX as u64, 0, false).unwrap();

@@ -11,6 +11,7 @@ mod ha;
 mod histogram;
 mod id;
 mod limits;
+mod lock;
 mod manage;
 mod offset_map;
 mod packed;
@@ -37,6 +38,7 @@ pub use ha::{ClusterChange, HaCopy, HaDecided, HaEvent, HaHome, HaNode, HaReport
 pub use histogram::{HISTOGRAM_BUCKETS, Histogram, histogram_bucket, histogram_end_ns};
 pub use id::{ContainerId, DEVICES_WORD, DeviceId, HomeId, IndexId, IndexKey, NodeId, ObjectId, ObjectKey, StoreId};
 pub use limits::*;
+pub use lock::{LOCK_END, LockAnswer, LockHolder, LockHow, LockMap, LockMode, LockSet, LockSpace, LockWish};
 pub use manage::{
     Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, PluginState, PolicyState, RuleState,
 };

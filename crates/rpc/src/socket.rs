@@ -199,6 +199,18 @@ impl Connection {
             }
         }
     }
+    /// The same connection by a descriptor from this number on, out of the way of the program that this process runs; as it
+    /// was if there is none.
+    #[must_use]
+    pub fn raised(self, lowest: i32) -> Self {
+        if self.socket.as_raw_fd() >= lowest {
+            return self;
+        }
+        match rustix::io::fcntl_dupfd_cloexec(&self.socket, lowest) {
+            Ok(socket) => Self { socket, ..self },
+            Err(_) => self,
+        }
+    }
     /// Checks the listener: anybody who may create names in the directory could listen there.
     fn checked(self, owner: u32) -> Result<Self> {
         let uid = self.peer()?.uid;
@@ -254,6 +266,22 @@ impl Connection {
             }
             groups.resize(count, 0); // the kernel returned the actual number
         }
+    }
+    /// Waits for the next frame, or the end of the connection, as a system call of a program waits: a signal handler ends it
+    /// (`EINTR`) unless it was installed with `SA_RESTART`.
+    ///
+    /// # Errors
+    /// Those of `recv`.
+    pub fn wait_as_program(&self) -> std::io::Result<()> {
+        rustix::io::ioctl_fionbio(&self.socket, false)?;
+        let heard = rustix::net::recv(&self.socket, &mut [0; 1], RecvFlags::PEEK);
+        rustix::io::ioctl_fionbio(&self.socket, true)?;
+        heard.map(drop).map_err(Into::into)
+    }
+    /// Waits for the next frame, or the end of the connection. Returns false if neither comes in time.
+    pub fn is_readable_within(&self, patience: Duration) -> bool {
+        let flags = PollFlags::IN | PollFlags::RDHUP;
+        wait_for(&self.socket, flags, Instant::now() + patience).map_or(true, |ready| !ready.is_empty())
     }
     /// Returns true if the peer has closed its end or died.
     pub fn is_peer_gone(&self) -> bool {

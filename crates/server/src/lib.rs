@@ -13,6 +13,7 @@ mod destroy;
 mod handling;
 mod host;
 mod identity;
+mod locks;
 mod memory;
 mod merging;
 mod metadata;

@@ -7,6 +7,7 @@ use cenote_model::{DeviceId, Error, HomeId, Result, StoreId};
 
 use crate::WIRE_VERSION;
 use crate::codec::{decode, encode, malformed, wire_enum, wire_struct};
+use crate::locks::NodeLock;
 use crate::words::WordsMessage;
 
 /// First bytes of a request or response: version, number, kind.
@@ -24,6 +25,7 @@ const ANSWER: u8 = 2;
 const SESSIONS: u8 = 3;
 const CHANGES: u8 = 4;
 const WORDS: u8 = 20;
+const LOCKS: u8 = 60;
 /// Version, kind, session.
 #[cfg(test)]
 const FORWARDED_HEAD: usize = 10;
@@ -137,6 +139,8 @@ pub enum Between<'a> {
     Sessions(NodeMessage),
     /// A message about version words.
     Words(WordsMessage),
+    /// A message about locks of files.
+    Locks(NodeLock),
     /// Changes of a home, for a copy of it.
     Changes {
         /// The number of the chunk in its stream.
@@ -174,6 +178,13 @@ pub fn encode_words(message: &WordsMessage, out: &mut Vec<u8>) {
     encode(0, message, out);
 }
 
+/// Appends a message about locks of files.
+pub fn encode_locks(message: &NodeLock, out: &mut Vec<u8>) {
+    out.push(WIRE_VERSION);
+    out.push(LOCKS);
+    encode(0, message, out);
+}
+
 /// Decodes a message from another daemon, from bytes that may be hostile. What it forwards is not read.
 pub fn decode_between(bytes: &[u8]) -> Result<Between<'_>> {
     let (head, rest) = bytes.split_at_checked(2).ok_or_else(|| malformed("no head"))?;
@@ -185,6 +196,9 @@ pub fn decode_between(bytes: &[u8]) -> Result<Between<'_>> {
     }
     if head[1] == WORDS {
         return decode(rest).map(|(_, message)| Between::Words(message));
+    }
+    if head[1] == LOCKS {
+        return decode(rest).map(|(_, message)| Between::Locks(message));
     }
     let (session, message) = rest.split_first_chunk::<8>().ok_or_else(|| malformed("no session"))?;
     let session = u64::from_le_bytes(*session);

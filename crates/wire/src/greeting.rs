@@ -1,8 +1,9 @@
 //! Messages on the store's socket, beside the rings: the client's greeting, its welcome, and requests for segments.
 
-use cenote_model::{DeviceId, Error, HomeId, Result, StoreId};
+use cenote_model::{DeviceId, Error, HomeId, LockAnswer, Result, StoreId};
 
 use crate::codec::{decode, encode, wire_enum, wire_struct};
+use crate::locks::LockAsk;
 
 /// A message on the store's socket. Descriptors travel with it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,6 +28,11 @@ pub enum Greeting {
     SegmentIs { data_offset: u64, len: u64, mode: u8, write: bool },
     /// From a client: it leaves for good, so its leases can be returned.
     Bye,
+    /// From a process, first on its connection and alone: a question about a lock of a file. The end of the connection takes
+    /// it back.
+    Lock { ask: LockAsk },
+    /// To it: the answer.
+    LockIs { answer: LockAnswer },
 }
 
 wire_enum!(Greeting, 1, "greeting", {
@@ -37,6 +43,8 @@ wire_enum!(Greeting, 1, "greeting", {
     5 => Segment { device, number },
     6 => SegmentIs { data_offset, len, mode, write },
     7 => Bye,
+    60 => Lock { ask },
+    61 => LockIs { answer },
 });
 
 /// Where in a cluster a client is.

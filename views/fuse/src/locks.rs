@@ -199,7 +199,9 @@ impl Serving {
         };
         let first = held.range.start;
         let last = if held.range.len == 0 { END } else { first + held.range.len - 1 };
-        let pid = held.pid.or_else(|| self.owners.pid(file.ino(), wanted.owner, first, last)).unwrap_or(0);
+        let here = held.pid.or_else(|| self.owners.pid(file.ino(), wanted.owner, first, last));
+        // The kernel would take the number for that of a process of this machine.
+        let pid = here.filter(|_| !held.is_elsewhere).unwrap_or(0);
         let kind = if held.kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
         Ok(Answer::fields(fields.u64(first).u64(last).u32(kind.cast_unsigned()).u32(pid)))
     }

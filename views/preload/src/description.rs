@@ -27,16 +27,16 @@ pub struct Later {
     flags: OpenFlags,
     /// Path by which it was found.
     path: Vec<u8>,
-    /// Descriptors of locks from before `exec`, which apply again once the file is opened.
-    locks: Mutex<Vec<(LockOwner, OwnedFd)>>,
+    /// Descriptors of locks from before `exec`, which apply again once the file is opened, and the number of [`File::lock_era`].
+    locks: Mutex<Vec<(LockOwner, OwnedFd, u64)>>,
 }
 
 impl Later {
     /// A file opened before `exec`, with the descriptors of its locks.
-    pub fn of(ino: Ino, flags: i32, path: &[u8], locks: Vec<(LockOwner, i32)>) -> Self {
+    pub fn of(ino: Ino, flags: i32, path: &[u8], locks: Vec<(LockOwner, i32, u64)>) -> Self {
         let _staying = inside::Staying::begin();
         // SAFETY: they were left for this program, and nobody else knows them.
-        let owned = |(owner, fd)| (owner, unsafe { OwnedFd::from_raw_fd(inside::move_away(fd)) });
+        let owned = |(owner, fd, era)| (owner, unsafe { OwnedFd::from_raw_fd(inside::move_away(fd)) }, era);
         let locks = Mutex::new(locks.into_iter().map(owned).collect());
         let flags = OpenFlags { create: false, exclusive: false, truncate: false, ..open_flags(flags) };
         Self { file: OnceLock::new(), ino, flags, path: path.to_vec(), locks }
@@ -61,8 +61,8 @@ impl Later {
         }
         let file = system.open(&caller, self.ino, self.flags).map_err(errno)?;
         Ok(self.file.get_or_init(|| {
-            for (owner, fd) in self.locks.lock().drain(..) {
-                let _ = file.adopt_lock_descriptor(owner, fd); // fails only if the store is closed
+            for (owner, fd, era) in self.locks.lock().drain(..) {
+                let _ = file.adopt_lock_descriptor(owner, fd, era); // fails only if the store is closed
             }
             file
         }))

@@ -19,7 +19,7 @@ use crate::{calls, inside, kernel, table};
 
 /// The environment variable.
 pub const VARIABLE: &str = "CENOTE_HANDOFF";
-const MAGIC: u64 = 0x3174_6f6e_6563;
+const MAGIC: u64 = 0x3274_6f6e_6563;
 
 /// The state written for the next program, and its descriptors, which are closed if the execution fails.
 pub struct Handoff {
@@ -98,7 +98,10 @@ pub fn write() -> Result<Option<Handoff>, i32> {
                 .map(|owner| owner.map_or(-1, |owner| leave(file, owner, &mut handoff.locks)))
         });
         let locks = locks.map(|fd| i64::from(fd) as u64);
-        let numbers = [*fd as u64, kind, flags as u64, open.ino().0, u64::from(offset), locks[0], locks[1]];
+        let eras =
+            open.opened().map_or([0; 2], |file| [LockOwner::File, LockOwner::Process].map(|it| file.lock_era(it)));
+        let from = [*fd as u64, kind, flags as u64, open.ino().0, u64::from(offset)];
+        let numbers = [from.as_slice(), &locks, &eras].concat();
         put(&mut entries, &numbers, &open.path);
     }
     if !open.is_empty() {
@@ -158,15 +161,17 @@ fn take(reader: &mut Reader<'_>) -> Option<()> {
     }
     let mut adopted = HashSet::new();
     while !reader.0.is_empty() {
-        let [fd, kind, flags, ino, offset, file_locks, process_locks] = [(); 7].map(|()| reader.number());
+        let [fd, kind, flags, ino, offset, file_locks, process_locks, file_era, process_era] =
+            [(); 9].map(|()| reader.number());
         let (fd, flags, ino) = (fd? as i32, flags? as i32, Ino(ino?));
         let path = reader.text()?.to_vec();
         let what = match kind? {
             0 => {
-                let left = [(LockOwner::File, file_locks? as i32), (LockOwner::Process, process_locks? as i32)];
+                let of_file = (LockOwner::File, file_locks? as i32, file_era?);
+                let left = [of_file, (LockOwner::Process, process_locks? as i32, process_era?)];
                 // Several descriptors of one file name the same descriptor of the process's locks: the first one takes
                 // it.
-                let new = left.into_iter().filter(|(_, fd)| *fd >= 0 && adopted.insert(*fd));
+                let new = left.into_iter().filter(|(_, fd, _)| *fd >= 0 && adopted.insert(*fd));
                 if left[1].1 >= 0 {
                     calls::locks::note_own();
                 }

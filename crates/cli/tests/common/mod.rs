@@ -72,6 +72,8 @@ impl TestDir {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             // Where an instrumented program records its branches.
             .envs(std::env::var_os("LLVM_PROFILE_FILE").map(|path| ("LLVM_PROFILE_FILE", path)))
+            // How patient the nodes of a cluster are with each other.
+            .envs(std::env::var_os("CENOTE_HA_FACTOR").map(|factor| ("CENOTE_HA_FACTOR", factor)))
             .env("CENOTE_STORE", self.store())
             .env("XDG_CONFIG_HOME", self.path("config"))
             .env("CENOTE_BIN", env!("CARGO_BIN_EXE_cenote"))

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use cenote_device::control::{ClientFile, ControlView, WRITES_TIMED_IN, boot_ns, is_counting};
+use cenote_device::control::{ClientFile, ControlView, LockWords, WRITES_TIMED_IN, boot_ns, is_counting};
 use cenote_host::fork;
 use cenote_model::{DeviceId, Result, Timed};
 
@@ -189,6 +189,11 @@ impl Readers {
             Valid::UntilTold => self.in_time().then(|| self.table.told(hash)).flatten(),
             Valid::UntilTime => self.in_time().then(|| self.table.word(hash)),
         }
+    }
+    /// What the table says of locks of files.
+    #[inline]
+    pub fn lock_words(&self) -> LockWords {
+        self.table.lock_words()
     }
     /// Returns true if words may be trusted now. The order matters: see [`ControlView::trusted_until`].
     #[inline]

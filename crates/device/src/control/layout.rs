@@ -19,6 +19,11 @@ pub(super) const TRUSTED_AT: u64 = 256;
 /// In tables of homes here: until when other nodes may trust its words.
 pub(super) const GRANTED_AT: u64 = 320;
 pub(super) const GRANTEES_AT: u64 = 328;
+/// About locks of files.
+pub(super) const LOCK_INTEREST_AT: u64 = 384;
+pub(super) const LOCK_TERM_AT: u64 = 392;
+pub(super) const LOCK_LEASE_AT: u64 = 400;
+pub(super) const LOCK_NODES_AT: u64 = 408;
 pub(super) const WORDS_AT: u64 = 4096;
 pub(super) const CONTROL_BYTES: u64 = WORDS_AT + WORDS * 8;
 

@@ -20,6 +20,7 @@ mod client;
 mod counters;
 mod engine;
 mod layout;
+mod locks;
 mod slots;
 mod trust;
 
@@ -27,6 +28,7 @@ pub use client::{ClientFile, ControlView, unattached};
 pub use counters::{ClientCounters, ClientCounts, READS_SAMPLED_IN, WRITES_TIMED_IN, is_counting};
 pub use engine::{ClientRoom, SharedControl};
 pub use layout::{CONTROL_VERSION, READER_SLOTS, WORDS};
+pub use locks::{LOCK_GRACE, LockWords};
 pub use slots::{Pin, ReaderSlots};
 pub use trust::boot_ns;
 

@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use cenote_host::process;
-use cenote_model::{DeviceId, Error, ErrorKind, HomeId, Result, StoreId};
+use cenote_model::{DeviceId, Error, ErrorKind, HomeId, LockAnswer, LockHow, Result, StoreId};
 use cenote_rpc::{Connection, Credentials, Doorbell};
 use cenote_store::SessionInfo;
-use cenote_wire::{ClusterPlace, Greeting, decode_greeting, encode_greeting};
+use cenote_wire::{ClusterPlace, Greeting, LockAsk, decode_greeting, encode_greeting};
 
 use super::nodes::Gateway;
 use super::peer::{Peer, Standing};
@@ -22,6 +22,8 @@ use crate::service::lock;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the thread of a lost client waits for the process's end before it leaves the rest to the reaper.
 const DYING: Duration = Duration::from_millis(500);
+/// A process that is told that its node has a lock locks within this time, or may have to ask again.
+const LOCKING: Duration = Duration::from_millis(250);
 
 /// Serves a connection on a thread of its own.
 pub(super) fn start(daemon: &Arc<Daemon>, connection: Connection) {
@@ -47,6 +49,7 @@ fn converse(daemon: &Arc<Daemon>, connection: &Connection) -> Result<()> {
     let Some(frame) = connection.receive(PATIENCE)? else { return Ok(()) };
     let (nonce, read_only, home) = match decode_greeting(&frame.bytes) {
         Ok(Greeting::Hello { nonce, read_only, home }) => (nonce, read_only, home),
+        Ok(Greeting::Lock { ask }) => return about_lock(daemon, connection, peer, &ask),
         Ok(_) => return say(connection, &Greeting::Refused(out_of_turn()), &[]),
         Err(error) => return say(connection, &Greeting::Refused(error), &[]),
     };
@@ -63,6 +66,31 @@ fn converse(daemon: &Arc<Daemon>, connection: &Connection) -> Result<()> {
     let result = serve(daemon, &door, connection, &client, alive, &who);
     daemon.connected.fetch_sub(1, Ordering::SeqCst);
     result
+}
+
+/// Answers a process about a lock of a file. Whoever may not enter the store's directory in shared memory has no locks.
+fn about_lock(daemon: &Daemon, connection: &Connection, peer: Credentials, ask: &LockAsk) -> Result<()> {
+    let is_over = || daemon.is_stopping() || connection.is_peer_gone();
+    let answer = match &daemon.nodes {
+        Some(nodes) if daemon.host.is_owner(peer.uid) => nodes.answer_lock(ask, &is_over),
+        Some(_) => {
+            Err(Error::new(ErrorKind::PermissionDenied, "locks of files").because("they are the store's owner's"))
+        }
+        None => Ok(LockAnswer::Granted),
+    };
+    let is_kept = matches!(answer, Ok(LockAnswer::Granted)) && ask.how != LockHow::Settle;
+    let greeting = match answer {
+        Ok(answer) => Greeting::LockIs { answer },
+        Err(error) => Greeting::Refused(error),
+    };
+    // While a daemon stops, nothing is said: the next one is asked.
+    let said = if daemon.is_stopping() { Ok(()) } else { say(connection, &greeting, &[]) };
+    if let Some(nodes) = daemon.nodes.as_ref().filter(|_| is_kept) {
+        // It ends the connection when it has locked.
+        connection.is_readable_within(LOCKING);
+        nodes.lock_is_kept(ask);
+    }
+    said
 }
 
 /// Where a client goes: to the home of this daemon, or to one on another node.

@@ -3,16 +3,16 @@
 use cenote_device::control::ClientFile;
 use cenote_model::{
     Check, ContainerId, ContainerSpec, DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Extent, FlushTarget, HomeId,
-    IndexId, IndexKey, KeyCode, Lookup, NextFrom, ObjectId, ObjectKey, Request, Response, Run, StoreId, Sums, Update,
-    size,
+    IndexId, IndexKey, KeyCode, LockHolder, LockHow, LockMode, LockSet, LockWish, Lookup, NextFrom, ObjectId,
+    ObjectKey, Request, Response, Run, StoreId, Sums, Update, size,
 };
 use cenote_rpc::{Consumer, Producer, Waker};
 use cenote_server::daemon::ring_memories;
 use cenote_store::Outcome;
 use cenote_wire::{
-    Assembly, Between, Changed, Greeting, NodeMessage, RemoteSession, WordsMessage, decode_between, decode_greeting,
-    decode_request, decode_response, encode_between, encode_forwarded, encode_greeting, encode_request,
-    encode_response, encode_words,
+    Assembly, Between, Changed, Greeting, NodeLock, NodeMessage, RemoteSession, WordsMessage, decode_between,
+    decode_greeting, decode_request, decode_response, encode_between, encode_forwarded, encode_greeting, encode_locks,
+    encode_request, encode_response, encode_words,
 };
 
 use super::base::{chosen, work};
@@ -198,6 +198,11 @@ pub(super) fn between(bytes: &[u8]) {
             encode_words(&message, &mut again);
             assert_eq!(decode_between(&again), Ok(Between::Words(message)));
         }
+        Ok(Between::Locks(message)) => {
+            let mut again = Vec::new();
+            encode_locks(&message, &mut again);
+            assert_eq!(decode_between(&again), Ok(Between::Locks(message)));
+        }
         Ok(Between::Changes { .. }) | Err(_) => {}
     }
 }
@@ -230,8 +235,21 @@ pub(super) fn between_seeds() -> Vec<Vec<u8>> {
         encode_words(message, &mut bytes);
         bytes
     };
+    let whole = LockWish::whole(LockMode::Exclusive);
+    let locks = [
+        NodeLock::Want { number: 1, file: 7, wish: whole, how: LockHow::Wait },
+        NodeLock::Revoked { number: 2, file: 7, holder: Some(LockHolder { node: 2, pid: 5, lock: whole }) },
+        NodeLock::Reclaim { admitted: 1, locks: vec![(7, LockSet::all())] },
+        NodeLock::Lost { files: vec![7, 8] },
+    ];
+    let about_locks = |message: &NodeLock| {
+        let mut bytes = Vec::new();
+        encode_locks(message, &mut bytes);
+        bytes
+    };
     let requests = request_seeds().into_iter().map(forwarded);
-    messages.iter().map(encode).chain(words.iter().map(about_words)).chain(requests).collect()
+    let of_daemons = words.iter().map(about_words).chain(locks.iter().map(about_locks));
+    messages.iter().map(encode).chain(of_daemons).chain(requests).collect()
 }
 
 /// Requests of a hostile client to an open store: each a length (u16) and a message. The first byte selects the store.

@@ -1,26 +1,25 @@
-//! Advisory locks, as `flock` and `fcntl` define them, among all processes of a machine.
+//! Advisory locks, as `flock` and `fcntl` define them, among all processes of a machine, and of a cluster.
 //!
 //! The kernel keeps them on a separate file for each locked node ([`cenote_host::meeting::MeetingFile`]). So locks end with their process, waiting is fair, the
 //! kernel finds deadlocks, and mounts, preloaded programs and others see each other's locks. The store records none of them.
+//! Between the nodes of a cluster, each node's kernel has the locks of its processes, and `node_locks` takes care that no other node's has a conflicting one.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use cenote::ErrorKind;
 use cenote_host::fork::generation as fork_generation;
 use cenote_host::meeting::{Holder, LockKind, MeetingFile};
 
+use super::node_locks::{LockCall, Meeting};
 use crate::file::{File, Live};
 use crate::sync::Mutex;
 use crate::{FsError, FsResult, fail, gate};
 
 /// Name of this kind of meeting files.
 const SORT: &str = "locks";
-/// First and longest pause of a waiter that checks now and then whether to go on waiting.
-const PAUSE: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(10));
 
 /// Owner of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -50,6 +49,8 @@ pub enum LockWait<'a> {
     No,
     /// Wait in the kernel: `EINTR` when a signal arrives, `EDEADLK` if owners that are processes would wait for each other.
     Yes,
+    /// Like `Yes`; each system call that waits is made by this function, which is given the call. For callers who must know when they wait.
+    Within(&'a dyn Fn(&mut dyn FnMut())),
     /// Wait, and call this every few milliseconds: `EINTR` once it returns false. For callers other than the process that asked.
     While(&'a dyn Fn() -> bool),
 }
@@ -63,26 +64,28 @@ pub struct HeldLock {
     pub range: LockRange,
     /// The owning process, unless an open file owns the lock.
     pub pid: Option<u32>,
+    /// It is a process of another node of the cluster.
+    pub is_elsewhere: bool,
 }
 
 /// Meeting files of an open file.
 #[derive(Debug, Default)]
 pub struct Meetings {
     /// For locks of the process.
-    process: Mutex<Option<Arc<MeetingFile>>>,
+    process: Mutex<Option<Arc<Meeting>>>,
     /// Fork generation, plus one, of the process that took locks.
     locked_by: AtomicU64,
     /// For locks of numbered owners.
-    numbers: Mutex<Vec<(u64, Arc<MeetingFile>)>>,
+    numbers: Mutex<Vec<(u64, Arc<Meeting>)>>,
 }
 
-fn of_io(error: &io::Error) -> FsError {
+pub fn of_io(error: &io::Error) -> FsError {
     FsError::new(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 impl Live {
     /// Opens a file in shared memory that is common to all who have this one open.
-    fn meet(&self) -> FsResult<MeetingFile> {
+    fn meet(&self) -> FsResult<Meeting> {
         // Once per process, before it locks anything.
         static IS_SWEPT: AtomicBool = AtomicBool::new(false);
         let options = &self.tree.common.options;
@@ -93,7 +96,7 @@ impl Live {
         if !IS_SWEPT.swap(true, Ordering::AcqRel) {
             let _ = store.sweep_meeting_files(SORT); // a later sweep removes what cannot be removed now
         }
-        store.meeting_file(SORT, &name, lowest).map_err(|error| match error.raw_os_error() {
+        store.meeting_file(SORT, &name, lowest).map(Meeting::of).map_err(|error| match error.raw_os_error() {
             Some(libc::ENOSPC | libc::EMFILE | libc::ENFILE) => of_io(&error),
             _ => FsError::because(
                 libc::ENOLCK,
@@ -117,23 +120,31 @@ impl File {
             None => {}
         }
         let holder = if owner == LockOwner::Process { Holder::Process } else { Holder::Description };
+        if owner == LockOwner::Process && !self.live().has_process_locks() {
+            // What a parent had is not this process's.
+            self.live().meetings.process.lock().iter().for_each(|here| here.forget());
+        }
         if kind.is_some() && owner == LockOwner::Process {
             let me = fork_generation() + 1;
             self.meeting(owner, true)?; // gets its final descriptor before anything is locked
             self.live().meetings.locked_by.store(me, Ordering::Release);
         }
-        self.attempt(owner, kind.is_some(), wait, |here, waits| here.lock(holder, kind, range.start, range.len, waits))
+        self.attempt(owner, &LockCall { holder, is_whole: false, kind, range }, wait)
     }
     /// Returns a lock that conflicts with this one, if any (`F_GETLK`).
     pub fn lock_in_the_way(&self, owner: LockOwner, kind: LockKind, range: LockRange) -> FsResult<Option<HeldLock>> {
         let holder = if owner == LockOwner::Process { Holder::Process } else { Holder::Description };
         let Some(here) = self.meeting(owner, true)? else { return Ok(None) };
-        let found = here.blocking(holder, kind, range.start, range.len).map_err(|error| of_io(&error))?;
-        Ok(found.map(|found| HeldLock {
-            kind: found.kind,
-            range: LockRange { start: found.start, len: found.len },
-            pid: found.pid,
-        }))
+        let found = here.file().blocking(holder, kind, range.start, range.len).map_err(|error| of_io(&error))?;
+        match found {
+            Some(found) => Ok(Some(HeldLock {
+                kind: found.kind,
+                range: LockRange { start: found.start, len: found.len },
+                pid: found.pid,
+                is_elsewhere: false,
+            })),
+            None => self.live().lock_elsewhere(&LockCall { holder, is_whole: false, kind: Some(kind), range }),
+        }
     }
     /// Locks the whole file, or unlocks it, as `flock` does: for [`LockOwner::File`] or [`LockOwner::Number`], whatever the open mode. Such locks and
     /// range locks ignore each other.
@@ -141,7 +152,8 @@ impl File {
         if owner == LockOwner::Process {
             return fail(libc::EINVAL);
         }
-        self.attempt(owner, kind.is_some(), wait, |here, waits| here.lock_whole(kind, waits))
+        let range = LockRange { start: 0, len: 0 };
+        self.attempt(owner, &LockCall { holder: Holder::Description, is_whole: true, kind, range }, wait)
     }
     /// Releases the locks of an owner that closed a descriptor of the file ([`LockOwner::Process`] and [`LockOwner::Number`]). A process must call this
     /// at every `close`, since POSIX releases its locks whichever descriptor is closed.
@@ -152,7 +164,8 @@ impl File {
             LockOwner::Process if live.has_process_locks() => {
                 live.meetings.locked_by.store(0, Ordering::Release);
                 if let Some(here) = &*live.meetings.process.lock() {
-                    let _ = here.lock(Holder::Process, None, 0, 0, false); // unlocking cannot fail
+                    let _ = here.file().lock(Holder::Process, None, 0, 0, false); // unlocking cannot fail
+                    here.forget();
                 }
             }
             LockOwner::Number(number) => {
@@ -169,17 +182,22 @@ impl File {
     pub fn lock_descriptor(&self, owner: LockOwner, with: &mut dyn FnMut(BorrowedFd<'_>)) {
         let _in = gate::enter();
         match owner {
-            LockOwner::Process => self.live().meetings.process.lock().iter().for_each(|here| with(here.as_fd())),
-            LockOwner::File => self.meeting.lock().iter().for_each(|here| with(here.as_fd())),
+            LockOwner::Process => self.live().meetings.process.lock().iter().for_each(|here| with(here.file().as_fd())),
+            LockOwner::File => self.meeting.lock().iter().for_each(|here| with(here.file().as_fd())),
             LockOwner::Number(_) => {}
         }
     }
-    /// Adopts the descriptor that [`File::lock_descriptor`] gave to the previous program.
-    pub fn adopt_lock_descriptor(&self, owner: LockOwner, fd: OwnedFd) -> FsResult<()> {
+    /// Under which number an owner got its locks from the node; 0: there are none. The next program needs it, too.
+    pub fn lock_era(&self, owner: LockOwner) -> u64 {
+        self.meeting(owner, false).ok().flatten().map_or(0, |here| here.era())
+    }
+    /// Adopts the descriptor that [`File::lock_descriptor`] gave to the previous program, and the number of [`File::lock_era`].
+    pub fn adopt_lock_descriptor(&self, owner: LockOwner, fd: OwnedFd, era: u64) -> FsResult<()> {
         let _in = gate::enter();
         let live = self.known();
         let path = live.tree.container.store().meeting_dir(SORT).map_err(|error| of_io(&error))?;
         let here = MeetingFile::adopt(fd, &path.join(format!("{:016x}", live.tree.whole(live.ino).0)));
+        let here = Meeting::adopted(here, era);
         match owner {
             LockOwner::Process => {
                 *live.meetings.process.lock() = Some(Arc::new(here));
@@ -191,7 +209,7 @@ impl File {
         Ok(())
     }
     /// Returns the meeting file of an owner's locks. `None`: the owner has none, and `makes` is false.
-    fn meeting(&self, owner: LockOwner, makes: bool) -> FsResult<Option<Arc<MeetingFile>>> {
+    fn meeting(&self, owner: LockOwner, makes: bool) -> FsResult<Option<Arc<Meeting>>> {
         let _in = gate::enter();
         let live = self.known();
         match owner {
@@ -217,28 +235,11 @@ impl File {
             }
         }
     }
-    fn attempt(
-        &self,
-        owner: LockOwner,
-        makes: bool,
-        wait: LockWait<'_>,
-        lock: impl Fn(&MeetingFile, bool) -> io::Result<()>,
-    ) -> FsResult<()> {
-        let Some(here) = self.meeting(owner, makes)? else { return Ok(()) };
-        match (lock(&here, matches!(wait, LockWait::Yes)), wait) {
-            (Err(error), LockWait::While(goes_on)) if error.raw_os_error() == Some(libc::EAGAIN) => {
-                let mut pause = PAUSE.0;
-                while goes_on() {
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(PAUSE.1);
-                    match lock(&here, false) {
-                        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
-                        done => return done.map_err(|error| of_io(&error)),
-                    }
-                }
-                fail(libc::EINTR)
-            }
-            (done, _) => done.map_err(|error| of_io(&error)),
+    fn attempt(&self, owner: LockOwner, call: &LockCall, wait: LockWait<'_>) -> FsResult<()> {
+        let Some(here) = self.meeting(owner, call.kind.is_some())? else { return Ok(()) };
+        if self.live().is_of_cluster() {
+            return self.live().lock_between_nodes(&here, call, wait);
         }
+        here.in_kernel(call, wait).map_err(|error| of_io(&error))
     }
 }

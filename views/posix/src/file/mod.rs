@@ -2,6 +2,7 @@
 
 pub mod live;
 mod locks;
+mod node_locks;
 mod page_cache;
 mod page_cache_records;
 mod ranges;
@@ -11,11 +12,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use cenote::BorrowedBytes;
-use cenote_host::meeting::MeetingFile;
 
 use crate::rights::Keeps;
 use crate::sync::Mutex;
 use crate::{Attr, Caller, FsResult, Ino, SetAttr, fail, gate, space, stat};
+
+use node_locks::Meeting;
 
 pub use live::Live;
 pub use locks::{HeldLock, LockOwner, LockRange, LockWait, Meetings};
@@ -71,7 +73,7 @@ pub struct File {
     /// Set-id bits that its writes keep.
     keeps: Keeps,
     /// Holds its own advisory locks.
-    meeting: Mutex<Option<Arc<MeetingFile>>>,
+    meeting: Mutex<Option<Arc<Meeting>>>,
 }
 
 impl File {

@@ -28,13 +28,12 @@ fn without_moving(file: &File) -> Option<inside::Staying> {
 /// Runs a lock call that may wait in the kernel. Signal handlers that run meanwhile are the program's, so no operation
 /// of this library is in progress then.
 fn wait(lock: impl Fn(LockWait<'_>) -> posix::FsResult<()>, waits: bool) -> Result {
-    // Without waiting first: that opens everything that is needed.
-    match lock(LockWait::No) {
-        Err(error) if error.errno == libc::EAGAIN && waits => {}
-        done => return done.map(|()| 0).map_err(errno),
-    }
-    let _locking = inside::Locking::begin();
-    inside::Inside::outside(|| lock(LockWait::Yes)).map(|()| 0).map_err(errno)
+    let outside = |call: &mut dyn FnMut()| {
+        let _locking = inside::Locking::begin();
+        inside::Inside::outside(call);
+    };
+    let wait = if waits { LockWait::Within(&outside) } else { LockWait::No };
+    lock(wait).map(|()| 0).map_err(errno)
 }
 
 /// `flock`.
@@ -90,7 +89,9 @@ fn tell(file: &File, owner: LockOwner, kind: LockKind, range: LockRange, (at, mu
             told.l_type = if held.kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK } as i16;
             told.l_whence = libc::SEEK_SET as i16;
             (told.l_start, told.l_len) = (held.range.start as i64, held.range.len as i64);
-            told.l_pid = held.pid.map_or(-1, |pid| pid as i32);
+            // As the kernel reports locks of processes of other machines: with a negative number.
+            let sign = if held.is_elsewhere { -1 } else { 1 };
+            told.l_pid = held.pid.map_or(-1, |pid| sign * pid as i32);
         }
     }
     put(at, told)?;

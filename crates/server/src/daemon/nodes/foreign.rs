@@ -13,6 +13,7 @@ use cenote_wire::{
 
 use super::super::peer::encode_answer;
 use super::gateway::{local, remote};
+use super::locks::Locks;
 use super::outbox::{ConnectionId, Order, Outbox};
 use crate::handling::Handling;
 use crate::{Host, Service};
@@ -39,17 +40,19 @@ pub(super) struct Foreign {
     host: Arc<Host>,
     /// Its sessions here: it may use no others.
     sessions: BTreeSet<u64>,
+    locks: Arc<Locks>,
 }
 
 impl Foreign {
     /// Begins with a new connection from a node that wants a home. Also returns what it is told first.
-    pub fn begin(host: Arc<Host>, node: NodeId, connection: ConnectionId) -> (Self, Outgoing) {
+    pub fn begin(host: Arc<Host>, node: NodeId, connection: ConnectionId, locks: Arc<Locks>) -> (Self, Outgoing) {
+        locks.came(host.summary.home, node, connection);
         let all = host.service.sessions().into_iter();
         let of_node: Vec<_> = all.filter(|(_, who)| who.node == Some(node)).collect();
         let sessions = of_node.iter().map(|(id, _)| id.0).collect();
         let told = of_node.iter().map(|(id, who)| (id.0, remote(who))).collect();
         let message = encode(&NodeMessage::Home { store: host.id(), sessions: told });
-        (Self { node, connection, host, sessions }, message)
+        (Self { node, connection, host, sessions, locks }, message)
     }
     /// The home.
     pub fn host(&self) -> &Arc<Host> {
@@ -70,6 +73,11 @@ impl Foreign {
                 self.about_sessions(message)
             }
             Between::Words(message) => self.about_words(service, &message),
+            Between::Locks(message) => {
+                *engines = None; // it may look at files
+                self.locks.take_from_node(self.host.summary.home, self.node, self.connection, message);
+                Ok(None)
+            }
             Between::Answer { .. } | Between::Changes { .. } => Err(out_of_turn()),
         }
     }
@@ -160,6 +168,12 @@ impl Foreign {
         let session = self.host.service.session_open(&who)?;
         self.sessions.insert(session.0);
         Ok(session.0)
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        self.locks.left(self.host.summary.home, self.node, self.connection);
     }
 }
 

@@ -14,12 +14,13 @@ use cenote_model::{Error, ErrorKind, HomeId, Request, Response, Result, StoreId}
 use cenote_rpc::net::{Class, ClusterKey, Introduction, TcpConnection};
 use cenote_store::{SessionId, SessionInfo};
 use cenote_wire::{
-    NodeMessage, RemoteSession, WordsMessage, decode_response, encode_between, encode_forwarded, encode_request,
-    is_deposit,
+    NodeLock, NodeMessage, RemoteSession, WordsMessage, decode_response, encode_between, encode_forwarded,
+    encode_request, is_deposit,
 };
 
 use super::super::peer::Peer;
 use super::foreign::Outgoing;
+use super::locks::Locks;
 use super::outbox::{ConnectionId, Order, Outbox};
 use super::talk::say;
 use super::trust::{self, Trust};
@@ -48,6 +49,7 @@ pub(crate) struct Gateway {
     state: Mutex<State>,
     changed: Condvar,
     trust: Trust,
+    locks: Arc<Locks>,
 }
 
 #[derive(Default)]
@@ -75,7 +77,14 @@ enum Way {
 }
 
 impl Gateway {
-    pub(super) fn new(member: Member, who: Introduction, key: ClusterKey, memory: &Path, outbox: Arc<Outbox>) -> Self {
+    pub(super) fn new(
+        member: Member,
+        who: Introduction,
+        key: ClusterKey,
+        memory: &Path,
+        outbox: Arc<Outbox>,
+        locks: Arc<Locks>,
+    ) -> Self {
         Self {
             home: member.home,
             host: Mutex::new((member.name, member.address)),
@@ -87,6 +96,7 @@ impl Gateway {
             state: Mutex::default(),
             changed: Condvar::new(),
             trust: Trust::default(),
+            locks,
         }
     }
     /// The home.
@@ -205,12 +215,16 @@ impl Gateway {
         self.trust.forget(&clients.control);
         clients.control.instance_raise();
         let mut state = lock(&self.state);
-        if matches!(state.way, Way::Greeted(known) if known == connection) {
+        let is_up = matches!(state.way, Way::Greeted(known) if known == connection);
+        if is_up {
             state.way = Way::Up(connection);
             state.sessions = sessions.into_iter().map(|(id, who)| (SessionId(id), local(who))).collect();
         }
         drop(state);
         self.changed.notify_all();
+        if is_up {
+            self.locks.up(self.home);
+        }
         Ok(())
     }
     /// The connection to this address has ended.
@@ -227,6 +241,7 @@ impl Gateway {
         state.opened.clear();
         state.calls.clear(); // their threads see that nobody answers
         drop(state);
+        self.locks.down(self.home);
         if let Some((_, clients)) = self.clients.get() {
             self.trust.forget(&clients.control);
             clients.control.instance_raise();
@@ -259,6 +274,10 @@ impl Gateway {
     /// Takes a message about version words. Returns the answer.
     pub(super) fn take_words(&self, message: &WordsMessage) -> Option<Outgoing> {
         self.trust.take(message, self.table()?).as_ref().map(trust::outgoing)
+    }
+    /// Takes a message about locks of files.
+    pub(super) fn take_lock(&self, message: NodeLock) {
+        self.locks.take_from_home(self.home, message);
     }
     /// Asks, if it is time, whether the words that are known may be trusted on.
     pub(super) fn ask_trust(&self, now: Instant) -> Option<Outgoing> {

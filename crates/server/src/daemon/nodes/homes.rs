@@ -241,7 +241,10 @@ impl Acts {
         let home = self.own();
         let Some(hosted) = Self::hosted(home, term, &self.daemon.host) else { return };
         match is_in_place(&self.nodes, &self.daemon, term) {
-            Ok(true) => drop(state.hosted.insert(home, hosted)),
+            Ok(true) => {
+                state.hosted.insert(home, hosted);
+                self.nodes.locks.serve(home, term);
+            }
             Ok(false) => {}
             Err(error) => tracing::error!(%error, "nothing is answered for the home of this node"),
         }
@@ -281,6 +284,7 @@ impl Acts {
         self.daemon.is_stopping()
     }
     fn let_go(&self, home: HomeId) {
+        self.nodes.locks.let_go(home);
         if home == self.own() {
             tracing::warn!(%home, "another node has the home of this node by now: nothing is answered for it here");
             self.daemon.host.fence();
@@ -311,6 +315,7 @@ impl Acts {
                     // Nothing is told before its mirrors count and the register has granted a lease.
                     host.mirroring.iter().for_each(|mirroring| mirroring.set_lease(0));
                     acts.require(&mut state);
+                    acts.nodes.locks.serve(home, term);
                     acts.nodes.copies.serve(home, host);
                     acts.nodes.outbox.wake(); // connections wait for it
                     let took_ms = told.elapsed().as_millis() as u64;
@@ -401,6 +406,8 @@ impl Acting for Acts {
             };
             state.proposed.retain(|home, (node, _)| !is_in(home, node));
         }
+        let leases_over = Duration::from_micros(leases_over_us(0, &self.settings));
+        self.nodes.locks.view(view, leases_over);
         self.direct(view);
         self.take_up(view);
         self.require(&mut lock(&self.nodes.homes.state));
@@ -430,6 +437,7 @@ impl Acting for Acts {
         for hosted in state.hosted.values().filter(may_act) {
             hosted.mirroring.set_lease(until_ns);
         }
+        self.nodes.locks.lease(until_ns);
     }
 }
 

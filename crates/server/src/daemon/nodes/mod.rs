@@ -4,8 +4,9 @@
 //! One thread (`thread`) has all connections, and the rings of clients of gateways: a message crosses it once in each
 //! direction. `gateway` is what other threads see of a home on another node; `foreign` is what the clients of another
 //! node are here; `trust` is about the version words of homes; `listener` accepts connections; `watch` has a connection of
-//! its own and holds the view. A file imports only files before it in this order: `outbox`, `gateway`, `watch`,
-//! (`foreign`, `trust`), `thread`, `listener`.
+//! its own and holds the view; `locks` is about locks of files, and has a thread for what time brings. A file imports only
+//! files before it in this order: `outbox`, `lock_files`, `locks`, `gateway`, `watch`, (`foreign`, `trust`), `thread`,
+//! `listener`.
 
 mod copies;
 mod errands;
@@ -14,6 +15,8 @@ mod gateway;
 mod handover;
 mod homes;
 mod listener;
+mod lock_files;
+mod locks;
 mod mirrors;
 mod outbox;
 mod roster;
@@ -34,9 +37,9 @@ use cenote_cluster::Members;
 use cenote_device::Control;
 use cenote_device::home::memory_dir;
 use cenote_host::home::shm_base;
-use cenote_model::{ClusterChange, Error, ErrorKind, HaReport, HomeId, NodeId, Result};
+use cenote_model::{ClusterChange, Error, ErrorKind, HaReport, HomeId, LockAnswer, NodeId, Result};
 use cenote_rpc::net::{ClusterKey, Introduction, TcpConnection, TcpListener};
-use cenote_wire::ClusterPlace;
+use cenote_wire::{ClusterPlace, LockAsk};
 
 use super::{Daemon, REAP_EVERY};
 use crate::Host;
@@ -45,6 +48,7 @@ use copies::Copies;
 use errands::Errands;
 pub(super) use gateway::Gateway;
 use homes::{Acts, Homes};
+use locks::Locks;
 use outbox::Outbox;
 use roster::Roster;
 use watch::{Keeper, Watch};
@@ -74,6 +78,7 @@ pub(super) struct Nodes {
     homes: Homes,
     /// What homes that are open here say to others about transactions.
     errands: Arc<Errands>,
+    locks: Arc<Locks>,
 }
 
 /// What a node has before its home is open: it can tell that it lives.
@@ -128,14 +133,30 @@ impl Nodes {
         let own = members.of(members.home).map(|member| member.address);
         let address = own.ok_or_else(|| Error::new(ErrorKind::Internal, "members of a cluster"))?;
         let listener = TcpListener::bind(address)?;
+        let me = (NodeId(who.node), members.home);
+        let locks = Locks::open(me, members.protect > 0, &memory, host.control.clone(), outbox.clone())?;
         let copies = Copies::open(dir, &memory, &members)?;
         let formerly: &[NodeId] = if host.is_copy() { &nodes_of(&members) } else { &[] };
         let errands = Arc::new(Errands::default());
         host.tell_words(outbox.bell().clone(), formerly, errands.bell());
         let homes = Homes::default();
         let (dir, home, gateways) = (dir.to_path_buf(), members.home, RwLock::default());
-        let this =
-            Self { dir, roster, home, key, who, memory, gateways, outbox, listener, watch, copies, homes, errands };
+        let this = Self {
+            dir,
+            roster,
+            home,
+            key,
+            who,
+            memory,
+            gateways,
+            outbox,
+            listener,
+            watch,
+            copies,
+            homes,
+            errands,
+            locks,
+        };
         this.make_gateways(&members);
         Ok(Arc::new(this))
     }
@@ -144,9 +165,8 @@ impl Nodes {
         let mut gateways = self.gateways.write().unwrap_or_else(PoisonError::into_inner);
         for member in members.all.iter().filter(|member| member.home != self.home) {
             gateways.entry(member.home).or_insert_with(|| {
-                let gateway =
-                    Gateway::new(member.clone(), self.who, self.key.clone(), &self.memory, self.outbox.clone());
-                Arc::new(gateway)
+                let (outbox, locks) = (self.outbox.clone(), self.locks.clone());
+                Arc::new(Gateway::new(member.clone(), self.who, self.key.clone(), &self.memory, outbox, locks))
             });
         }
     }
@@ -167,7 +187,8 @@ impl Nodes {
         };
         let both = || (self.clone(), daemon.clone());
         let (nodes, other, third) = (both(), both(), both());
-        let (fourth, fifth, sixth, seventh, eighth) = (both(), both(), both(), both(), both());
+        let (fourth, fifth, sixth, seventh) = (both(), both(), both(), both());
+        let (eighth, ninth) = (both(), both());
         self.begin_homes(daemon);
         let acts = Acts::new(self.clone(), daemon.clone());
         Ok(vec![
@@ -179,6 +200,7 @@ impl Nodes {
             thread("cenote-board", Box::new(move || sixth.0.keep_board(&sixth.1)))?,
             thread("cenote-errands", Box::new(move || errands::run(&eighth.0, &eighth.1)))?,
             thread("cenote-notices", Box::new(move || seventh.0.answer_beats(&seventh.1)))?,
+            thread("cenote-locks", Box::new(move || ninth.0.locks.run(&ninth.0, &ninth.1)))?,
         ])
     }
     /// Makes the threads look whether the daemon stops.
@@ -274,6 +296,14 @@ impl Nodes {
     /// Closes the homes of other nodes that are open here.
     pub fn close(&self) -> Result<()> {
         self.copies.all_hosted().iter().map(|(_, host)| host.close()).fold(Ok(()), Result::and)
+    }
+    /// Answers a process of this node about a lock of a file, which waits. `is_over`: it does not any more.
+    pub fn answer_lock(&self, ask: &LockAsk, is_over: &dyn Fn() -> bool) -> Result<LockAnswer> {
+        self.locks.answer(self, ask, is_over)
+    }
+    /// A process that was told that its node has a lock has locked.
+    pub fn lock_is_kept(&self, ask: &LockAsk) {
+        self.locks.kept(ask.file);
     }
     /// What a client is told of a home.
     pub fn place(&self, home: HomeId) -> ClusterPlace {

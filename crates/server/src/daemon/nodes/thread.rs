@@ -272,7 +272,7 @@ impl State<'_> {
         let service = Arc::downgrade(&host.service);
         self.homes.retain(|known| known.strong_count() > 0 && !known.ptr_eq(&service));
         self.homes.push(service);
-        let (foreign, greeting) = Foreign::begin(host, node, number);
+        let (foreign, greeting) = Foreign::begin(host, node, number, self.nodes.locks.clone());
         line.send(greeting);
         self.visitors.insert(number, Visitor { line, foreign, held: VecDeque::new() });
     }
@@ -386,6 +386,7 @@ impl Way {
                     self.line.send(answer);
                 }
             }
+            Between::Locks(message) => self.gateway.take_lock(message),
             Between::Sessions(NodeMessage::Declined { error }) => return Err(error),
             _ => return Err(Error::new(ErrorKind::InvalidInput, "message from a home").because("it is out of turn")),
         }

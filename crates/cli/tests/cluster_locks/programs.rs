@@ -1,0 +1,178 @@
+//! Programs on the nodes of a cluster that lock files when they are told to.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::cluster::Cluster;
+use crate::{BRIEFLY, PATIENCE};
+
+/// Answers lines: each is a call, its answer `ok`, what it returned, or the name of its error.
+const PROGRAM: &str = r"
+import errno, fcntl, os, signal, struct, sys
+files = {}
+kinds = {'rd': fcntl.F_RDLCK, 'wr': fcntl.F_WRLCK, 'un': fcntl.F_UNLCK}
+def interrupted(*_):
+    raise InterruptedError(errno.EINTR, 'a signal')
+signal.signal(signal.SIGUSR1, interrupted)
+def call(words):
+    name = words[0]
+    if name == 'open':
+        files[words[1]] = os.open(words[2], os.O_RDWR | os.O_CREAT, 0o600)
+        return 'ok'
+    if name == 'fork':
+        child = os.fork()
+        if child == 0:
+            return 'child'
+        while os.waitpid(child, 0)[0] != child:
+            pass
+        return 'parent'
+    if name == 'exit':
+        os._exit(0)
+    file = files[words[1]]
+    if name == 'flock':
+        fcntl.flock(file, {'sh': fcntl.LOCK_SH, 'ex': fcntl.LOCK_EX, 'un': fcntl.LOCK_UN}[words[2]] | (fcntl.LOCK_NB if 'nb' in words else 0))
+    elif name in ('set', 'setw', 'ofd', 'ofdw', 'get', 'ofdget'):
+        command = {'set': 6, 'setw': 7, 'ofd': 37, 'ofdw': 38, 'get': 5, 'ofdget': 36}[name]
+        said = fcntl.fcntl(file, command, struct.pack('hhqqi4x', kinds[words[2]], 0, int(words[3]), int(words[4]), 0))
+        if 'get' in name:
+            return ' '.join(str(number) for number in struct.unpack('hhqqi4x', said))
+    elif name == 'close':
+        os.close(files.pop(words[1]))
+    elif name == 'count':
+        for _ in range(int(words[2])):
+            fcntl.flock(file, fcntl.LOCK_EX)
+            number = int(os.pread(file, 20, 0) or b'0')
+            os.pwrite(file, b'%020d' % (number + 1), 0)
+            fcntl.flock(file, fcntl.LOCK_UN)
+    elif name == 'turns':
+        for at in range(int(words[2])):
+            place = at % 5 * 100
+            fcntl.lockf(file, fcntl.LOCK_EX, 20, place)
+            number = int(os.pread(file, 20, place).strip(b'\0') or b'0')
+            os.pwrite(file, b'%020d' % (number + 1), place)
+            fcntl.lockf(file, fcntl.LOCK_UN, 20, place)
+    elif name == 'read':
+        return str(int(os.pread(file, 20, int(words[2]))))
+    return 'ok'
+for line in sys.stdin:
+    try:
+        print(call(line.split()), flush=True)
+    except OSError as error:
+        print(errno.errorcode[error.errno], flush=True)
+";
+
+pub fn python() -> PathBuf {
+    let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
+    String::from_utf8(asked.stdout).unwrap().trim().into()
+}
+
+/// Returns true if a library is there and newer than all its sources, as cargo lists them beside it.
+fn is_fresh(library: &Path) -> bool {
+    let changed = |path: &Path| path.metadata().and_then(|found| found.modified());
+    let (Ok(built), Ok(listed)) = (changed(library), std::fs::read_to_string(library.with_extension("d"))) else {
+        return false;
+    };
+    listed.split_whitespace().skip(1).all(|source| changed(Path::new(source)).is_ok_and(|at| at < built))
+}
+
+/// The library to preload. Nothing that Rust links needs it, so `cargo test` does not build it: it is that of an earlier
+/// build if that is newer than the sources, as after `make build`, and built here else.
+fn library() -> &'static Path {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target");
+        let [debug, release] = ["debug", "release"].map(|it| target.join(it).join("libcenote_posix.so"));
+        if let Some(found) = [&debug, &release].into_iter().find(|path| is_fresh(path)) {
+            return found.clone();
+        }
+        // Both packages: then what this test is linked with is not built again.
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--locked", "--package", "cenote-preload", "--package", "cenote-cli"])
+            .env("CARGO_TARGET_DIR", target)
+            .status();
+        assert!(built.expect("cargo runs").success());
+        debug
+    })
+}
+
+/// A program on a node.
+pub struct Program {
+    child: Child,
+    calls: ChildStdin,
+    answers: Receiver<String>,
+}
+
+impl Program {
+    /// Sees the store below `/cenote`.
+    #[track_caller]
+    pub fn on(cluster: &Cluster, node: usize) -> Self {
+        let mut command = Command::new(python());
+        command.env("LD_PRELOAD", library()).env("CENOTE_STORE", cluster.node(node)).env("CENOTE_AT", "/cenote");
+        Self::start(command.env("CENOTE_BIN", env!("CARGO_BIN_EXE_cenote")))
+    }
+    pub fn start(command: &mut Command) -> Self {
+        let command = command.args(["-u", "-c", PROGRAM]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (tell, answers) = channel();
+        let said = child.stdout.take().unwrap();
+        std::thread::spawn(move || {
+            for line in BufReader::new(said).lines() {
+                let Ok(line) = line else { return };
+                if tell.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let calls = child.stdin.take().unwrap();
+        Self { child, calls, answers }
+    }
+    pub fn begin(&mut self, call: &str) {
+        writeln!(self.calls, "{call}").unwrap();
+    }
+    pub fn within(&self, patience: Duration) -> Option<String> {
+        self.answers.recv_timeout(patience).ok()
+    }
+    #[track_caller]
+    pub fn end(&self) -> String {
+        self.within(PATIENCE).expect("an answer in time")
+    }
+    #[track_caller]
+    pub fn says(&mut self, call: &str) -> String {
+        self.begin(call);
+        self.end()
+    }
+    #[track_caller]
+    pub fn expect(&mut self, call: &str, answer: &str) {
+        let said = self.says(call);
+        assert_eq!(said, answer, "{call}");
+    }
+    /// Begins a call that waits.
+    #[track_caller]
+    pub fn waits(&mut self, call: &str) {
+        self.begin(call);
+        assert_eq!(self.within(BRIEFLY), None, "{call}");
+    }
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.child.id().cast_signed()).unwrap(), signal).unwrap();
+    }
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
