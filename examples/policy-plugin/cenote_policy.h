@@ -23,7 +23,7 @@ extern "C" {
 /* A tier. Times in nanoseconds, bandwidths in bytes per second. */
 struct cenote_device_v1 {
   uint32_t id;
-  uint32_t kind;  /* 0 memory, 1 file, 2 directory, 3 persistent memory, 4 S3, 5 Swift, 6 Ceph RADOS */
+  uint32_t kind;  /* 0 memory, 1 file, 2 directory, 3 persistent memory, 4 S3, 5 Swift, 6 Ceph RADOS, 7 raid */
   uint32_t state; /* 0 online, 1 draining, 2 failed */
   uint32_t is_persistent;
   uint64_t capacity_bytes, used_bytes, reserved_bytes, evictable_bytes, high_bytes, low_bytes;

@@ -208,6 +208,11 @@
 #define CENOTE_TIER_RADOS 6
 
 /**
+ * Directories on several disks, with a layout.
+ */
+#define CENOTE_TIER_RAID 7
+
+/**
  * It takes new data.
  */
 #define CENOTE_TIER_ONLINE 0

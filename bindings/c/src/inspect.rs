@@ -26,6 +26,8 @@ pub const CENOTE_TIER_S3: i32 = 4;
 pub const CENOTE_TIER_SWIFT: i32 = 5;
 /// A tier in a pool of Ceph RADOS.
 pub const CENOTE_TIER_RADOS: i32 = 6;
+/// Directories on several disks, with a layout.
+pub const CENOTE_TIER_RAID: i32 = 7;
 
 /// It takes new data.
 pub const CENOTE_TIER_ONLINE: i32 = 0;
@@ -131,6 +133,7 @@ pub unsafe extern "C" fn cenote_tiers(
                     DeviceKind::S3 => CENOTE_TIER_S3,
                     DeviceKind::Swift => CENOTE_TIER_SWIFT,
                     DeviceKind::Rados => CENOTE_TIER_RADOS,
+                    DeviceKind::Raid => CENOTE_TIER_RAID,
                 },
                 state: match device.state {
                     DeviceState::Online => CENOTE_TIER_ONLINE,

@@ -122,7 +122,7 @@ impl From<cenote::ObjectStat> for ObjectStat {
 pub struct TierInfo {
     /// Its name.
     pub name: String,
-    /// "memory", "pmem", "file", "directory", "s3", "swift" or "rados".
+    /// "memory", "pmem", "file", "directory", "s3", "swift", "rados" or "raid".
     pub kind: &'static str,
     /// Its path; None for memory.
     pub path: Option<String>,

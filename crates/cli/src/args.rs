@@ -291,9 +291,9 @@ pub enum Command {
 }
 
 const INIT_HELP: &str = "\
-A tier is written name=NAME,kind=memory|pmem|file|directory|s3|swift|rados,path=PATH,size=SIZE[,high=90%][,low=70%]. Fastest first.
+A tier is written name=NAME,kind=memory|pmem|file|directory|s3|swift|rados|raid,path=PATH,size=SIZE[,high=90%][,low=70%]. Fastest first.
 Memory needs no path. Without tiers: memory in front of a directory beside the metadata, sized for this machine.
-Of s3 and swift the path is BUCKET/PREFIX; endpoint=URL says where, credentials=FILE#PROFILE (or env:PREFIX) where the secrets are; of rados POOL/NAMESPACE, conf=FILE, user=NAME, keyring=FILE.
+Of s3 and swift the path is BUCKET/PREFIX; endpoint=URL says where, credentials=FILE#PROFILE (or env:PREFIX) where the secrets are; of rados POOL/NAMESPACE, conf=FILE, user=NAME, keyring=FILE. Of raid it is DIR:DIR:DIR, each on a disk of its own; layout=mirror=2, 2+1 or 4+2 says how many may be lost.
 
   cenote init /data/store --tier name=ram,kind=memory,size=2GiB --tier name=disk,kind=directory,path=/data/tier,size=100GiB
 

@@ -1,6 +1,5 @@
 //! Settings written by people: tiers on the command line, the TOML file of `init`, and the selection of the store.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use cenote::model::{TierText, parse_permille, size};
@@ -77,6 +76,8 @@ struct TierToml {
     user: Option<String>,
     keyring: Option<String>,
     pack: Option<SizeText>,
+    layout: Option<String>,
+    unit: Option<SizeText>,
     compress: Option<String>,
     #[serde(rename = "use")]
     used_as: Option<String>,
@@ -148,6 +149,8 @@ impl TierToml {
             ("user", self.user),
             ("keyring", self.keyring),
             ("pack", self.pack.map(|size| size.0)),
+            ("layout", self.layout),
+            ("unit", self.unit.map(|size| size.0)),
             ("compress", self.compress),
             ("use", self.used_as),
             ("budget", self.budget.map(|size| size.0)),
@@ -192,15 +195,15 @@ fn is_relative_file(credentials: &str) -> bool {
 /// Makes a tier's paths relative to `base`. The path of an object service is not a file's; those of its
 /// credentials may be.
 fn join_paths(spec: &mut DeviceSpec, base: &Path) {
-    if spec.kind.is_object() {
+    if spec.kind.is_remote() {
         for option in ["credentials", "conf", "keyring"] {
             if let Some(file) = spec.options.get(option).filter(|text| is_relative_file(text)) {
                 let file = base.join(file).display().to_string();
                 spec.options.set(option, &file);
             }
         }
-    } else if spec.path.as_os_str() != OsStr::new("") {
-        spec.path = base.join(&spec.path);
+    } else {
+        spec.change_paths(|path| base.join(path));
     }
 }
 
@@ -209,10 +212,7 @@ pub fn make_absolute(spec: &mut DeviceSpec) -> cenote::Result<()> {
     let base = std::env::current_dir()
         .map_err(|error| Error::io(format!("path {} of tier `{}`", spec.path.display(), spec.name), &error))?;
     join_paths(spec, &base);
-    if !spec.kind.is_object() && !spec.path.as_os_str().is_empty() {
-        let subject = format!("path {} of tier `{}`", spec.path.display(), spec.name);
-        spec.path = std::path::absolute(&spec.path).map_err(|error| Error::io(subject, &error))?;
-    }
+    spec.change_paths(|path| std::path::absolute(&path).unwrap_or(path)); // fails for an empty path alone
     Ok(())
 }
 
@@ -256,6 +256,10 @@ mod tests {
         assert_eq!(tier.options.get("credentials"), Some("/base/secrets#cold"));
         assert_eq!((tier.options.get("pack"), tier.options.get("use")), (Some("1048576"), Some("cache")));
         assert_eq!(tier.options.len(), 7);
+        let raid = "[[tier]]\nname = \"r\"\nkind = \"raid\"\npath = \"a:/b:c\"\nsize = \"1GiB\"\nlayout = \"2+1\"\nunit = \"256KiB\"\n";
+        let tier = &parse(raid, Some(Path::new("/base"))).unwrap().devices[0];
+        assert_eq!(tier.path, Path::new("/base/a:/b:/base/c"));
+        assert_eq!((tier.options.get("layout"), tier.options.get("unit")), (Some("2+1"), Some("256KiB")));
         for (bad, line, cause) in [
             ("[[tier]]\nname = \"a\"\nkind = \"memory\"\nsize = 1\npack = \"1MiB\"\n", 1, "takes no `pack`"),
             ("[[tier]]\nname = \"a\"\nkind = \"s3\"\npack = \"fast\"\n", 4, "fast"),

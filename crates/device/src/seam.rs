@@ -67,6 +67,13 @@ pub trait Device: Send + Sync {
         let _ = (offset, buf);
         Ok(false)
     }
+    /// Checks what no read sees, such as parity, and makes good what is bad or missing, as far as the device can. Works for
+    /// about a second, from where the previous call ended (`None`: from the beginning); returns where the next one is to
+    /// begin, or `None` at the end.
+    fn mend(&self, from: Option<&str>) -> Result<Option<String>> {
+        let _ = from;
+        Ok(None)
+    }
     /// A few words for a person about how the device works here; empty if it works as usual for its kind.
     fn note(&self) -> String {
         String::new()

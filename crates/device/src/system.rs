@@ -15,18 +15,20 @@ pub struct SystemDevices {
     owner: Option<u32>,
     /// Notes of the store's claims in object services.
     notes: Option<object::ClaimNotes>,
+    /// Places of `raid` tiers.
+    raid: object::raid::RaidDevices,
 }
 
 impl Default for SystemDevices {
     fn default() -> Self {
-        Self { shm_base: shm_base(), owner: None, notes: None }
+        Self::with_shm_base(shm_base())
     }
 }
 
 impl SystemDevices {
     /// Puts shared memory files below another directory (a tmpfs; for tests any directory).
     pub fn with_shm_base(path: impl Into<PathBuf>) -> Self {
-        Self { shm_base: path.into(), owner: None, notes: None }
+        Self { shm_base: path.into(), owner: None, notes: None, raid: object::raid::RaidDevices::default() }
     }
     /// Sets the owner of the store: which secrets may serve its tiers depends on the owner.
     #[must_use]
@@ -36,7 +38,12 @@ impl SystemDevices {
     /// Claims tiers in object services for the store's directory.
     #[must_use]
     pub fn noting(self, notes: object::ClaimNotes) -> Self {
-        Self { notes: Some(notes), ..self }
+        Self { raid: self.raid.noting(Some(notes.clone())), notes: Some(notes), ..self }
+    }
+    /// Asks `maker` for the places of `raid` tiers that are no directories here.
+    #[must_use]
+    pub fn with_places(self, maker: object::raid::PlaceMaker) -> Self {
+        Self { raid: self.raid.with_places(Some(maker)), ..self }
     }
     /// The directory in shared memory that belongs to a store, if it has one.
     pub fn store_dir(&self, store: StoreId) -> Option<PathBuf> {
@@ -48,7 +55,7 @@ impl SystemDevices {
             DeviceKind::PersistentMemory => persistent_memory::change_store(spec, from, to),
             DeviceKind::File => file::change_store(spec, from, to),
             DeviceKind::Directory => directory::change_store(spec, from, to),
-            DeviceKind::SharedMemory | DeviceKind::S3 | DeviceKind::Swift | DeviceKind::Rados => {
+            DeviceKind::SharedMemory | DeviceKind::S3 | DeviceKind::Swift | DeviceKind::Rados | DeviceKind::Raid => {
                 Err(Error::new(ErrorKind::Unsupported, format!("tier `{}`", spec.name))
                     .because("a directory's copy has no copy of it"))
             }
@@ -67,6 +74,7 @@ impl Devices for SystemDevices {
             DeviceKind::PersistentMemory => persistent_memory::open(store, id, spec, create),
             DeviceKind::File => file::open(store, id, spec, create),
             DeviceKind::Directory => directory::open(store, id, spec, create),
+            DeviceKind::Raid => self.raid.open(store, id, spec, create),
             DeviceKind::S3 | DeviceKind::Swift | DeviceKind::Rados => {
                 if create {
                     object::remote::approved::approve(spec, self.owner);
@@ -83,6 +91,7 @@ impl Devices for SystemDevices {
             DeviceKind::PersistentMemory => persistent_memory::remove(store, id, spec),
             DeviceKind::File => file::remove(store, id, spec),
             DeviceKind::Directory => directory::remove(store, id, spec),
+            DeviceKind::Raid => self.raid.remove(store, id, spec),
             DeviceKind::S3 | DeviceKind::Swift | DeviceKind::Rados => {
                 object::remote::approved::check(spec, self.owner)?;
                 object::real(spec.kind, self.owner, self.notes.clone()).remove(store, id, spec)

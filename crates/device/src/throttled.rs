@@ -77,6 +77,9 @@ impl Device for Throttled<Arc<dyn Device>> {
     fn committed(&self, offset: u64, len: u64) -> Result<()> {
         self.inner.committed(offset, len)
     }
+    fn mend(&self, from: Option<&str>) -> Result<Option<String>> {
+        self.inner.mend(from)
+    }
     fn note(&self) -> String {
         self.inner.note()
     }

@@ -49,6 +49,7 @@ impl Speed {
             DeviceKind::PersistentMemory => (1e3, 1e3, 6e3, 2e3),
             DeviceKind::File => (1e5, 1e5, 2e3, 1e3),
             DeviceKind::Directory => (2e5, 2e5, 1e3, 5e2),
+            DeviceKind::Raid => (3e5, 3e6, 8e2, 4e2),
             DeviceKind::Rados => (1e6, 5e6, 3e2, 2e2),
             DeviceKind::S3 | DeviceKind::Swift => (2e7, 3e7, 2e2, 1e2),
         };

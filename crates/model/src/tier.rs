@@ -24,12 +24,23 @@ pub enum DeviceKind {
     Swift = 5,
     /// A namespace of a pool of Ceph RADOS: packed, immutable segments.
     Rados = 6,
+    /// Several directories, each on a disk of its own: packed, immutable segments, spread by a layout (mirror, k+m,
+    /// stripe) so that disks may be lost.
+    Raid = 7,
 }
 
 impl DeviceKind {
     /// All kinds, fastest first.
-    pub const ALL: [Self; 7] =
-        [Self::SharedMemory, Self::PersistentMemory, Self::File, Self::Directory, Self::Rados, Self::S3, Self::Swift];
+    pub const ALL: [Self; 8] = [
+        Self::SharedMemory,
+        Self::PersistentMemory,
+        Self::File,
+        Self::Directory,
+        Self::Raid,
+        Self::Rados,
+        Self::S3,
+        Self::Swift,
+    ];
 
     /// The kind with this code on media and on the wire.
     pub fn from_code(code: u8) -> Option<Self> {
@@ -44,9 +55,14 @@ impl DeviceKind {
     pub fn is_shareable(self) -> bool {
         !self.is_object()
     }
-    /// Returns true for a bucket or pool of an object service, whose path is not in the file system.
+    /// Returns true for what keeps whole, immutable objects: a bucket or pool of an object service, whose path is not in
+    /// the file system, or the places of a `raid` tier.
     pub fn is_object(self) -> bool {
-        matches!(self, Self::Rados | Self::S3 | Self::Swift)
+        matches!(self, Self::Raid | Self::Rados | Self::S3 | Self::Swift)
+    }
+    /// Returns true if the bytes are in a service that other machines reach, too.
+    pub fn is_remote(self) -> bool {
+        self.is_object() && self != Self::Raid
     }
     /// Its name in configuration and on screen.
     pub fn word(self) -> &'static str {
@@ -58,6 +74,7 @@ impl DeviceKind {
             Self::S3 => "s3",
             Self::Swift => "swift",
             Self::Rados => "rados",
+            Self::Raid => "raid",
         }
     }
     fn rank(self) -> usize {
@@ -84,8 +101,9 @@ pub struct DeviceSpec {
     pub name: String,
     /// Its kind.
     pub kind: DeviceKind,
-    /// Its place: the file, block device or directory; `BUCKET/PREFIX` or `POOL/NAMESPACE` for an object service. Empty for
-    /// shared memory: the store chooses a name in `/dev/shm`.
+    /// Its place: the file, block device or directory; `BUCKET/PREFIX` or `POOL/NAMESPACE` for an object service; all
+    /// directories of a `raid` tier with `:` between them ([`DeviceSpec::paths`]). Empty for shared memory: the store
+    /// chooses a name in `/dev/shm`.
     pub path: PathBuf,
     /// Its capacity in bytes.
     pub capacity_bytes: u64,
@@ -95,6 +113,32 @@ pub struct DeviceSpec {
     pub watermark_low_permille: u16,
     /// Options that only some kinds take.
     pub options: TierOptions,
+}
+
+impl DeviceSpec {
+    /// The paths of the file system that the tier is made of: none for memory and services, several for `raid`.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        match self.kind {
+            DeviceKind::SharedMemory => Vec::new(),
+            DeviceKind::Raid => std::env::split_paths(&self.path).collect(),
+            kind if kind.is_object() => Vec::new(),
+            _ if self.path.as_os_str().is_empty() => Vec::new(),
+            _ => vec![self.path.clone()],
+        }
+    }
+    /// Replaces each of [`DeviceSpec::paths`] by what `change` makes of it.
+    pub fn change_paths(&mut self, mut change: impl FnMut(PathBuf) -> PathBuf) {
+        let mut all = std::ffi::OsString::new();
+        for (number, path) in self.paths().into_iter().enumerate() {
+            if number > 0 {
+                all.push(":");
+            }
+            all.push(change(path));
+        }
+        if !all.is_empty() {
+            self.path = all.into();
+        }
+    }
 }
 
 /// The state of a device.

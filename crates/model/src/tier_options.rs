@@ -30,11 +30,20 @@ const KNOWN: &[(&str, &[DeviceKind], Value)] = &[
     ("conf", &[DeviceKind::Rados], Value::Text),
     ("user", &[DeviceKind::Rados], Value::Text),
     ("keyring", &[DeviceKind::Rados], Value::Text),
-    ("pack", &[DeviceKind::S3, DeviceKind::Swift, DeviceKind::Rados], Value::Size),
+    ("pack", &[DeviceKind::S3, DeviceKind::Swift, DeviceKind::Rados, DeviceKind::Raid], Value::Size),
+    ("layout", &[DeviceKind::Raid], Value::Text),
+    ("unit", &[DeviceKind::Raid], Value::Size),
     // Not for memory, which is read by reference.
     (
         "compress",
-        &[DeviceKind::File, DeviceKind::Directory, DeviceKind::S3, DeviceKind::Swift, DeviceKind::Rados],
+        &[
+            DeviceKind::File,
+            DeviceKind::Directory,
+            DeviceKind::S3,
+            DeviceKind::Swift,
+            DeviceKind::Rados,
+            DeviceKind::Raid,
+        ],
         Value::OneOf(&["none", "lz4", "zstd", "auto"]),
     ),
     ("use", &DeviceKind::ALL, Value::OneOf(&["tier", "cache"])),

@@ -111,7 +111,7 @@ impl FromStr for DeviceSpec {
     fn from_str(text: &str) -> Result<Self> {
         TierText::parse(text).and_then(TierText::into_spec).map_err(|cause| {
             Error::new(ErrorKind::InvalidInput, format!("tier `{text}`")).because(cause).try_next(
-                "write name=NAME,kind=memory|pmem|file|directory|s3|swift|rados,path=PATH,size=SIZE[,high=90%][,low=70%]",
+                "write name=NAME,kind=memory|pmem|file|directory|s3|swift|rados|raid,path=PATH,size=SIZE[,high=90%][,low=70%]",
             )
         })
     }

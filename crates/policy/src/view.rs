@@ -140,6 +140,7 @@ pub fn speed_preset(kind: DeviceKind) -> Speed {
         DeviceKind::PersistentMemory => line(400.0, 6_000.0, 3_000.0),
         DeviceKind::File => line(20e3, 2_800.0, 1_900.0),
         DeviceKind::Directory => line(60e3, 550.0, 500.0),
+        DeviceKind::Raid => line(300e3, 500.0, 300.0),
         DeviceKind::Rados => line(1e6, 300.0, 200.0),
         DeviceKind::S3 => line(10e6, 110.0, 100.0),
         DeviceKind::Swift => line(15e6, 100.0, 90.0),
@@ -154,7 +155,7 @@ pub fn tier_order(one: &DeviceView, other: &DeviceView) -> Ordering {
         DeviceKind::SharedMemory => 0,
         DeviceKind::PersistentMemory => 1,
         DeviceKind::File | DeviceKind::Directory => 2,
-        DeviceKind::Rados | DeviceKind::S3 | DeviceKind::Swift => 3,
+        DeviceKind::Raid | DeviceKind::Rados | DeviceKind::S3 | DeviceKind::Swift => 3,
     };
     let speed = |device: &DeviceView| (device.speed.write_ns(1 << 20).log2() / 2.0).floor();
     let by_speed = speed(one).total_cmp(&speed(other));

@@ -97,6 +97,30 @@ impl Work for Copy {
     }
 }
 
+/// Lets a device check and make good what no read sees, for about a second.
+pub(crate) struct MendDevice {
+    pub device: Option<Arc<dyn Device>>,
+    /// Where the previous one ended.
+    pub from: Option<String>,
+}
+
+impl Work for MendDevice {
+    /// Where to go on.
+    type Output = Option<String>;
+    const TIMED: Timed = Timed::Verify;
+    fn devices(&self) -> Vec<&Arc<dyn Device>> {
+        Vec::new() // it reads no space that the engine gives
+    }
+    fn run(self, _io: &mut Io<'_>) -> Self::Output {
+        // What it cannot make good, reads find.
+        let mended = self.device.map_or(Ok(None), |device| device.mend(self.from.as_deref()));
+        mended.unwrap_or_else(|error| {
+            tracing::warn!(%error, "a device could not be checked");
+            None
+        })
+    }
+}
+
 /// Reads parts and compares them with their checksums. Those that are bad are written again from another copy of their device,
 /// if there is one.
 pub(crate) struct CheckParts(pub Vec<Part>);

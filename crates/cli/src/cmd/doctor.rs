@@ -79,7 +79,9 @@ fn tiers(context: &Context<'_>) -> Check {
         .collect();
     Check {
         what: "tiers",
-        good: !devices.iter().any(|device| device.note.starts_with("no ") || device.state == DeviceState::Failed),
+        good: !devices.iter().any(|device| {
+            device.note.starts_with("no ") || device.note.starts_with("DEGRADED") || device.state == DeviceState::Failed
+        }),
         found: if notes.is_empty() { format!("{} as their kinds say", devices.len()) } else { notes.join("; ") },
         next: "see docs/tiers.md; persistent memory wants a file system mounted with -o dax=always, files one with direct I/O",
     }

@@ -115,7 +115,7 @@ fn make(dir: &Path, options: &OpenOptions, args: &InitArgs) -> cenote::Result<St
 
 /// The tiers with bytes that outlive the memory of this node, and that other nodes may not reach.
 fn local_tiers(devices: &[cenote::DeviceInfo]) -> Option<String> {
-    let is_local = |kind: DeviceKind| kind.is_persistent() && !kind.is_object();
+    let is_local = |kind: DeviceKind| kind.is_persistent() && !kind.is_remote();
     let names: Vec<_> =
         devices.iter().filter(|device| is_local(device.spec.kind)).map(|device| &*device.spec.name).collect();
     (!names.is_empty()).then(|| names.join(", "))

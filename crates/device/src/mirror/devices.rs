@@ -116,6 +116,9 @@ impl Device for MirroredDevice {
     fn segment(&self, number: u64) -> Result<Option<SegmentFile>> {
         self.inner.segment(number)
     }
+    fn mend(&self, from: Option<&str>) -> Result<Option<String>> {
+        self.inner.mend(from)
+    }
     fn note(&self) -> String {
         self.inner.note()
     }

@@ -320,7 +320,8 @@ pub(super) fn enter(
     };
     // As a rule nobody else claimed the tier meanwhile, and one request proves it. Where listings lag behind, list
     // first.
-    if let ([last], false, DeviceKind::S3 | DeviceKind::Rados) = (&before.openings[..], before.takes_over, place.kind)
+    if let ([last], false, DeviceKind::S3 | DeviceKind::Rados | DeviceKind::Raid) =
+        (&before.openings[..], before.takes_over, place.kind)
         && let Some(held) = claim(&mut note, last.number + 1, Some(last.number))?
     {
         return Ok(held);

@@ -425,6 +425,12 @@ impl Device for ObjectDevice {
     fn segment(&self, _number: u64) -> Result<Option<SegmentFile>> {
         Ok(None)
     }
+    fn note(&self) -> String {
+        self.inner.service.note()
+    }
+    fn mend(&self, from: Option<&str>) -> Result<Option<String>> {
+        self.inner.service.mend(from).map_err(|refusal| self.inner.place.error(&self.inner.place.own, &refusal))
+    }
 }
 
 impl Drop for ObjectDevice {

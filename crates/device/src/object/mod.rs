@@ -1,12 +1,12 @@
-//! A tier in a bucket of an object service (S3, OpenStack Swift, Ceph RADOS): a log of immutable packs behind the
-//! [`crate::Device`] interface.
+//! A tier in a bucket of an object service (S3, OpenStack Swift, Ceph RADOS), or on several places with a layout: a log
+//! of immutable packs behind the [`crate::Device`] interface.
 //!
 //! Writes gather in memory until they fill a *pack* (a log segment) or somebody syncs; a pack goes to the service as
 //! one object and never changes. A map in memory names the pack of each byte of the device; opening the device
 //! rebuilds it from the packs' tables. Bytes that were overwritten or discarded are garbage in old packs, which
 //! [`tidy`] collects.
 //!
-//! What this room must not know: HTTP, librados and credentials ([`remote`] and [`rados`] do), and what the bytes mean.
+//! What this room must not know: HTTP, librados, credentials and layouts ([`remote`], [`rados`] and [`raid`] do), and what the bytes mean.
 
 mod catalogue;
 mod claim;
@@ -17,6 +17,7 @@ mod opening;
 mod pack;
 mod place;
 pub mod rados;
+pub mod raid;
 mod read;
 pub mod remote;
 pub mod service;

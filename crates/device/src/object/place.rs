@@ -38,8 +38,13 @@ impl Named {
 }
 
 impl BucketPath {
-    /// Parses `BUCKET/PREFIX` or `POOL/NAMESPACE`.
+    /// Parses `BUCKET/PREFIX` or `POOL/NAMESPACE`. The places of a `raid` tier are this tier's alone.
     pub fn of(store: StoreId, id: DeviceId, spec: &DeviceSpec, credentials: String) -> Result<Self> {
+        if spec.kind == DeviceKind::Raid {
+            let (tier, bucket) = (spec.name.clone(), spec.path.display().to_string());
+            let own = format!("store-{store}/dev-{}/", id.0);
+            return Ok(Self { tier, kind: spec.kind, bucket, prefix: String::new(), own, credentials });
+        }
         let refuse = |why: &str| {
             let tier = format!("{} tier `{}` at {}", spec.kind.word(), spec.name, spec.path.display());
             let form = if spec.kind == DeviceKind::Rados { "POOL/NAMESPACE" } else { "BUCKET/PREFIX" };
@@ -106,6 +111,18 @@ impl BucketPath {
     /// Converts a refusal by the service into an error about an object.
     #[cold]
     pub fn error(&self, key: &str, refusal: &Refusal) -> Error {
+        if self.kind == DeviceKind::Raid {
+            let next = match refusal.kind {
+                ErrorKind::PermissionDenied => "let this user read and write the tier's directories",
+                ErrorKind::Full => "free some space on the tier's file systems, or add a tier",
+                ErrorKind::NotFound | ErrorKind::Corrupt => {
+                    "bring back the disks that had it, if there are others than those that are there; or write again what was in it"
+                }
+                ErrorKind::Exists => "somebody else writes there: give each store places of its own",
+                _ => "bring places back: `cenote tiers` names those that are away; what was synced is safe there",
+            };
+            return Error::new(refusal.kind, self.object(key)).because(refusal.cause.clone()).try_next(next);
+        }
         let next = match refusal.kind {
             ErrorKind::PermissionDenied => {
                 format!("renew the credentials in {}; they are read again with the next request", self.credentials)
@@ -129,4 +146,10 @@ impl BucketPath {
             .because(why)
             .try_next("somebody or something changed it: restore it from a copy, or write again what was in it")
     }
+}
+
+/// Returns true for keys of objects that say who has a tier: small, few, and the ones that two processes may store at once.
+/// Packs and catalogues are stored by the process alone that has the tier.
+pub(super) fn is_record(key: &str) -> bool {
+    key.ends_with("cenote-owner") || key.contains("/claims/")
 }

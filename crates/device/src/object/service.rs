@@ -27,6 +27,15 @@ pub trait ObjectService: Send + Sync {
     /// Sets whether others wait for the requests from now on: if so, unanswered ones are abandoned sooner, if the
     /// service can.
     fn hasten(&self, _is_in_haste: bool) {}
+    /// A few words for a person about how it works now; empty if there is nothing to say.
+    fn note(&self) -> String {
+        String::new()
+    }
+    /// As [`crate::Device::mend`].
+    fn mend(&self, from: Option<&str>) -> Answer<Option<String>> {
+        let _ = from;
+        Ok(None)
+    }
 }
 
 /// The answer of a service.
@@ -100,6 +109,12 @@ impl<S: ObjectService> ObjectService for Arc<S> {
     }
     fn hasten(&self, is_in_haste: bool) {
         self.as_ref().hasten(is_in_haste);
+    }
+    fn note(&self) -> String {
+        self.as_ref().note()
+    }
+    fn mend(&self, from: Option<&str>) -> Answer<Option<String>> {
+        self.as_ref().mend(from)
     }
 }
 
@@ -211,6 +226,12 @@ impl<S: ObjectService> ObjectService for Patient<S> {
     }
     fn hasten(&self, is_in_haste: bool) {
         self.inner.hasten(is_in_haste);
+    }
+    fn note(&self) -> String {
+        self.inner.note()
+    }
+    fn mend(&self, from: Option<&str>) -> Answer<Option<String>> {
+        self.inner.mend(from)
     }
 }
 

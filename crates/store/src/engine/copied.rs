@@ -17,11 +17,13 @@ impl Engine {
         let mut superblock = Superblock::read(meta)?;
         let mut moved = false;
         for device in &mut superblock.devices {
-            let is_path = device.spec.path.is_absolute() && !device.spec.kind.is_object();
-            if let Some(within) = device.spec.path.strip_prefix(from).ok().filter(|_| is_path) {
-                device.spec.path = to.join(within);
-                moved = true;
-            }
+            device.spec.change_paths(|path| match path.strip_prefix(from) {
+                Ok(within) if path.is_absolute() => {
+                    moved = true;
+                    to.join(within)
+                }
+                _ => path,
+            });
         }
         if moved { superblock.write(meta) } else { Ok(()) }
     }

@@ -11,7 +11,7 @@ use crate::copying::{Part, is_mismatch};
 use crate::map::{DeviceIndex, Ext};
 use crate::objects::Presence;
 use crate::placing::{Identity, Placing, Target, identity};
-use crate::work::{CheckParts, Job};
+use crate::work::{CheckParts, Job, MendDevice};
 use crate::{Outcome, Ticket};
 
 const SLICE_BYTES: u64 = 8 << 20;
@@ -21,6 +21,8 @@ const SLICE_OBJECTS: u32 = 65_536;
 /// Most containers whose tables are checked at a time.
 const SLICE_CONTAINERS: usize = 64;
 const FINDINGS_MAX: usize = 10_000;
+/// Least time between two rounds in which devices check what no read sees.
+const MEND_AGAIN_NS: u64 = 60_000_000_000;
 
 /// A walk over all that is stored.
 #[derive(Clone, Debug, Default)]
@@ -35,13 +37,16 @@ struct Walk {
     report: VerifyReport,
     in_flight: u32,
     walked: bool,
+    /// Devices that are to check what no read sees, and where each goes on; `None` until the walk has begun.
+    mending: Option<VecDeque<(DeviceIndex, Option<String>)>>,
     /// Containers whose indices and tables are still to be checked; `None` until the objects are done.
     containers: Option<VecDeque<ContainerId>>,
 }
 
 impl Walk {
     fn is_over(&self) -> bool {
-        self.walked && self.is_audited() && self.in_flight == 0
+        let is_mended = self.mending.as_ref().is_none_or(VecDeque::is_empty);
+        self.walked && is_mended && self.is_audited() && self.in_flight == 0
     }
     /// Returns true if tables and free space were checked. A walk over one object does not check them.
     fn is_audited(&self) -> bool {
@@ -55,6 +60,8 @@ pub struct Verifying {
     queue: VecDeque<Walk>,
     /// Running check jobs.
     running: u32,
+    /// When devices checked what no read sees for the last time.
+    mended_ns: Option<u64>,
     scrub: Walk,
     scrub_due_ns: u64,
     pub scrub_findings: u64,
@@ -105,6 +112,11 @@ impl Verifying {
             return None;
         }
         if let Some(mut walk) = self.queue.pop_front() {
+            if let Some((dev, from)) = self.next_to_mend(core, &mut walk) {
+                walk.in_flight += 1;
+                self.queue.push_front(walk);
+                return Some(self.mend_job(core, dev, from));
+            }
             let mut parts = Vec::new();
             while parts.is_empty() && !walk.walked && walk.slot < core.state.objects.slots() {
                 parts = next_parts(core, &mut walk, SLICE_BYTES);
@@ -112,7 +124,7 @@ impl Verifying {
             if parts.is_empty() {
                 walk.walked = true;
                 let audited = audit_next(core, &mut walk);
-                if audited && walk.in_flight == 0 {
+                if audited && walk.is_over() {
                     end_walk(core, walk);
                 } else {
                     self.queue.push_front(walk);
@@ -146,6 +158,37 @@ impl Verifying {
         self.scrub = walk;
         self.scrub_due_ns = core.state.now.ns.saturating_add(pause_ns);
         (!parts.is_empty()).then(|| self.check_job(core, true, parts))
+    }
+
+    /// The next device of a walk that is to check what no read sees. All are looked at by a walk that begins some time after
+    /// the last one did: a command verifies each container by itself.
+    fn next_to_mend(&mut self, core: &Core, walk: &mut Walk) -> Option<(DeviceIndex, Option<String>)> {
+        if walk.mending.is_none() {
+            let now = core.state.now.ns;
+            let is_due = self.mended_ns.is_none_or(|last| now >= last.saturating_add(MEND_AGAIN_NS));
+            let is_due = is_due && walk.object.is_none();
+            let slots = core.state.space.slots.iter().enumerate();
+            let open = slots.filter(|(_, slot)| is_due && slot.device.is_some() && slot.spec.kind.is_object());
+            walk.mending = Some(open.map(|(dev, _)| (dev as DeviceIndex, None)).collect());
+            if is_due {
+                self.mended_ns = Some(now);
+            }
+        }
+        walk.mending.as_mut().and_then(VecDeque::pop_front)
+    }
+
+    fn mend_job(&mut self, core: &mut Core, dev: DeviceIndex, from: Option<String>) -> Job {
+        self.running += 1;
+        let device = core.state.space.get(dev).device.clone();
+        core.start(Effect::Light, MendDevice { device, from }, move |verifying: &mut Self, core, next| {
+            verifying.running = verifying.running.saturating_sub(1);
+            let Some(walk) = verifying.queue.front_mut() else { return };
+            walk.in_flight = walk.in_flight.saturating_sub(1);
+            if let (Some(next), Some(mending)) = (next, &mut walk.mending) {
+                mending.push_back((dev, Some(next)));
+            }
+            verifying.end_if_over(core);
+        })
     }
 
     fn check_job(&mut self, core: &mut Core, scrub: bool, parts: Vec<(ObjectKey, u64, Ext, Option<usize>)>) -> Job {
@@ -197,6 +240,9 @@ impl Verifying {
             walk.report.findings.extend(found.iter().take(room).cloned());
         }
         self.keep_findings(found);
+        self.end_if_over(core);
+    }
+    fn end_if_over(&mut self, core: &mut Core) {
         if self.queue.front().is_some_and(Walk::is_over)
             && let Some(walk) = self.queue.pop_front()
         {

@@ -426,6 +426,9 @@ impl Device for DroppingDevice {
     fn segment(&self, number: u64) -> Result<Option<SegmentFile>> {
         self.device.segment(number)
     }
+    fn mend(&self, from: Option<&str>) -> Result<Option<String>> {
+        self.device.mend(from)
+    }
     fn note(&self) -> String {
         self.device.note()
     }

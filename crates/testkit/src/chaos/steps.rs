@@ -96,6 +96,9 @@ impl Device for Stepped<Arc<dyn Device>> {
     fn segment(&self, number: u64) -> Result<Option<SegmentFile>> {
         self.0.segment(number)
     }
+    fn mend(&self, from: Option<&str>) -> Result<Option<String>> {
+        self.0.mend(from)
+    }
     fn note(&self) -> String {
         self.0.note()
     }

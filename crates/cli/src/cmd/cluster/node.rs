@@ -66,10 +66,7 @@ fn is_served(dir: &Path) -> bool {
 pub(super) fn tier_of(text: &str, dir: &Path) -> Result<DeviceSpec> {
     let mut tier = config::parse_tier(text)
         .map_err(|why| Error::new(ErrorKind::InvalidInput, format!("tier `{text}`")).because(why))?;
-    let has_path = tier.kind != DeviceKind::SharedMemory && !tier.kind.is_object();
-    if has_path && tier.path.is_relative() {
-        tier.path = dir.join(&tier.path);
-    }
+    tier.change_paths(|path| dir.join(path)); // absolute ones stay
     Ok(tier)
 }
 
