@@ -40,10 +40,10 @@ impl SystemDevices {
     pub fn noting(self, notes: object::ClaimNotes) -> Self {
         Self { raid: self.raid.noting(Some(notes.clone())), notes: Some(notes), ..self }
     }
-    /// Asks `maker` for the places of `raid` tiers that are no directories here.
+    /// Asks `maker` for the places of `raid` tiers on nodes.
     #[must_use]
-    pub fn with_places(self, maker: object::raid::PlaceMaker) -> Self {
-        Self { raid: self.raid.with_places(Some(maker)), ..self }
+    pub fn with_places(self, maker: Option<object::raid::PlaceMaker>) -> Self {
+        Self { raid: self.raid.with_places(maker), ..self }
     }
     /// The directory in shared memory that belongs to a store, if it has one.
     pub fn store_dir(&self, store: StoreId) -> Option<PathBuf> {

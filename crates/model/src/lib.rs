@@ -54,7 +54,7 @@ pub use telemetry::{
     ClientTelemetry, ContainerTelemetry, Counts, Flow, FlowEnd, FlowWhy, HEAT_AGES, HEAT_AGES_S, HOT_MAX, HeatRow,
     HotObject, Latency, Telemetry, Timed,
 };
-pub use tier::{DeviceInfo, DeviceKind, DeviceSpec, DeviceState, StoreConfig};
+pub use tier::{DeviceInfo, DeviceKind, DeviceSpec, DeviceState, StoreConfig, node_of_place};
 pub use tier_options::TierOptions;
 pub use tier_text::{TierText, WATERMARK_HIGH_DEFAULT_PERMILLE, WATERMARK_LOW_DEFAULT_PERMILLE, parse_permille};
 pub use transaction::{Decision, TransactionId};

@@ -126,19 +126,24 @@ impl DeviceSpec {
             _ => vec![self.path.clone()],
         }
     }
-    /// Replaces each of [`DeviceSpec::paths`] by what `change` makes of it.
+    /// Replaces each of [`DeviceSpec::paths`] by what `change` makes of it, but not names of nodes ([`node_of_place`]).
     pub fn change_paths(&mut self, mut change: impl FnMut(PathBuf) -> PathBuf) {
         let mut all = std::ffi::OsString::new();
         for (number, path) in self.paths().into_iter().enumerate() {
             if number > 0 {
                 all.push(":");
             }
-            all.push(change(path));
+            all.push(if node_of_place(&path).is_some() { path } else { change(path) });
         }
         if !all.is_empty() {
             self.path = all.into();
         }
     }
+}
+
+/// The node that a place of a `raid` tier names: `@NAME`.
+pub fn node_of_place(path: &std::path::Path) -> Option<&str> {
+    path.to_str()?.strip_prefix('@').filter(|name| !name.is_empty() && !name.contains('/'))
 }
 
 /// The state of a device.

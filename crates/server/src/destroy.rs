@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cenote_cluster::register::{GROUP_FILE, GROUP_LOCK_FILE, VIEW_FILE, VIEW_LOCK_FILE};
 use cenote_cluster::{KEY_FILE, MEMBERS_FILE, Members, NODE_FILE};
 use cenote_device::home::{self, Orphan};
+use cenote_device::object::raid::PlaceMaker;
 use cenote_device::rados_dir::ADDRESS_FILE;
 use cenote_device::{LOCK_FILE, SharedControl, StoreDir, StoreLock, SystemClock, SystemDevices};
 use cenote_host::home::shm_base;
@@ -14,7 +15,7 @@ use cenote_store::{Engine, Seams};
 
 use crate::daemon::location;
 use crate::daemon::{
-    LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE, RESTART_FILE, SOCKET, WEB_ADDRESS_FILE,
+    LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE, PARTS_DIR, RESTART_FILE, SOCKET, WEB_ADDRESS_FILE,
 };
 use crate::identity::{self, IDENTITY_FILE};
 use crate::metadata::{self, Metadata};
@@ -54,11 +55,12 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
     let meta = Metadata::open(dir, false)?;
     identity::may_destroy(dir, &meta, &Engine::peek(meta.files.as_ref())?)?;
     let summary = Engine::peek(meta.files.as_ref())?; // a moved directory has its new path by now
+    let notes = identity::notes(dir, &meta.files)?;
+    // What it has on other nodes goes with them.
+    let places = Some(PlaceMaker::unreachable());
     let seams = Seams {
         meta: Arc::clone(&meta.files),
-        devices: Arc::new(
-            SystemDevices::default().of_owner(store_dir.owner()).noting(identity::notes(dir, &meta.files)?),
-        ),
+        devices: Arc::new(SystemDevices::default().of_owner(store_dir.owner()).noting(notes).with_places(places)),
         clock: Arc::new(SystemClock),
         control: Arc::new(SharedControl::default()),
     };
@@ -83,6 +85,7 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
     {
         let _ = store_dir.remove(name);
     }
+    let _ = std::fs::remove_dir_all(dir.join(PARTS_DIR));
     // These stubs stand for files of the store; nobody else's files are there.
     let _ = std::fs::remove_dir_all(dir.join(STUBS_DIR));
     let foreign = match std::fs::remove_dir(dir) {

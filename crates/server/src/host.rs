@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use cenote_cluster::Members;
 use cenote_device::control::{ControlView, SharedControl, boot_ns};
 use cenote_device::mirror::Rehomed;
+use cenote_device::object::raid::PlaceMaker;
 use cenote_device::rados_dir::ADDRESS_FILE;
 use cenote_device::{Devices, Holder, RadosMetaDir, StoreDir, StoreLock, SystemClock, SystemDevices, home, store_dir};
 use cenote_host::home::shm_base;
@@ -24,7 +25,7 @@ use crate::service::lock;
 use crate::words::Words;
 
 /// How to open a store, and whether to create one.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct OpenHow<'a> {
     /// Create a store if there is none.
     pub create: Option<&'a StoreConfig>,
@@ -37,6 +38,8 @@ pub struct OpenHow<'a> {
     pub policy_plugin: Option<&'a Path>,
     /// Note all changes, for copies on other nodes.
     pub mirrored: bool,
+    /// Makes places of its tiers on other nodes of the cluster.
+    pub places: Option<PlaceMaker>,
 }
 
 /// Wraps an engine's seams.
@@ -161,13 +164,20 @@ impl Host {
         }
         let control = Arc::new(SharedControl::default());
         let notes = identity::notes(dir, &meta.files)?;
-        let devices = Arc::new(SystemDevices::default().of_owner(store_dir.owner()).noting(notes));
+        let devices = Arc::new(
+            SystemDevices::default().of_owner(store_dir.owner()).noting(notes).with_places(how.places.clone()),
+        );
         let place = Place { base: shm_base(), owner: store_dir.owner(), dir_fd, store_lock, is_copy: false };
         Self::start(dir, how, place, meta, control, devices, exists).map(Some)
     }
     /// Opens a home that another node had, from the copy in `dir`, whose shared memory is below `base`. `NotFound` if the
     /// copy is not there; `Busy` if another process has it.
-    pub fn open_copy(dir: &Path, base: &Path, policy_plugin: Option<&Path>) -> Result<Self> {
+    pub fn open_copy(
+        dir: &Path,
+        base: &Path,
+        policy_plugin: Option<&Path>,
+        places: Option<PlaceMaker>,
+    ) -> Result<Self> {
         let subject = || format!("copy of a home in {}", dir.display());
         let store_dir = StoreDir::open(dir)?;
         let Some(store_lock) = StoreLock::acquire(dir)? else {
@@ -178,7 +188,7 @@ impl Host {
             rustix::fs::open(dir, flags, Mode::empty()).map_err(|errno| Error::io(subject(), &errno.into()))?;
         let meta = Metadata::of_copy(dir)?;
         Engine::peek(meta.files.as_ref())?;
-        let devices = SystemDevices::with_shm_base(base).of_owner(store_dir.owner());
+        let devices = SystemDevices::with_shm_base(base).of_owner(store_dir.owner()).with_places(places);
         let control = Arc::new(SharedControl::new(base).with_what_survived());
         let place = Place { base: base.to_path_buf(), owner: store_dir.owner(), dir_fd, store_lock, is_copy: true };
         let how = OpenHow { policy_plugin, mirrored: true, ..OpenHow::default() };

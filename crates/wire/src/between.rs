@@ -8,6 +8,7 @@ use cenote_model::{DeviceId, Error, HomeId, Result, StoreId};
 use crate::WIRE_VERSION;
 use crate::codec::{decode, encode, malformed, wire_enum, wire_struct};
 use crate::locks::NodeLock;
+use crate::places::{PlaceAnswer, PlaceAsk, PlaceOf};
 use crate::words::WordsMessage;
 
 /// First bytes of a request or response: version, number, kind.
@@ -26,6 +27,7 @@ const SESSIONS: u8 = 3;
 const CHANGES: u8 = 4;
 const WORDS: u8 = 20;
 const LOCKS: u8 = 60;
+const PIECE: u8 = 80;
 /// Version, kind, session.
 #[cfg(test)]
 const FORWARDED_HEAD: usize = 10;
@@ -82,6 +84,11 @@ pub enum NodeMessage {
     ReadCopy { home: HomeId, term: u64, stream: u64, device: DeviceId, offset: u64, len: u32 },
     /// To it: the bytes.
     CopyBytes { bytes: Vec<u8> },
+    /// From the host of a home, on a connection of its own: a place on the other node is asked, for one of the home's tiers. More
+    /// follow on the same connection.
+    AskPlace { of: PlaceOf, ask: PlaceAsk },
+    /// To it: the answer.
+    PlaceSays { answer: PlaceAnswer },
     /// To the node that has the register: a sign of life, in an encoding of `cluster`. It is answered by number.
     Beat { number: u64, beat: Vec<u8> },
     /// From it: what it knows of all nodes, in the same encoding.
@@ -110,6 +117,8 @@ wire_enum!(NodeMessage, 1, "message about sessions", {
     45 => Yielded { home },
     48 => ReadCopy { home, term, stream, device, offset, len },
     49 => CopyBytes { bytes },
+    50 => AskPlace { of, ask },
+    51 => PlaceSays { answer },
     6 => Beat { number, beat },
     7 => Notice { number, notice },
     8 => AskRegister { number, request },
@@ -141,6 +150,13 @@ pub enum Between<'a> {
     Words(WordsMessage),
     /// A message about locks of files.
     Locks(NodeLock),
+    /// Bytes that a message before it announced.
+    Piece {
+        /// Where they begin.
+        offset: u64,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
     /// Changes of a home, for a copy of it.
     Changes {
         /// The number of the chunk in its stream.
@@ -162,6 +178,13 @@ pub fn encode_changes(chunk: u64, out: &mut Vec<u8>) {
     out.push(WIRE_VERSION);
     out.push(CHANGES);
     out.extend_from_slice(&chunk.to_le_bytes());
+}
+
+/// The head of bytes that a message before it announced; they follow.
+pub fn encode_piece(offset: u64, out: &mut Vec<u8>) {
+    out.push(WIRE_VERSION);
+    out.push(PIECE);
+    out.extend_from_slice(&offset.to_le_bytes());
 }
 
 /// Appends a message about sessions.
@@ -206,6 +229,7 @@ pub fn decode_between(bytes: &[u8]) -> Result<Between<'_>> {
         REQUEST => Ok(Between::Request { session, message }),
         ANSWER => Ok(Between::Answer { session, message }),
         CHANGES => Ok(Between::Changes { chunk: session, changes: message }),
+        PIECE => Ok(Between::Piece { offset: session, bytes: message }),
         _ => Err(malformed("an unknown kind of message between nodes")),
     }
 }
@@ -241,6 +265,7 @@ mod tests {
     #[test]
     fn messages_about_sessions_are_read_as_they_were_written() {
         let who = RemoteSession { nonce: 7, pid: 2, groups: Some(vec![4]), ..RemoteSession::default() };
+        let of = PlaceOf { home: HomeId(2), term: 3, store: StoreId(4), device: DeviceId(5), place: 6 };
         for message in [
             NodeMessage::Open { who: who.clone() },
             NodeMessage::Opened { nonce: 7, session: 3 },
@@ -251,6 +276,20 @@ mod tests {
             NodeMessage::Notice { number: 4, notice: vec![3] },
             NodeMessage::AskRegister { number: 5, request: vec![] },
             NodeMessage::RegisterSays { number: 5, answer: vec![4; 9] },
+            NodeMessage::AskPlace { of, ask: PlaceAsk::Look },
+            NodeMessage::AskPlace { of, ask: PlaceAsk::Put { name: "s/pack@0".into(), len: 9 } },
+            NodeMessage::AskPlace { of, ask: PlaceAsk::Get { name: "s/pack@0".into(), from: 1, len: 2 } },
+            NodeMessage::AskPlace { of, ask: PlaceAsk::List { prefix: "s/".into() } },
+            NodeMessage::AskPlace { of, ask: PlaceAsk::Delete { name: "s/pack@0".into() } },
+            NodeMessage::AskPlace { of, ask: PlaceAsk::Make },
+            NodeMessage::AskPlace { of, ask: PlaceAsk::Remove },
+            NodeMessage::PlaceSays { answer: PlaceAnswer::Done },
+            NodeMessage::PlaceSays { answer: PlaceAnswer::Looked { free_bytes: 7 } },
+            NodeMessage::PlaceSays { answer: PlaceAnswer::Bytes { len: 5 } },
+            NodeMessage::PlaceSays { answer: PlaceAnswer::Names { names: vec!["a".into(), "b/c".into()] } },
+            NodeMessage::PlaceSays {
+                answer: PlaceAnswer::Refused { error: Error::new(ErrorKind::Full, "a place"), again: true },
+            },
             NodeMessage::AskGroup { number: 6, message: vec![1; 3] },
             NodeMessage::GroupSays { number: 6, answer: vec![] },
         ] {
@@ -284,6 +323,15 @@ mod tests {
                 assert!(decode_between(&bytes[..len]).is_err());
             }
         }
+    }
+
+    #[test]
+    fn pieces_are_bytes_behind_their_offset() {
+        let mut bytes = Vec::new();
+        encode_piece(1 << 40, &mut bytes);
+        bytes.extend_from_slice(b"abc");
+        assert_eq!(decode_between(&bytes), Ok(Between::Piece { offset: 1 << 40, bytes: b"abc" }));
+        assert!(decode_between(&bytes[..9]).is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod greeting;
 mod ha;
 mod locks;
 mod parts;
+mod places;
 mod profile;
 mod telemetry;
 mod values;
@@ -18,7 +19,7 @@ mod words;
 
 pub use between::{
     Between, NodeMessage, RemoteSession, decode_between, encode_between, encode_changes, encode_forwarded,
-    encode_locks, encode_words, is_about_view, is_deposit,
+    encode_locks, encode_piece, encode_words, is_about_view, is_deposit,
 };
 pub use codec::{
     bytes_in_frame, decode_bytes, decode_request, decode_response, encode_bytes_head, encode_request, encode_response,
@@ -26,6 +27,7 @@ pub use codec::{
 pub use greeting::{ClusterPlace, Greeting, decode_greeting, encode_greeting};
 pub use locks::{LockAsk, LockTokens, NodeLock, decode_lock_tokens, encode_lock_tokens};
 pub use parts::{Assembly, MESSAGE_BYTES_MAX, PART_LAST, PART_MORE, parts};
+pub use places::{PlaceAnswer, PlaceAsk, PlaceOf};
 pub use words::{Changed, WordsMessage};
 
 /// First byte of every message. A peer that reads another value answers `VersionMismatch`.

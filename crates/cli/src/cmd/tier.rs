@@ -4,9 +4,8 @@ use cenote::model::DeviceState;
 use cenote::{DeviceInfo, Store};
 use serde_json::{Value, json};
 
-use super::{Access, Context, tiers};
+use super::{Access, Context, cluster, tiers};
 use crate::args::TierCommand;
-use crate::config;
 use crate::copy;
 use crate::failure::Done;
 use crate::out::{Out, bar};
@@ -19,8 +18,7 @@ pub fn tier(context: &mut Context<'_>, command: &TierCommand) -> Done {
     match command {
         TierCommand::Add { spec } => {
             let mut spec = spec.clone();
-            config::make_absolute(&mut spec)?;
-            store.add_device(&spec)?;
+            cluster::add_tier(&store, &context.dir()?, &mut spec)?;
             tiers::measure_new(&store)?;
             context.out.line(format!("tier {}: added, {}", spec.name, human(spec.capacity_bytes)))
         }

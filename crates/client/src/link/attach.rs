@@ -104,6 +104,7 @@ impl Attempt<'_> {
             policy_plugin,
             world: None,
             mirrored: false,
+            places: None,
         };
         Host::open(self.dir, &how)
     }

@@ -135,8 +135,14 @@ mod tests {
             options: TierOptions::default(),
         };
         let config = StoreConfig { devices: vec![memory], ..StoreConfig::default() };
-        let how =
-            OpenHow { create: Some(&config), create_new: true, policy_plugin: None, world: None, mirrored: false };
+        let how = OpenHow {
+            create: Some(&config),
+            create_new: true,
+            policy_plugin: None,
+            world: None,
+            mirrored: false,
+            places: None,
+        };
         let host = Arc::new(Host::open(&dir, &how).unwrap().unwrap());
         let (client, _alive) = host.client(&this_process(7, true), 0).unwrap();
         let device = host.service.with_engine(|engine| engine.device_infos()[0].id).unwrap();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use cenote_device::mem::MemMetaDir;
 use cenote_device::object::ClaimNotes;
 use cenote_device::object::raid::fake::Mood;
-use cenote_device::object::raid::{ACCEPT, Pace, Place, RaidDevices};
+use cenote_device::object::raid::{ACCEPT, Pace, Place, PlaceMaker, RaidDevices};
 use cenote_device::{Device, Devices, SystemDevices, conformance};
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, ErrorKind, Result, StoreId, TierOptions};
 
@@ -127,13 +127,11 @@ fn suite_on_places_that_come_and_go() {
     let fakes = places(7);
     let maker = {
         let fakes = fakes.clone();
-        move |_: &DeviceSpec, _, _: &Path, number: u16| {
-            Some(Ok(Arc::new(fakes[usize::from(number) - 1].clone()) as Arc<dyn Place>))
-        }
+        PlaceMaker::new(move |_, _, number| Ok(Arc::new(fakes[usize::from(number) - 1].clone()) as Arc<dyn Place>))
     };
     let pace = Pace { background: true, look_again: std::time::Duration::from_millis(5), ..STILL };
-    let devices = RaidDevices::default().at_pace(pace).with_places(Some(Arc::new(maker)));
-    let spec = spec("a:b:c:d:e:f:g", "3+2", 20 << 20);
+    let devices = RaidDevices::default().at_pace(pace).with_places(Some(maker));
+    let spec = spec("@a:@b:@c:@d:@e:@f:@g", "3+2", 20 << 20);
     let (over, begun) = (AtomicBool::new(false), AtomicBool::new(false));
     let disturb = || {
         let mut turn = 0;

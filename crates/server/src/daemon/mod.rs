@@ -29,7 +29,8 @@ use cenote_rpc::{Doorbell, Listener};
 use cenote_wire::Greeting;
 
 use crate::{Host, OpenHow, Wrap};
-use nodes::{Early, Nodes};
+pub(crate) use nodes::PARTS_DIR;
+use nodes::{Early, Nodes, Reach};
 use peer::Peer;
 
 pub use peer::ring_memories;
@@ -210,9 +211,12 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<End
     let config = StoreConfig::default();
     let policy_plugin = options.policy_plugin.as_deref();
     let create = options.create.then_some(&config);
-    let mirrored = Members::read(dir)?.is_some_and(|members| members.protect > 0);
-    let how = OpenHow { create, create_new: false, policy_plugin, world: options.world, mirrored };
-    let (host, early) = open_announced(dir, &how)?;
+    let members = Members::read(dir)?;
+    let mirrored = members.as_ref().is_some_and(|members| members.protect > 0);
+    let reach = Arc::new(Reach::default());
+    let places = members.map(|members| reach.maker(members.home));
+    let how = OpenHow { create, create_new: false, policy_plugin, world: options.world, mirrored, places };
+    let (host, early) = open_announced(dir, &how, &reach)?;
     let listener = Listener::bind(dir, SOCKET)?;
     restarting::clear(dir);
     let daemon = Arc::new(Daemon::of(dir, host, early)?);
@@ -274,9 +278,9 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<End
 }
 
 /// Opens the store; a node of a cluster tells the others meanwhile that it lives.
-fn open_announced(dir: &Path, how: &OpenHow<'_>) -> Result<(Host, Option<Early>)> {
+fn open_announced(dir: &Path, how: &OpenHow<'_>, reach: &Arc<Reach>) -> Result<(Host, Option<Early>)> {
     let is_busy = |early: &Result<Option<Early>>| matches!(early, Err(error) if error.kind() == ErrorKind::Busy);
-    let mut early = Early::open(dir);
+    let mut early = Early::open(dir, reach);
     let is_open = Arc::new(AtomicBool::new(false));
     match &early {
         Ok(Some(early)) if !crate::is_locked(dir) => early.announce(&is_open),
@@ -296,7 +300,7 @@ fn open_announced(dir: &Path, how: &OpenHow<'_>) -> Result<(Host, Option<Early>)
     let begin = Instant::now();
     while is_busy(&early) && begin.elapsed() < DYING {
         std::thread::sleep(STORE_PAUSE);
-        early = Early::open(dir);
+        early = Early::open(dir, reach);
     }
     Ok((host, early?))
 }
@@ -319,7 +323,7 @@ fn open(dir: &Path, how: &OpenHow<'_>) -> Result<Option<Host>> {
 fn open_home(dir: &Path, how: &OpenHow<'_>) -> Result<Option<Host>> {
     let Some(place) = location::find(dir)? else { return Host::open(dir, how) };
     let Some(held) = StoreLock::acquire(dir)? else { return Ok(None) };
-    let host = Host::open_copy(&place.dir, &place.base, how.policy_plugin)?;
+    let host = Host::open_copy(&place.dir, &place.base, how.policy_plugin, how.places.clone())?;
     host.keep_node_lock(held);
     Ok(Some(host))
 }

@@ -10,9 +10,9 @@ use cenote_rpc::{Consumer, Producer, Waker};
 use cenote_server::daemon::ring_memories;
 use cenote_store::Outcome;
 use cenote_wire::{
-    Assembly, Between, Changed, Greeting, NodeLock, NodeMessage, RemoteSession, WordsMessage, decode_between,
-    decode_greeting, decode_request, decode_response, encode_between, encode_forwarded, encode_greeting, encode_locks,
-    encode_request, encode_response, encode_words,
+    Assembly, Between, Changed, Greeting, NodeLock, NodeMessage, PlaceAnswer, PlaceAsk, PlaceOf, RemoteSession,
+    WordsMessage, decode_between, decode_greeting, decode_request, decode_response, encode_between, encode_forwarded,
+    encode_greeting, encode_locks, encode_request, encode_response, encode_words,
 };
 
 use super::base::{chosen, work};
@@ -203,15 +203,23 @@ pub(super) fn between(bytes: &[u8]) {
             encode_locks(&message, &mut again);
             assert_eq!(decode_between(&again), Ok(Between::Locks(message)));
         }
-        Ok(Between::Changes { .. }) | Err(_) => {}
+        Ok(Between::Changes { .. } | Between::Piece { .. }) | Err(_) => {}
     }
 }
 pub(super) fn between_seeds() -> Vec<Vec<u8>> {
     let who = RemoteSession { nonce: 5, pid: 2, groups: Some(vec![4, 5]), ..RemoteSession::default() };
+    let of = PlaceOf { home: HomeId(2), term: 3, store: StoreId(4), device: DeviceId(5), place: 6 };
     let messages = [
         NodeMessage::Open { who: who.clone() },
         NodeMessage::Opened { nonce: 5, session: 3 },
         NodeMessage::Refused { nonce: 5, error: Error::new(ErrorKind::Busy, "store") },
+        NodeMessage::AskPlace { of, ask: PlaceAsk::Put { name: "s/pack-1@0.2+1".into(), len: 9 } },
+        NodeMessage::AskPlace { of, ask: PlaceAsk::Get { name: "s/pack-1@0.2+1".into(), from: 1, len: 2 } },
+        NodeMessage::AskPlace { of, ask: PlaceAsk::List { prefix: "s/".into() } },
+        NodeMessage::PlaceSays { answer: PlaceAnswer::Names { names: vec!["a".into(), "b/c".into()] } },
+        NodeMessage::PlaceSays {
+            answer: PlaceAnswer::Refused { error: Error::new(ErrorKind::Full, "a place"), again: true },
+        },
         NodeMessage::Close { session: 3 },
         NodeMessage::Home { store: StoreId(3), sessions: vec![(3, who)] },
     ];

@@ -136,6 +136,7 @@ pub(super) fn join(context: &mut Context<'_>, args: &JoinArgs) -> Done {
     };
     tell(&dir, &nodes, Some(home))?;
     ask(&dir, &nodes, ClusterChange::Join { node: NodeId(home.0) })?;
+    super::places::add_to_nodes(&dir, &nodes, |node| node == name)?;
     let (seconds, place) = (begin.elapsed().as_secs_f64(), dir.join(&name));
     if context.out.json {
         return context
@@ -198,6 +199,7 @@ pub(super) fn leave(context: &mut Context<'_>, args: &LeaveArgs) -> Done {
             .try_next("`cenote cluster status DIR` shows all of them")
             .into());
     };
+    super::places::may_leave(&dir, &nodes, &args.node)?;
     if !args.yes {
         confirm(&format!(
             "Have node {} leave the {}? Its data move to other nodes, programs on it lose the store, its directory is deleted.",

@@ -7,6 +7,7 @@
 mod change;
 mod node;
 mod nodes;
+mod places;
 mod plan;
 mod status;
 
@@ -24,6 +25,7 @@ use super::destroy::confirm;
 use crate::failure::Done;
 use change::{JoinArgs, LeaveArgs};
 use nodes::{Begin, Nodes, absolute, all, subject};
+pub use places::add as add_tier;
 use plan::{names, plan};
 
 /// The file in the cluster's directory with what starts it again.
@@ -71,6 +73,12 @@ pub enum ClusterCommand {
         dir: PathBuf,
         /// The change
         change: String,
+    },
+    /// Add tiers on nodes to a node on this host: they come on standard input (used by `start`)
+    #[command(hide = true)]
+    AddTiers {
+        /// Directory of the node
+        dir: PathBuf,
     },
     /// Stop a node on this host, with all others (used by `stop`)
     #[command(hide = true)]
@@ -132,6 +140,7 @@ pub fn cluster(context: &mut Context<'_>, command: &ClusterCommand) -> Done {
         ClusterCommand::ChangeNode { dir, change } => change::change_node(context, dir, change),
         ClusterCommand::Destroy { dir, yes } => destroy(context, dir, *yes),
         ClusterCommand::Node { dir } => node::node(dir),
+        ClusterCommand::AddTiers { dir } => places::add_to_node(dir),
         ClusterCommand::StopNode { dir } => Ok(Store::stop_node(dir).map(drop)?),
     }
 }
@@ -157,6 +166,7 @@ fn start(context: &mut Context<'_>, args: &StartArgs) -> Done {
     let first = open(&dir, &nodes, 0)?;
     first.make_label_directory()?;
     if !nodes.has_begun {
+        places::add_to_nodes(&dir, &nodes, |_| true)?;
         nodes.has_begun = true;
         nodes.write(&dir)?;
     }

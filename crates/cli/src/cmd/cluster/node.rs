@@ -4,13 +4,14 @@ use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cenote::{ClusterChange, DeviceKind, DeviceSpec, Error, ErrorKind, Mode, OpenOptions, Result, Store, StoreConfig};
+use cenote::{ClusterChange, DeviceSpec, Error, ErrorKind, Mode, OpenOptions, Result, Store, StoreConfig};
 use cenote_cluster::register::GroupRegister;
 use cenote_cluster::{KEY_FILE, Members, RegisterPlace};
 use cenote_rpc::net::ClusterKey;
 use cenote_server::daemon::{self, DaemonOptions};
 
 use super::nodes::{Begin, subject};
+use super::places::is_on_nodes;
 use crate::config;
 use crate::failure::Done;
 
@@ -26,6 +27,8 @@ pub(super) fn node(dir: &Path) -> Done {
     let members = Members::parse(&begin.members, dir)?;
     if !dir.exists() || !cenote_server::holds_store(dir)? {
         let devices = begin.tiers.iter().map(|tier| tier_of(tier, dir)).collect::<Result<Vec<DeviceSpec>>>()?;
+        // Those on nodes are added once the nodes serve.
+        let devices: Vec<DeviceSpec> = devices.into_iter().filter(|device| !is_on_nodes(device)).collect();
         let devices = if devices.is_empty() { default_tiers(dir, begin.sharing) } else { devices };
         std::fs::create_dir_all(dir.parent().unwrap_or(dir)).map_err(|error| Error::io(subject(dir), &error))?;
         let config = StoreConfig { devices, home: members.home, ..StoreConfig::default() };
@@ -64,10 +67,16 @@ fn is_served(dir: &Path) -> bool {
 
 /// A tier; a relative path begins at the node's directory.
 pub(super) fn tier_of(text: &str, dir: &Path) -> Result<DeviceSpec> {
-    let mut tier = config::parse_tier(text)
-        .map_err(|why| Error::new(ErrorKind::InvalidInput, format!("tier `{text}`")).because(why))?;
-    tier.change_paths(|path| dir.join(path)); // absolute ones stay
+    let mut tier = parsed(text)?;
+    if !is_on_nodes(&tier) {
+        tier.change_paths(|path| dir.join(path)); // absolute ones stay
+    }
     Ok(tier)
+}
+
+/// A tier, as it is written.
+pub(super) fn parsed(text: &str) -> Result<DeviceSpec> {
+    config::parse_tier(text).map_err(|why| Error::new(ErrorKind::InvalidInput, format!("tier `{text}`")).because(why))
 }
 
 /// Memory and a directory, as for a store by itself, of which each node of this host has its share.

@@ -7,7 +7,6 @@ use cenote_cluster::RegisterPlace;
 
 use super::StartArgs;
 use super::nodes::{Node, Nodes};
-use crate::config;
 
 /// The names of the nodes that the arguments ask for; none for those of the cluster that is there.
 pub(super) fn names(args: &StartArgs) -> Result<Vec<String>> {
@@ -48,8 +47,7 @@ pub(super) fn plan(args: &StartArgs, names: Vec<String>) -> Result<Nodes> {
             .try_next("name them with --hosts or --hostfile, or make some on this host with --local 4"));
     }
     for tier in &args.tiers {
-        config::parse_tier(tier)
-            .map_err(|why| Error::new(ErrorKind::InvalidInput, format!("tier `{tier}`")).because(why))?;
+        super::node::parsed(tier)?;
     }
     let protect = args.protect.unwrap_or(0);
     if usize::from(protect) >= names.len() {

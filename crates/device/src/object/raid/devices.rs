@@ -1,39 +1,58 @@
 //! Opening, creating and removing tiers of this kind: options, paths, and the marks of places.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use cenote_layout::Layout;
-use cenote_model::{DeviceId, DeviceSpec, Error, ErrorKind, Result, StoreId};
+use cenote_model::{DeviceId, DeviceSpec, Error, ErrorKind, NodeId, Result, StoreId, node_of_place};
 
+use super::PlaceId;
 use super::directory::{self, DirectoryPlace};
 use super::part::{Owner, PartName};
-use super::place::{Pace, Place};
+use super::place::{self, Look, Pace, Place};
 use super::service::RaidService;
-use crate::object::service::{Patience, Refusal};
+use crate::object::service::{Answer, Patience, Refusal};
 use crate::object::{ClaimNotes, ObjectDevices};
 use crate::{Devices, OpenedDevice};
 
 /// What is retried here is a matter of moments: a place that is away stays so for longer, and others are asked instead.
 const PATIENCE: Patience = Patience { tries: 3, pause: Duration::from_millis(50), total: Duration::from_secs(2) };
 
-/// Makes a place of a word of `path=` that is no directory's, if it knows the word: a place on another node, for example.
-/// The number of the place is given, too, from 1.
-pub type PlaceMaker = Arc<dyn Fn(&DeviceSpec, Owner, &Path, u16) -> Option<Result<Arc<dyn Place>>> + Send + Sync>;
+/// Makes a place of a word of `path=` that is no directory's: one on a node of a cluster.
+#[derive(Clone)]
+pub struct PlaceMaker(Arc<MakePlace>);
+
+/// Makes a place on the node of this name. The number of the place in the tier is given, too, from 1.
+type MakePlace = dyn Fn(Owner, &str, u16) -> Result<Arc<dyn Place>> + Send + Sync;
+
+impl std::fmt::Debug for PlaceMaker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PlaceMaker")
+    }
+}
+
+impl PlaceMaker {
+    /// Makes places by this function of the tier, the node's name, and the number of the place in the tier, from 1.
+    pub fn new(make: impl Fn(Owner, &str, u16) -> Result<Arc<dyn Place>> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(make))
+    }
+    /// Makes places of which none can be reached: what is on them goes with their nodes.
+    pub fn unreachable() -> Self {
+        Self::new(|_, node, number| {
+            let who = format!("node `{node}`");
+            Ok(Arc::new(Unreachable { who, number }))
+        })
+    }
+}
 
 /// Opens tiers of the kind `raid`.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 pub struct RaidDevices {
     notes: Option<ClaimNotes>,
     pace: Pace,
     maker: Option<PlaceMaker>,
-}
-
-impl std::fmt::Debug for RaidDevices {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RaidDevices").field("notes", &self.notes).field("pace", &self.pace).finish_non_exhaustive()
-    }
 }
 
 impl RaidDevices {
@@ -47,7 +66,7 @@ impl RaidDevices {
     pub fn at_pace(self, pace: Pace) -> Self {
         Self { pace, ..self }
     }
-    /// Asks `maker` for each place first.
+    /// Asks `maker` for places on nodes.
     #[must_use]
     pub fn with_places(self, maker: Option<PlaceMaker>) -> Self {
         Self { maker, ..self }
@@ -62,8 +81,8 @@ impl RaidDevices {
         let mut seen: Vec<PathBuf> = Vec::new();
         let mut places: Vec<Arc<dyn Place>> = Vec::new();
         for (path, number) in paths.iter().zip(1..=u16::MAX) {
-            if let Some(made) = self.maker.as_ref().and_then(|maker| maker(spec, owner, path, number)) {
-                places.push(made?);
+            if let Some(node) = node_of_place(path) {
+                places.push(self.place_on(spec, owner, node, number)?);
                 continue;
             }
             if let Err(why) = directory::check_path(path) {
@@ -81,6 +100,16 @@ impl RaidDevices {
             places.push(Arc::new(DirectoryPlace::new(path.clone(), owner, number)));
         }
         Ok(places)
+    }
+    fn place_on(&self, spec: &DeviceSpec, owner: Owner, node: &str, number: u16) -> Result<Arc<dyn Place>> {
+        let Some(PlaceMaker(make)) = &self.maker else {
+            return Err(refused(spec, ErrorKind::Unsupported, format!("its place @{node} is on a node of a cluster"))
+                .try_next("open the store by its daemon, as a node of that cluster: `cenote cluster start`"));
+        };
+        make(owner, node, number).map_err(|error| {
+            let next = error.next_step().to_owned();
+            refused(spec, error.kind(), format!("{}: {}", error.subject(), error.cause())).try_next(next)
+        })
     }
     fn service(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<RaidService> {
         let owner = Owner { store, device: id };
@@ -123,6 +152,48 @@ impl Devices for RaidDevices {
             place.remove().map_err(|refusal| at_place(spec, place.as_ref(), &refusal))?;
         }
         Ok(())
+    }
+}
+
+/// A place that is always away.
+struct Unreachable {
+    who: String,
+    number: u16,
+}
+
+impl Unreachable {
+    fn refuse<T>() -> Answer<T> {
+        Err(place::away("it is not reached by this command"))
+    }
+}
+
+impl Place for Unreachable {
+    fn who(&self) -> String {
+        self.who.clone()
+    }
+    fn id(&self) -> PlaceId {
+        PlaceId { node: NodeId(0), device: DeviceId(self.number) }
+    }
+    fn look(&self) -> Answer<Look> {
+        Self::refuse()
+    }
+    fn put(&self, _name: &str, _pieces: &[Bytes]) -> Answer<()> {
+        Self::refuse()
+    }
+    fn get(&self, _name: &str, _from: u64, _len: u64) -> Answer<Bytes> {
+        Self::refuse()
+    }
+    fn list(&self, _prefix: &str) -> Answer<Vec<String>> {
+        Self::refuse()
+    }
+    fn delete(&self, _name: &str) -> Answer<()> {
+        Self::refuse()
+    }
+    fn make(&self) -> Answer<()> {
+        Self::refuse()
+    }
+    fn remove(&self) -> Answer<()> {
+        Ok(()) // with its node
     }
 }
 

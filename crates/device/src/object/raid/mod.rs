@@ -19,6 +19,8 @@ mod shape;
 
 use cenote_layout::Layout;
 
+/// What identifies a place to layouts.
+pub use cenote_layout::Place as PlaceId;
 pub use devices::{PlaceMaker, RaidDevices};
 pub use directory::{ACCEPT, DirectoryPlace};
 pub use part::Owner;

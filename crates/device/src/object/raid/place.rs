@@ -16,7 +16,7 @@ pub trait Place: Send + Sync {
     /// Its name for people.
     fn who(&self) -> String;
     /// Its name for the choice of places. Two places that are lost together share its node.
-    fn id(&self) -> cenote_layout::Place;
+    fn id(&self) -> super::PlaceId;
     /// Looks whether the place is there, and is the one of this tier. Called before anything else, and again after the
     /// place was away or lost something.
     fn look(&self) -> Answer<Look>;

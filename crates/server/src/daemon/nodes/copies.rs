@@ -14,6 +14,7 @@ use cenote_store::file_kind;
 use cenote_wire::{Between, NodeMessage, decode_between};
 
 use super::super::location::CopyPlace;
+use super::places::Reach;
 use super::talk::{next, say};
 use crate::Host;
 use crate::service::lock;
@@ -42,6 +43,8 @@ pub(super) struct Copies {
     dir: PathBuf,
     /// The directory of this node's shared memory.
     memory: PathBuf,
+    /// How places of tiers on other nodes are reached.
+    reach: Arc<Reach>,
     held: Mutex<BTreeMap<HomeId, Holding>>,
 }
 
@@ -56,9 +59,9 @@ pub(super) struct Sender {
 
 impl Copies {
     /// The copies in the directory of a node, whose shared memory is in `memory`.
-    pub fn open(dir: &Path, memory: &Path, members: &Members) -> Result<Self> {
+    pub fn open(dir: &Path, memory: &Path, members: &Members, reach: Arc<Reach>) -> Result<Self> {
         let (dir, memory) = (dir.to_path_buf(), memory.to_path_buf());
-        let this = Self { dir, memory, held: Mutex::default() };
+        let this = Self { dir, memory, reach, held: Mutex::default() };
         for home in members.homes() {
             if this.complete(home)?.is_some() {
                 lock(&this.held).insert(home, Holding::Left);
@@ -187,7 +190,7 @@ impl Copies {
                     .because("this node has no complete copy of it")
                     .try_next("see `cenote ha`")
             })?;
-            Host::open_copy(&place.dir, &place.base, None)
+            Host::open_copy(&place.dir, &place.base, None, Some(self.reach.maker(home)))
         });
         opened.map(Arc::new).inspect_err(|_| {
             lock(&self.held).insert(home, Holding::Left);

@@ -78,7 +78,7 @@ impl Foreign {
                 self.locks.take_from_node(self.host.summary.home, self.node, self.connection, message);
                 Ok(None)
             }
-            Between::Answer { .. } | Between::Changes { .. } => Err(out_of_turn()),
+            Between::Answer { .. } | Between::Changes { .. } | Between::Piece { .. } => Err(out_of_turn()),
         }
     }
     fn request<'a>(

@@ -438,6 +438,7 @@ impl Acting for Acts {
             hosted.mirroring.set_lease(until_ns);
         }
         self.nodes.locks.lease(until_ns);
+        self.nodes.reach.lease(until_ns);
     }
 }
 

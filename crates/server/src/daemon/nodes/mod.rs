@@ -19,6 +19,7 @@ mod lock_files;
 mod locks;
 mod mirrors;
 mod outbox;
+mod places;
 mod roster;
 mod talk;
 mod thread;
@@ -50,6 +51,9 @@ pub(super) use gateway::Gateway;
 use homes::{Acts, Homes};
 use locks::Locks;
 use outbox::Outbox;
+pub(crate) use places::PARTS_DIR;
+pub(super) use places::Reach;
+use places::Reaching;
 use roster::Roster;
 use watch::{Keeper, Watch};
 
@@ -79,6 +83,8 @@ pub(super) struct Nodes {
     /// What homes that are open here say to others about transactions.
     errands: Arc<Errands>,
     locks: Arc<Locks>,
+    /// How places of tiers on other nodes are reached.
+    reach: Arc<Reach>,
 }
 
 /// What a node has before its home is open: it can tell that it lives.
@@ -87,18 +93,22 @@ pub(super) struct Early {
     key: ClusterKey,
     who: Introduction,
     watch: Arc<Watch>,
+    reach: Arc<Reach>,
 }
 
 impl Early {
-    /// `None` if the store is no part of a cluster. `Busy` if another process has this node's part of the register.
-    pub fn open(dir: &Path) -> Result<Option<Self>> {
+    /// `None` if the store is no part of a cluster. `Busy` if another process has this node's part of the register. `reach`
+    /// reaches the other nodes from now on.
+    pub fn open(dir: &Path, reach: &Arc<Reach>) -> Result<Option<Self>> {
         let Some(members) = Members::read(dir)? else { return Ok(None) };
         check_address(&members)?;
         let key = members.key(dir)?;
         let who = members.introduction(draw()?);
         let roster = Roster::new(dir, members);
         let watch = Arc::new(Watch::open(dir, &roster, who, &key)?);
-        Ok(Some(Self { roster, key, who, watch }))
+        let (dir, reach) = (dir.to_path_buf(), reach.clone());
+        reach.begin(Reaching { dir, roster: roster.clone(), who, key: key.clone(), watch: watch.clone() });
+        Ok(Some(Self { roster, key, who, watch, reach }))
     }
     /// Tells other nodes that this one lives, until it is over.
     pub fn announce(&self, is_over: &Arc<AtomicBool>) {
@@ -120,7 +130,7 @@ fn check_address(members: &Members) -> Result<()> {
 impl Nodes {
     /// The other nodes of a cluster. Listens from now on.
     pub fn open(dir: &Path, host: &Host, early: Early) -> Result<Arc<Self>> {
-        let Early { roster, key, who, watch } = early;
+        let Early { roster, key, who, watch, reach } = early;
         let members = roster.get();
         if members.home != host.summary.home {
             return Err(Error::new(ErrorKind::InvalidInput, format!("store {}", dir.display()))
@@ -135,7 +145,7 @@ impl Nodes {
         let listener = TcpListener::bind(address)?;
         let me = (NodeId(who.node), members.home);
         let locks = Locks::open(me, members.protect > 0, &memory, host.control.clone(), outbox.clone())?;
-        let copies = Copies::open(dir, &memory, &members)?;
+        let copies = Copies::open(dir, &memory, &members, reach.clone())?;
         let formerly: &[NodeId] = if host.is_copy() { &nodes_of(&members) } else { &[] };
         let errands = Arc::new(Errands::default());
         host.tell_words(outbox.bell().clone(), formerly, errands.bell());
@@ -156,6 +166,7 @@ impl Nodes {
             homes,
             errands,
             locks,
+            reach,
         };
         this.make_gateways(&members);
         Ok(Arc::new(this))

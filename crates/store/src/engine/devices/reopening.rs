@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cenote_device::Device;
-use cenote_model::{DeviceId, DeviceSpec, DeviceState, Result, StoreId, Timed};
+use cenote_model::{DeviceId, DeviceKind, DeviceSpec, DeviceState, Result, StoreId, Timed};
 
 use super::Devices;
 use crate::engine::core::{Core, Effect};
@@ -14,6 +14,8 @@ use crate::work::{Io, Job, Work};
 
 /// Time between two attempts.
 const AGAIN_NS: u64 = 5_000_000_000;
+/// The same for tiers on several places: the nodes of a cluster start one after the other.
+const AGAIN_PLACES_NS: u64 = 1_000_000_000;
 
 /// When to try next, and which device.
 #[derive(Default)]
@@ -59,8 +61,9 @@ impl Devices {
         }
         let slots = &core.state.space.slots;
         let dev = (0..slots.len()).map(|i| (i + self.reopening.turn) % slots.len()).find(|i| is_away(&slots[*i]))?;
-        self.reopening = Reopening { next_ns: now + AGAIN_NS, turn: dev + 1, is_running: true };
         let slot = &slots[dev];
+        let again = if slot.spec.kind == DeviceKind::Raid { AGAIN_PLACES_NS } else { AGAIN_NS };
+        self.reopening = Reopening { next_ns: now + again, turn: dev + 1, is_running: true };
         let work = Reopen {
             devices: Arc::clone(&core.seams.devices),
             store: core.store.id,

@@ -139,6 +139,16 @@ impl Watch {
         let known = lock(&self.known);
         report::report(&self.roster.get(), &known.history, &known.proposal, known.trouble(), now_us())
     }
+    /// The term under which this node is the host of a home in the view that it knows; `None` if it is not.
+    pub fn term_of(&self, home: HomeId) -> Option<u64> {
+        let known = lock(&self.known);
+        let entry = known.view()?.home(cenote_ha::HomeId(home.0))?;
+        (entry.host == self.me).then_some(entry.term)
+    }
+    /// Returns false for a node without which the cluster goes on, in the view that this node knows.
+    pub fn is_live(&self, node: NodeId) -> bool {
+        lock(&self.known).view().is_none_or(|view| view.is_live(node))
+    }
     /// Watches until [`Watch::end`].
     pub fn run(&self, acting: &dyn Acting) {
         std::thread::scope(|scope| {

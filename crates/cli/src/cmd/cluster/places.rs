@@ -1,0 +1,97 @@
+//! Tiers whose places are on nodes: `path=@n1:@n2:@n3`, or `path=nodes` for all nodes that there are when the tier is added.
+
+use std::io::Read;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use cenote::model::node_of_place;
+use cenote::{DeviceKind, DeviceSpec, Error, ErrorKind, Mode, OpenOptions, Result, Store};
+use cenote_cluster::Members;
+
+use super::nodes::{Nodes, subject};
+use crate::config;
+use crate::failure::Done;
+
+/// The word that stands for all nodes.
+const ALL: &str = "nodes";
+/// How long the nodes of a new cluster may take to know each other.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Returns true if a tier lies on nodes: it can only be added to a node that serves.
+pub(super) fn is_on_nodes(spec: &DeviceSpec) -> bool {
+    let is_named = || spec.paths().iter().any(|path| node_of_place(path).is_some());
+    spec.kind == DeviceKind::Raid && (spec.path.as_os_str() == ALL || is_named())
+}
+
+/// Adds a tier to the store of a node in `dir`. If it lies on nodes, waits for these.
+pub fn add(store: &Store, dir: &Path, spec: &mut DeviceSpec) -> Result<()> {
+    let is_on_nodes = is_on_nodes(spec);
+    if spec.kind == DeviceKind::Raid && spec.path.as_os_str() == ALL {
+        let Some(members) = Members::read(dir)? else {
+            return Err(Error::new(ErrorKind::InvalidInput, format!("tier `{}`", spec.name))
+                .because(format!("the store in {} is no node of a cluster", dir.display()))
+                .try_next("name directories, with `:` between them, or begin with `cenote cluster start`"));
+        };
+        let present = members.all.iter().filter(|member| !member.has_left);
+        spec.path = present.map(|member| format!("@{}", member.name)).collect::<Vec<_>>().join(":").into();
+    }
+    config::make_absolute(spec)?;
+    let begin = Instant::now();
+    loop {
+        match store.add_device(spec) {
+            Err(error) if is_on_nodes && error.kind() == ErrorKind::Disconnected && begin.elapsed() < PATIENCE => {
+                std::thread::sleep(PAUSE);
+            }
+            added => return added,
+        }
+    }
+}
+
+/// Adds tiers, one on each line of standard input, to the node in `dir`, unless it has them.
+pub(super) fn add_to_node(dir: &Path) -> Done {
+    let mut input = String::new();
+    std::io::stdin().read_to_string(&mut input).map_err(|error| Error::io("standard input", &error))?;
+    let options = OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() };
+    let store = Store::open_with(dir, &options)?;
+    let there = store.devices()?;
+    for text in input.lines() {
+        let mut spec = super::node::parsed(text)?;
+        if !there.iter().any(|device| device.spec.name == spec.name) {
+            add(&store, dir, &mut spec)?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds the tiers that lie on nodes to those nodes that `which` names.
+pub(super) fn add_to_nodes(dir: &Path, nodes: &Nodes, which: impl Fn(&str) -> bool + Sync) -> Result<()> {
+    let mut tiers = Vec::new();
+    for text in &nodes.tiers {
+        if is_on_nodes(&super::node::parsed(text)?) {
+            tiers.push(text.as_str());
+        }
+    }
+    if tiers.is_empty() {
+        return Ok(());
+    }
+    let added = nodes.each(|_, node| {
+        if !which(&node.name) {
+            return Ok(String::new());
+        }
+        let place = dir.join(&node.name);
+        nodes.run(node, &["cluster".as_ref(), "add-tiers".as_ref(), place.as_os_str()], tiers.join("\n").as_bytes())
+    });
+    super::nodes::all(added).map(drop)
+}
+
+/// Fails if a node keeps parts of tiers: nothing moves them away.
+pub(super) fn may_leave(dir: &Path, nodes: &Nodes, name: &str) -> Result<()> {
+    let uses = |text: &String| super::node::parsed(text).is_ok_and(|spec| is_on_nodes(&spec));
+    match nodes.tiers.iter().find(|text| uses(text)) {
+        None => Ok(()),
+        Some(tier) => Err(Error::new(ErrorKind::Unsupported, subject(dir))
+            .because(format!("node {name} may be a place of the tier `{tier}`, and places do not move"))
+            .try_next("drain and remove that tier on each node (`cenote tier drain`, `cenote tier remove`), and delete it from nodes.json")),
+    }
+}
