@@ -209,14 +209,8 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<End
     signals::block();
     torn::survive();
     let config = StoreConfig::default();
-    let policy_plugin = options.policy_plugin.as_deref();
-    let create = options.create.then_some(&config);
-    let members = Members::read(dir)?;
-    let mirrored = members.as_ref().is_some_and(|members| members.protect > 0);
     let reach = Arc::new(Reach::default());
-    let places = members.map(|members| reach.maker(members.home));
-    let how = OpenHow { create, create_new: false, policy_plugin, world: options.world, mirrored, places };
-    let (host, early) = open_announced(dir, &how, &reach)?;
+    let (host, early) = open_announced(dir, &how_to_open(dir, options, &config, &reach)?, &reach)?;
     let listener = Listener::bind(dir, SOCKET)?;
     restarting::clear(dir);
     let daemon = Arc::new(Daemon::of(dir, host, early)?);
@@ -274,6 +268,24 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<End
         }
         daemon.host.unlock();
         result.map(|()| if again { End::Restart } else { End::Stopped })
+    })
+}
+
+/// How to open the store. A home of a cluster may have tiers on other nodes, and mirrors.
+fn how_to_open<'a>(
+    dir: &Path,
+    options: &'a DaemonOptions,
+    config: &'a StoreConfig,
+    reach: &Arc<Reach>,
+) -> Result<OpenHow<'a>> {
+    let members = Members::read(dir)?;
+    Ok(OpenHow {
+        create: options.create.then_some(config),
+        policy_plugin: options.policy_plugin.as_deref(),
+        world: options.world,
+        mirrored: members.as_ref().is_some_and(|members| members.protect > 0),
+        places: members.map(|members| reach.maker(members.home)),
+        ..OpenHow::default()
     })
 }
 
