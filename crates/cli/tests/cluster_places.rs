@@ -52,7 +52,7 @@ fn is_whole(cluster: &Cluster, node: usize, number: u64) {
 /// What n2 says of the tier.
 fn note(cluster: &Cluster) -> String {
     let tiers: serde_json::Value = serde_json::from_str(&cluster.ok(2, &["--json", "tiers"])).unwrap();
-    let tier = tiers.as_array().unwrap().iter().find(|tier| tier["name"] == "parts").unwrap();
+    let tier = tiers.as_array().unwrap().iter().find(|tier| tier["name"] == "n2/parts").unwrap();
     format!("{} {}", tier["state"].as_str().unwrap(), tier["note"].as_str().unwrap())
 }
 
@@ -74,7 +74,8 @@ fn bytes_on_nodes_survive_the_loss_of_any_of_them() {
     let cluster = Cluster::start(4, &["--tier", MEMORY, "--tier", PARTS, "--protect", "1"]);
     cluster.ok(2, &["mk", "runs"]);
     put(&cluster, 1);
-    assert!(cluster.ok(2, &["explain", "runs/1"]).contains("copy on `parts`"));
+    let said = cluster.ok(2, &["explain", "runs/1"]);
+    assert!(said.contains("  parts  "), "{said}");
     let counts: Vec<usize> = (1..=4).map(|node| parts(&cluster, node).len()).collect();
     assert!(counts.iter().all(|count| *count > 2), "{counts:?}");
     // From the home's own node, and from another one.

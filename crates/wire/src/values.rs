@@ -53,7 +53,7 @@ macro_rules! wire_code {
     };
 }
 wire_code!(Durability, "durability", [Sync, Async, Scratch, Bypass]);
-wire_code!(DeviceKind, "kind of device", [SharedMemory, PersistentMemory, File, Directory, S3, Swift, Rados]);
+wire_code!(DeviceKind, "kind of device", [SharedMemory, PersistentMemory, File, Directory, S3, Swift, Rados, Raid]);
 wire_code!(DeviceState, "state of a device", [Online, Draining, Failed]);
 wire_code!(KeyCode, "result code", [Ok, NotFound, Exists, Invalid, Limit]);
 

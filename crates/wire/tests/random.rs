@@ -106,10 +106,10 @@ impl Random {
         }
     }
     fn device_spec(&mut self) -> DeviceSpec {
-        let kinds = [DeviceKind::SharedMemory, DeviceKind::File, DeviceKind::Directory];
+        let kinds = DeviceKind::ALL;
         DeviceSpec {
             name: self.text(),
-            kind: kinds[self.below(3) as usize],
+            kind: kinds[self.below(kinds.len() as u64) as usize],
             path: self.text().into(),
             capacity_bytes: self.next(),
             watermark_high_permille: self.next() as u16,
