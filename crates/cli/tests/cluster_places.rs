@@ -75,7 +75,7 @@ fn bytes_on_nodes_survive_the_loss_of_any_of_them() {
     cluster.ok(2, &["mk", "runs"]);
     put(&cluster, 1);
     let said = cluster.ok(2, &["explain", "runs/1"]);
-    assert!(said.contains("  parts  "), "{said}");
+    assert!(said.contains("  parts  ") && said.contains("container `runs` is"), "{said}");
     let counts: Vec<usize> = (1..=4).map(|node| parts(&cluster, node).len()).collect();
     assert!(counts.iter().all(|count| *count > 2), "{counts:?}");
     // From the home's own node, and from another one.
@@ -128,6 +128,8 @@ fn a_tier_on_nodes_comes_and_goes() {
     put(&cluster, 5);
     assert!(parts(&cluster, 2).is_empty() && !parts(&cluster, 1).is_empty() && !parts(&cluster, 3).is_empty());
     is_whole(&cluster, 1, 5);
+    let said = cluster.place.run(["cluster", "leave", &cluster.dir(), "n3", "--yes"]);
+    assert!(said.code == 1 && said.err.contains("keeps 1 places"), "{said:?}");
     cluster.ok(2, &["rm", "runs/5"]);
     cluster.ok(2, &["tier", "drain", "parts"]);
     cluster.ok(2, &["tier", "remove", "parts"]);

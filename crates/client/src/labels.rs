@@ -29,7 +29,8 @@ pub(crate) fn plain(error: Error) -> Error {
     Error::new(error.kind(), subject).because(cause).try_next(next)
 }
 
-fn without_tails(text: &str) -> String {
+/// A text with labels as people know them.
+pub(crate) fn without_tails(text: &str) -> String {
     let mut parts = text.split(END);
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |text, part| text + part.get(TAIL_BYTES - 1..).unwrap_or_default())

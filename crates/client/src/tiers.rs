@@ -9,6 +9,7 @@ use cenote_model::{
 };
 
 use crate::answer::surprise;
+use crate::labels;
 use crate::link::{Link, leaving};
 use crate::session::Session;
 use crate::store::Store;
@@ -102,7 +103,12 @@ impl Store {
     /// Returns the location of each range of an object, and the reason for it.
     pub fn explain(&self, key: ObjectKey) -> Result<Explanation> {
         match self.session()?.home(key.container).request(Request::Explain { key })? {
-            Response::Explanation(explanation) => Ok(explanation),
+            Response::Explanation(mut explanation) => {
+                for note in &mut explanation.notes {
+                    *note = labels::without_tails(note);
+                }
+                Ok(explanation)
+            }
             other => Err(surprise("an explanation", &other)),
         }
     }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use cenote_device::mem::SplitMix;
 use cenote_device::object::ObjectService;
 use cenote_device::object::raid::fake::{FakePlace, Mood};
-use cenote_device::object::raid::{Owner, Pace, Place, RaidService};
+use cenote_device::object::raid::{DirectoryPlace, Owner, Pace, Place, RaidService};
 use cenote_model::{DeviceId, ErrorKind, StoreId};
 
 const OWNER: Owner = Owner { store: StoreId(0xa1d), device: DeviceId(4) };
@@ -412,4 +412,24 @@ fn the_background_repairs_by_itself() {
     let _ = service.get("pack-3", 0, u64::MAX);
     mend(&service);
     assert!(whole(&service), "{:?}", service.state());
+}
+
+#[test]
+fn places_of_one_directory_do_not_mix_what_they_store() {
+    let dir = std::env::temp_dir().join(format!("cenote-one-directory-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let place = || DirectoryPlace::new(dir.join("place"), OWNER, 1);
+    place().make().unwrap();
+    // As a node has it: a place for each connection of a host.
+    let store = |seed: u64| {
+        let place = place();
+        for number in 0..60 {
+            let content = bytes(seed * 1000 + number, 70_000);
+            let name = format!("part-{seed}-{number}");
+            place.put(&name, &[Bytes::from(content.clone())]).unwrap();
+            assert!(place.get(&name, 0, u64::MAX).unwrap() == content, "{name}");
+        }
+    };
+    std::thread::scope(|scope| (1..=6).for_each(|seed| drop(scope.spawn(move || store(seed)))));
+    std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -29,7 +29,7 @@ use cenote_rpc::{Doorbell, Listener};
 use cenote_wire::Greeting;
 
 use crate::{Host, OpenHow, Wrap};
-pub(crate) use nodes::PARTS_DIR;
+pub use nodes::PARTS_DIR;
 use nodes::{Early, Nodes, Reach};
 use peer::Peer;
 

@@ -80,6 +80,12 @@ pub enum ClusterCommand {
         /// Directory of the node
         dir: PathBuf,
     },
+    /// Tell how many places of tiers a node on this host has (used by `leave`)
+    #[command(hide = true)]
+    CountParts {
+        /// Directory of the node
+        dir: PathBuf,
+    },
     /// Stop a node on this host, with all others (used by `stop`)
     #[command(hide = true)]
     StopNode {
@@ -141,6 +147,7 @@ pub fn cluster(context: &mut Context<'_>, command: &ClusterCommand) -> Done {
         ClusterCommand::Destroy { dir, yes } => destroy(context, dir, *yes),
         ClusterCommand::Node { dir } => node::node(dir),
         ClusterCommand::AddTiers { dir } => places::add_to_node(dir),
+        ClusterCommand::CountParts { dir } => places::count_parts(context, dir),
         ClusterCommand::StopNode { dir } => Ok(Store::stop_node(dir).map(drop)?),
     }
 }

@@ -7,8 +7,11 @@ use std::time::{Duration, Instant};
 use cenote::model::node_of_place;
 use cenote::{DeviceKind, DeviceSpec, Error, ErrorKind, Mode, OpenOptions, Result, Store};
 use cenote_cluster::Members;
+use cenote_device::object::raid::PLACE_FILE;
+use cenote_server::daemon::PARTS_DIR;
 
 use super::nodes::{Nodes, subject};
+use crate::cmd::Context;
 use crate::config;
 use crate::failure::Done;
 
@@ -87,11 +90,20 @@ pub(super) fn add_to_nodes(dir: &Path, nodes: &Nodes, which: impl Fn(&str) -> bo
 
 /// Fails if a node keeps parts of tiers: nothing moves them away.
 pub(super) fn may_leave(dir: &Path, nodes: &Nodes, name: &str) -> Result<()> {
-    let uses = |text: &String| super::node::parsed(text).is_ok_and(|spec| is_on_nodes(&spec));
-    match nodes.tiers.iter().find(|text| uses(text)) {
-        None => Ok(()),
-        Some(tier) => Err(Error::new(ErrorKind::Unsupported, subject(dir))
-            .because(format!("node {name} may be a place of the tier `{tier}`, and places do not move"))
-            .try_next("drain and remove that tier on each node (`cenote tier drain`, `cenote tier remove`), and delete it from nodes.json")),
+    let Some((_, node)) = nodes.find(name) else { return Ok(()) };
+    let place = dir.join(name);
+    let kept = nodes.run(node, &["cluster".as_ref(), "count-parts".as_ref(), place.as_os_str()], &[])?;
+    match kept.trim() {
+        "0" => Ok(()),
+        count => Err(Error::new(ErrorKind::Unsupported, subject(dir))
+            .because(format!("node {name} keeps {count} places of tiers, and these do not move"))
+            .try_next("on each node drain and remove the tiers that it is a place of: `cenote tiers` names them, then `cenote tier drain`, `cenote tier remove`")),
     }
+}
+
+/// Prints how many places of tiers the node in `dir` has.
+pub(super) fn count_parts(context: &mut Context<'_>, dir: &Path) -> Done {
+    let has_mark = |place: &std::fs::DirEntry| place.path().join(PLACE_FILE).exists();
+    let places = std::fs::read_dir(dir.join(PARTS_DIR)).into_iter().flatten().flatten();
+    context.out.line(places.filter(has_mark).count().to_string())
 }

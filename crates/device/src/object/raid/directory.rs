@@ -24,7 +24,7 @@ use crate::store_dir::{check_owner, give, way_to};
 use crate::sums::sum_of;
 
 /// The file that names a place.
-pub(super) const NAME: &str = "cenote-place";
+pub const NAME: &str = "cenote-place";
 /// An empty directory with this file in it becomes the place of the path that leads to it.
 pub const ACCEPT: &str = "cenote-new-place";
 const MAGIC: &str = "cenote-place 1";
@@ -43,13 +43,15 @@ pub struct DirectoryPlace {
     number: u16,
     /// Device and inode of the directory that was found to be the place.
     known: Mutex<Option<(u64, u64)>>,
-    temporary: AtomicU64,
 }
+
+/// Numbers temporary files: those of all places of this process, since several may be one directory.
+static TEMPORARY_FILES: AtomicU64 = AtomicU64::new(0);
 
 impl DirectoryPlace {
     /// The directory at an absolute path, as place `number` (from 1) of a tier. Touches nothing.
     pub fn new(path: PathBuf, owner: Owner, number: u16) -> Self {
-        Self { path, owner, number, known: Mutex::default(), temporary: AtomicU64::new(0) }
+        Self { path, owner, number, known: Mutex::default() }
     }
 
     fn text(&self) -> String {
@@ -150,10 +152,11 @@ impl DirectoryPlace {
 
     /// Writes a file under a temporary name, and gives it its name when it is durable.
     fn write(&self, dir: &OwnedFd, name: &str, pieces: &[Bytes], only_new: bool) -> Answer<()> {
-        let number = self.temporary.fetch_add(1, Ordering::Relaxed);
+        let number = TEMPORARY_FILES.fetch_add(1, Ordering::Relaxed);
         let fresh = format!("{TEMPORARY}{}-{number}-{}", std::process::id(), self.number);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let done = rustix::fs::openat(dir, &fresh, flags, Mode::RUSR | Mode::WUSR).and_then(|fd| {
+        let fd = rustix::fs::openat(dir, &fresh, flags, Mode::RUSR | Mode::WUSR).map_err(refusal)?;
+        let fill = || {
             let stat = rustix::fs::fstat(dir)?;
             give(&fd, stat.st_uid, stat.st_gid)?;
             write_all(&fd, pieces)?;
@@ -161,8 +164,8 @@ impl DirectoryPlace {
             let how = if only_new { RenameFlags::NOREPLACE } else { RenameFlags::empty() };
             rustix::fs::renameat_with(dir, &fresh, dir, name, how)?;
             rustix::fs::fsync(dir)
-        });
-        done.map_err(|errno| {
+        };
+        fill().map_err(|errno| {
             let _ = rustix::fs::unlinkat(dir, &fresh, AtFlags::empty());
             refusal(errno)
         })

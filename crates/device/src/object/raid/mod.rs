@@ -22,7 +22,7 @@ use cenote_layout::Layout;
 /// What identifies a place to layouts.
 pub use cenote_layout::Place as PlaceId;
 pub use devices::{PlaceMaker, RaidDevices};
-pub use directory::{ACCEPT, DirectoryPlace};
+pub use directory::{ACCEPT, DirectoryPlace, NAME as PLACE_FILE};
 pub use part::Owner;
 pub use place::{Look, Pace, Place};
 pub use service::{RaidService, RaidState};

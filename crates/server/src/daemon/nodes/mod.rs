@@ -51,7 +51,7 @@ pub(super) use gateway::Gateway;
 use homes::{Acts, Homes};
 use locks::Locks;
 use outbox::Outbox;
-pub(crate) use places::PARTS_DIR;
+pub use places::PARTS_DIR;
 pub(super) use places::Reach;
 use places::Reaching;
 use roster::Roster;

@@ -16,7 +16,7 @@ use cenote_device::object::raid::place::away;
 use cenote_device::object::raid::{DirectoryPlace, Look, Owner, Place, PlaceId, PlaceMaker};
 use cenote_device::object::service::{Answer, Refusal};
 use cenote_model::{Error, ErrorKind, HomeId, NodeId, Result};
-use cenote_rpc::net::{Class, ClusterKey, Introduction, TcpConnection};
+use cenote_rpc::net::{Class, ClusterKey, Introduction, Message, TcpConnection};
 use cenote_wire::{Between, NodeMessage, PlaceAnswer, PlaceAsk, PlaceOf, decode_between, encode_piece};
 
 use super::Nodes;
@@ -26,7 +26,7 @@ use super::watch::Watch;
 use crate::service::lock;
 
 /// The directory, in that of a node, with what it keeps for tiers.
-pub(crate) const PARTS_DIR: &str = "parts";
+pub const PARTS_DIR: &str = "parts";
 /// Bytes of a piece: others get their turn in between.
 const PIECE_BYTES: usize = 1 << 20;
 /// A larger part than any tier has: whoever announces one is no host.
@@ -154,15 +154,16 @@ impl NodePlace {
             let lost = |error: Error| {
                 away(if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() })
             };
+            let is_over = || !node.watch.is_live(NodeId(self.to.0));
             let kept = self.reach.free_one(self.to);
             // One that was kept may have ended meanwhile. What was asked may be asked twice.
-            let said = kept.and_then(|mut kept| Some((converse(&mut kept, &first, content).ok()?, kept)));
+            let said = kept.and_then(|mut kept| Some((converse(&mut kept, &first, content, &is_over).ok()?, kept)));
             let (answer, connection) = if let Some(said) = said {
                 said
             } else {
                 let connected = TcpConnection::connect(address, node.who, &node.key, CONNECT);
                 let mut connection = connected.map_err(lost)?;
-                (converse(&mut connection, &first, content).map_err(lost)?, connection)
+                (converse(&mut connection, &first, content, &is_over).map_err(lost)?, connection)
             };
             self.reach.give_back(self.to, connection);
             answer
@@ -300,12 +301,37 @@ fn receive_pieces(connection: &mut TcpConnection, len: u64) -> Result<Vec<Bytes>
     Ok(all)
 }
 
-/// Asks on a connection, and waits for the answer.
-fn converse(connection: &mut TcpConnection, first: &[u8], content: &[Bytes]) -> Result<(PlaceAnswer, Bytes)> {
+/// Waits for a message. `None` if it `is_over`, or none comes in time.
+fn wait_for(connection: &mut TcpConnection, patience: Duration, is_over: &dyn Fn() -> bool) -> Result<Option<Message>> {
+    let begin = Instant::now();
+    loop {
+        let is_busy = connection.turn()?;
+        if let Some(message) = next(connection, &mut Instant::now())? {
+            return Ok(Some(message));
+        }
+        if is_over() || begin.elapsed() > patience {
+            return Ok(None);
+        }
+        if !is_busy {
+            connection.wait(EVERY)?;
+        }
+    }
+}
+
+/// Asks on a connection, and waits for the answer, unless it `is_over` with the node meanwhile.
+fn converse(
+    connection: &mut TcpConnection,
+    first: &[u8],
+    content: &[Bytes],
+    is_over: &dyn Fn() -> bool,
+) -> Result<(PlaceAnswer, Bytes)> {
     connection.endpoint().send(Class::Control, first.to_vec())?;
     send_pieces(connection, content)?;
     let bytes: u64 = content.iter().map(|piece| piece.len() as u64).sum();
-    let message = wait_for_one(connection, ANSWER + Duration::from_secs(bytes / SLOWEST))?;
+    let message = wait_for(connection, ANSWER + Duration::from_secs(bytes / SLOWEST), is_over)?;
+    let message = message.ok_or_else(|| {
+        Error::new(ErrorKind::Disconnected, format!("node at {}", connection.peer())).because("it said nothing in time")
+    })?;
     let answer = match decode_between(&message.bytes)? {
         Between::Sessions(NodeMessage::PlaceSays { answer }) => answer,
         Between::Sessions(NodeMessage::Declined { error }) => return Err(error),
@@ -355,21 +381,8 @@ impl Nodes {
 
 /// The next question of a host; `None` if no more comes.
 fn next_ask(connection: &mut TcpConnection, is_over: &dyn Fn() -> bool) -> Result<Option<(PlaceOf, PlaceAsk)>> {
-    let begin = Instant::now();
-    let message = loop {
-        let is_busy = connection.turn()?;
-        // A host that closes its connections has no more questions.
-        let Ok(found) = next(connection, &mut Instant::now()) else { return Ok(None) };
-        if let Some(message) = found {
-            break message;
-        }
-        if is_over() || begin.elapsed() > IDLE {
-            return Ok(None);
-        }
-        if !is_busy {
-            connection.wait(EVERY)?;
-        }
-    };
+    // A host that closes its connection has no more questions.
+    let Ok(Some(message)) = wait_for(connection, IDLE, is_over) else { return Ok(None) };
     let asked = match decode_between(&message.bytes)? {
         Between::Sessions(NodeMessage::AskPlace { of, ask }) => Ok(Some((of, ask))),
         _ => Err(Error::new(ErrorKind::InvalidInput, "message from a host").because("it is out of turn")),
