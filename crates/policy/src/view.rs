@@ -214,15 +214,17 @@ mod tests {
             .collect();
         let order_of = |devices: &[DeviceView]| order(devices).iter().map(|d| d.kind).collect::<Vec<_>>();
         assert_eq!(order_of(&devices), kinds, "unmeasured: the order of kinds");
-        devices[3].speed = speed_preset(DeviceKind::PersistentMemory);
-        devices[4].speed = speed_preset(DeviceKind::Swift);
-        devices[6].speed = speed_preset(DeviceKind::Directory);
+        let at = |kind: DeviceKind| kinds.iter().rev().position(|it| *it == kind).unwrap();
+        let [directory, file, memory] = [DeviceKind::Directory, DeviceKind::File, DeviceKind::SharedMemory].map(at);
+        devices[directory].speed = speed_preset(DeviceKind::PersistentMemory);
+        devices[file].speed = speed_preset(DeviceKind::Swift);
+        devices[memory].speed = speed_preset(DeviceKind::Directory);
         let measured = order_of(&devices);
         assert_eq!(measured[0], DeviceKind::SharedMemory, "memory stays on top, however busy it was when measured");
         assert_eq!(measured[2..4], [DeviceKind::Directory, DeviceKind::File]);
-        devices[3].speed.write_bandwidth = 0.9 * speed_preset(DeviceKind::File).write_bandwidth;
-        devices[4].speed = speed_preset(DeviceKind::File);
-        devices[6].speed.write_bandwidth = f64::NAN;
+        devices[directory].speed.write_bandwidth = 0.9 * speed_preset(DeviceKind::File).write_bandwidth;
+        devices[file].speed = speed_preset(DeviceKind::File);
+        devices[memory].speed.write_bandwidth = f64::NAN;
         assert_eq!(order_of(&devices).len(), kinds.len(), "nonsense is ordered too");
     }
 

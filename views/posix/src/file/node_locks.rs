@@ -144,7 +144,7 @@ impl Meeting {
                         done => return done,
                     }
                 }
-                Err(io::ErrorKind::Interrupted.into())
+                Err(io::Error::from_raw_os_error(libc::EINTR))
             }
             (done, _) => done,
         }
