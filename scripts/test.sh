@@ -12,6 +12,8 @@ profile=${CENOTE_TEST_PROFILE:-dev}
 export CENOTE_C_LIBRARY_DIR="${CARGO_TARGET_DIR:-$PWD/target}/release"
 # The tests build the examples.
 export CENOTE_EXAMPLES_DIR="${CARGO_TARGET_DIR:-$PWD/target}/$built/examples"
+# The tests load the machine themselves: nodes of a cluster are given up later than on one that does nothing else.
+export CENOTE_HA_FACTOR=${CENOTE_HA_FACTOR:-2}
 status=0
 cargo test --workspace --locked --no-fail-fast --profile "$profile" || status=$?
 

@@ -23,7 +23,8 @@ const DATA_OFFSET: u64 = 4096;
 /// there.
 const PROBE_BYTES: usize = 128 << 10;
 
-/// How long an engine that has just closed may still have a block device.
+/// How long an engine that has just closed, or a process that is just being started and has a copy of its descriptor,
+/// may still have a block device.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
 
 struct OneFile {
@@ -44,7 +45,7 @@ impl OneFile {
         Self { path: spec.path.clone(), name: spec.name.clone(), claim: Mutex::new(None) }
     }
     /// Claims a block device for this engine alone; does nothing for files.
-    fn claim(&self, fd: &OwnedFd, patience: Duration) -> Result<()> {
+    fn claim(&self, fd: &OwnedFd) -> Result<()> {
         let refuse = |errno| fail(&self.subject(0), errno);
         let mut claim = self.claim.lock();
         if claim.is_some() || kind_of(fd).map_err(refuse)? != FileType::BlockDevice {
@@ -58,7 +59,7 @@ impl OneFile {
                     *claim = Some(Claim { _in_child: CloseInChild::new(&fd), _fd: fd });
                     return Ok(());
                 }
-                Err(Errno::BUSY) if begin.elapsed() < patience => std::thread::sleep(Duration::from_millis(5)),
+                Err(Errno::BUSY) if begin.elapsed() < CLAIM_PATIENCE => std::thread::sleep(Duration::from_millis(5)),
                 Err(Errno::BUSY) => {
                     return Err(Error::new(ErrorKind::Busy, self.subject(0))
                         .because("the block device is in use: mounted, or taken by another program")
@@ -90,13 +91,13 @@ impl SegmentFiles for OneFile {
     }
     fn open(&self, _number: u64) -> Result<Option<(OwnedFd, SegmentMode)>> {
         let opened = self.open_there(OFlags::empty())?;
-        self.claim(&opened.0, CLAIM_PATIENCE).map(|()| Some(opened))
+        self.claim(&opened.0).map(|()| Some(opened))
     }
     fn make(&self, header: &SegmentHeader) -> Result<(OwnedFd, SegmentMode)> {
         let subject = self.subject(0);
         let refuse = |errno| fail(&subject, errno);
         let (fd, mode) = self.open_there(OFlags::CREATE)?;
-        self.claim(&fd, Duration::ZERO)?;
+        self.claim(&fd)?;
         check_unused(&fd, &subject, header)?;
         let bytes = header.data_offset + header.len;
         match kind_of(&fd).map_err(refuse)? {
@@ -208,7 +209,7 @@ pub(crate) fn remove(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<
     let place = OneFile::of(spec);
     let subject = place.subject(0);
     let Some((fd, _)) = place.open_path(OFlags::empty())? else { return Ok(()) };
-    place.claim(&fd, CLAIM_PATIENCE)?;
+    place.claim(&fd)?;
     let header = read_header(&fd, &subject)?;
     header.check(&subject, store, id, DeviceKind::File, 0)?;
     let done = if kind_of(&fd).map_err(|errno| fail(&subject, errno))? == FileType::BlockDevice {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cenote_device::{Device, Devices, SegmentMode, SystemDevices, conformance};
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, ErrorKind, StoreId, TierOptions};
@@ -122,6 +123,24 @@ fn what_does_not_fit_is_refused() {
     assert!(error.to_string().contains(looped.word()), "{error}");
     looped.resize(BYTES);
     devices.open(STORE, DEVICE, &spec, false).expect("it has grown again");
+}
+
+/// A process that is being started has copies of all descriptors until its program runs: that of a former claim, too.
+#[test]
+fn processes_that_are_started_meanwhile_do_not_have_it() {
+    let Some(looped) = looped("starts", 512) else { return };
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                run("true", &[]);
+            }
+        });
+        let refused =
+            (0..200).find_map(|_| SystemDevices::default().open(STORE, DEVICE, &looped.spec(4 << 20), true).err());
+        is_over.store(true, Ordering::SeqCst);
+        assert!(refused.is_none(), "{refused:?}");
+    });
 }
 
 /// A device that shrinks while it is open returns errors, never bytes that were not there.

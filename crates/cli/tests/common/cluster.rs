@@ -1,6 +1,6 @@
 //! A cluster on this host, for tests.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -105,10 +105,25 @@ impl Drop for Cluster {
         for number in 1..=self.nodes {
             self.try_signal(number, Signal::CONT); // whatever a failed test left
         }
+        if std::thread::panicking() {
+            print_logs(Path::new(&self.dir()));
+        }
         let gone = self.place.run(["cluster", "destroy", &self.dir(), "--yes"]);
         if !std::thread::panicking() {
             assert_eq!(gone.code, 0, "{gone:?}");
             assert!(!self.place.path("cluster").exists(), "something is left in {}", self.dir());
         }
+    }
+}
+
+/// Prints the last lines of the log of each node's daemon, for a test that fails.
+pub fn print_logs(cluster: &Path) {
+    const LINES: usize = 30;
+    let Ok(nodes) = std::fs::read_dir(cluster) else { return };
+    for node in nodes.flatten() {
+        let Ok(log) = std::fs::read_to_string(node.path().join("daemon.log")) else { continue };
+        let lines: Vec<&str> = log.lines().collect();
+        println!("daemon of {}:", node.path().display());
+        lines[lines.len().saturating_sub(LINES)..].iter().for_each(|line| println!("  {line}"));
     }
 }

@@ -20,6 +20,8 @@ use crate::service::lock;
 
 /// Time limit of a client's greeting; a client that hangs costs a thread, nothing else.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The same while the daemon lets go of the store: the others wait meanwhile.
+const MOVING: Duration = Duration::from_millis(100);
 /// How long the thread of a lost client waits for the process's end before it leaves the rest to the reaper.
 const DYING: Duration = Duration::from_millis(500);
 /// A process that is told that its node has a lock locks within this time, or may have to ask again.
@@ -42,6 +44,14 @@ pub(super) fn say(connection: &Connection, greeting: &Greeting, fds: &[std::os::
     let mut bytes = Vec::new();
     encode_greeting(greeting, &mut bytes);
     connection.send(&[&bytes], fds, PATIENCE)
+}
+
+/// Asks a newcomer to come again, while the daemon lets go of the store.
+pub(super) fn send_on(connection: &Connection) {
+    // What it says is read before: if unread bytes are left in a socket that is closed, the other end gets an error instead
+    // of the answer, takes the daemon for dead, and starts another one.
+    let _ = connection.receive(MOVING);
+    let _ = say(connection, &Greeting::Moving, &[]);
 }
 
 fn converse(daemon: &Arc<Daemon>, connection: &Connection) -> Result<()> {
@@ -304,4 +314,27 @@ fn part(daemon: &Daemon, door: &Door, client: &Client, is_done: bool) {
 #[cold]
 fn out_of_turn() -> Error {
     Error::new(ErrorKind::InvalidInput, "connection").because("a greeting out of turn")
+}
+
+#[cfg(test)]
+mod tests {
+    use cenote_rpc::Listener;
+
+    use super::*;
+
+    #[test]
+    fn who_speaks_late_is_sent_on_too() {
+        let dir = std::env::temp_dir().join(format!("cenote-sent-on-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let listener = Listener::bind(&dir, "socket").unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| send_on(&listener.accept(Duration::from_secs(20)).unwrap().unwrap()));
+            let connection = Connection::connect(&dir, "socket", PATIENCE).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            say(&connection, &Greeting::Bye, &[]).unwrap();
+            let heard = connection.receive(PATIENCE).unwrap().unwrap();
+            assert!(matches!(decode_greeting(&heard.bytes), Ok(Greeting::Moving)));
+        });
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

@@ -26,7 +26,6 @@ use cenote_device::StoreLock;
 use cenote_host::torn;
 use cenote_model::{Error, ErrorKind, Result, StoreConfig, StoreId, Telemetry};
 use cenote_rpc::{Doorbell, Listener};
-use cenote_wire::Greeting;
 
 use crate::{Host, OpenHow, Wrap};
 pub use nodes::PARTS_DIR;
@@ -250,7 +249,7 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<End
         scope.spawn(|| {
             while !is_closed.load(Ordering::SeqCst) {
                 if let Ok(Some(connection)) = listener.accept(Duration::from_millis(10)) {
-                    let _ = greet::say(&connection, &Greeting::Moving, &[]);
+                    greet::send_on(&connection);
                 }
             }
         });
@@ -260,12 +259,13 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<End
         let others = daemon.nodes.as_ref().map_or(Ok(()), |nodes| nodes.close());
         let result = daemon.host.service.close().and(others);
         is_closed.store(true, Ordering::SeqCst);
-        // While the lock is held: afterwards the socket may be another daemon's.
-        listener.unlink();
+        // Before the socket goes: who finds neither starts a daemon.
         let again = daemon.again.load(Ordering::SeqCst) && !daemon.ends.load(Ordering::SeqCst);
         if again && let Err(error) = restarting::note(dir) {
             tracing::warn!(%error, "others may take the store before this daemon has it again");
         }
+        // While the lock is held: afterwards the socket may be another daemon's.
+        listener.unlink();
         daemon.host.unlock();
         result.map(|()| if again { End::Restart } else { End::Stopped })
     })
