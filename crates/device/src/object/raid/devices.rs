@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cenote_layout::Layout;
-use cenote_model::{DeviceId, DeviceSpec, Error, ErrorKind, NodeId, Result, StoreId, node_of_place};
+use cenote_model::{DeviceId, DeviceSpec, Error, ErrorKind, Result, StoreId, node_of_place};
 
 use super::PlaceId;
 use super::directory::{self, DirectoryPlace};
@@ -111,13 +111,14 @@ impl RaidDevices {
             refused(spec, error.kind(), format!("{}: {}", error.subject(), error.cause())).try_next(next)
         })
     }
-    fn service(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<RaidService> {
-        let owner = Owner { store, device: id };
+    fn service(&self, owner: Owner, spec: &DeviceSpec) -> Result<(RaidService, Vec<Arc<dyn Place>>)> {
         let layout = layout_of(spec)?;
-        RaidService::new(owner, layout, self.places(owner, spec)?, self.pace).map_err(|error| {
+        let places = self.places(owner, spec)?;
+        let service = RaidService::new(owner, layout, places.clone(), self.pace).map_err(|error| {
             let next = error.next_step().to_owned();
             refused(spec, error.kind(), format!("{}: {}", error.subject(), error.cause())).try_next(next)
-        })
+        })?;
+        Ok((service, places))
     }
     fn objects(
         &self,
@@ -131,16 +132,14 @@ impl RaidDevices {
 
 impl Devices for RaidDevices {
     fn open(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec, make: bool) -> Result<OpenedDevice> {
-        let service = self.service(store, id, spec)?;
-        let places = self.places(Owner { store, device: id }, spec)?;
+        let (service, places) = self.service(Owner { store, device: id }, spec)?;
         let made = if make { make_places(spec, &places)? } else { Vec::new() };
         service.enter().map_err(|refusal| cannot_enter(spec, &refusal))?;
         let opened = self.objects(service).open(store, id, spec, make);
         opened.inspect_err(|_| undo(&made))
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
-        let service = self.service(store, id, spec)?;
-        let places = self.places(Owner { store, device: id }, spec)?;
+        let (service, places) = self.service(Owner { store, device: id }, spec)?;
         match service.enter() {
             Err(refusal) if refusal.kind == ErrorKind::NotFound => return Ok(()),
             // A removal that was interrupted has left marks alone.
@@ -172,7 +171,7 @@ impl Place for Unreachable {
         self.who.clone()
     }
     fn id(&self) -> PlaceId {
-        PlaceId { node: NodeId(0), device: DeviceId(self.number) }
+        place::id_of(self.number)
     }
     fn look(&self) -> Answer<Look> {
         Self::refuse()

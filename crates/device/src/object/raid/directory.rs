@@ -12,13 +12,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use cenote_model::{DeviceId, ErrorKind, NodeId};
+use cenote_model::ErrorKind;
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use super::PlaceId;
 use super::part::Owner;
-use super::place::{DEPTH_MAX, Look, Place, away, is_plain_name};
+use super::place::{DEPTH_MAX, Look, Place, away, id_of, is_plain_name};
 use crate::object::service::{Answer, Refusal};
 use crate::store_dir::{check_owner, give, way_to};
 use crate::sums::sum_of;
@@ -339,8 +340,8 @@ impl Place for DirectoryPlace {
     fn who(&self) -> String {
         self.path.display().to_string()
     }
-    fn id(&self) -> cenote_layout::Place {
-        cenote_layout::Place { node: NodeId(0), device: DeviceId(self.number) }
+    fn id(&self) -> PlaceId {
+        id_of(self.number)
     }
     fn look(&self) -> Answer<Look> {
         let root = self.open()?;

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use cenote_model::ErrorKind;
+use cenote_model::{DeviceId, ErrorKind, NodeId};
 
+use super::PlaceId;
 use crate::object::service::{Answer, Refusal};
 
 /// What keeps parts: a directory on a disk, or a node.
@@ -16,7 +17,7 @@ pub trait Place: Send + Sync {
     /// Its name for people.
     fn who(&self) -> String;
     /// Its name for the choice of places. Two places that are lost together share its node.
-    fn id(&self) -> super::PlaceId;
+    fn id(&self) -> PlaceId;
     /// Looks whether the place is there, and is the one of this tier. Called before anything else, and again after the
     /// place was away or lost something.
     fn look(&self) -> Answer<Look>;
@@ -42,6 +43,11 @@ pub struct Look {
     pub free_bytes: u64,
     /// The file system that it lies on, if that is known: places with the same one are lost together.
     pub file_system: Option<u64>,
+}
+
+/// What identifies place `number` (from 1) of a tier: each place is a failure domain of its own.
+pub fn id_of(number: u16) -> PlaceId {
+    PlaceId { node: NodeId(0), device: DeviceId(number) }
 }
 
 /// The refusal of a place that is away.

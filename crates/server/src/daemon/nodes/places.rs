@@ -4,26 +4,25 @@
 //! A node answers who is the host of the home in the view that it knows, so a host that another one has replaced changes
 //! nothing. It also stops by itself: it asks nothing once its lease is over, and nobody replaces it before.
 
-use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use cenote_device::control::boot_ns;
-use cenote_device::object::raid::place::away;
+use cenote_device::object::raid::place::{away, id_of};
 use cenote_device::object::raid::{DirectoryPlace, Look, Owner, Place, PlaceId, PlaceMaker};
 use cenote_device::object::service::{Answer, Refusal};
 use cenote_model::{Error, ErrorKind, HomeId, NodeId, Result};
-use cenote_rpc::net::{Class, ClusterKey, Introduction, Message, TcpConnection};
+use cenote_rpc::net::{Class, ClusterKey, Introduction, TcpConnection};
 use cenote_wire::{Between, NodeMessage, PlaceAnswer, PlaceAsk, PlaceOf, decode_between, encode_piece};
 
 use super::Nodes;
 use super::roster::Roster;
-use super::talk::{encoded, next, say, wait_for_one};
+use super::talk::{Kept, cause_of, encoded, say, silent, wait_for_one, wait_unless};
 use super::watch::Watch;
-use crate::service::lock;
 
 /// The directory, in that of a node, with what it keeps for tiers.
 pub const PARTS_DIR: &str = "parts";
@@ -40,7 +39,6 @@ const SLOWEST: u64 = 8 << 20;
 const IDLE: Duration = Duration::from_secs(30);
 /// Connections to a node that wait for the next question.
 const FREE_MAX: usize = 8;
-const EVERY: Duration = Duration::from_millis(200);
 
 /// How places on nodes are reached, for the homes whose host this node is.
 #[derive(Default)]
@@ -48,7 +46,6 @@ pub(in crate::daemon) struct Reach {
     node: OnceLock<Reaching>,
     /// Until when this node may act as a host.
     lease_ns: AtomicU64,
-    free: Mutex<BTreeMap<HomeId, Vec<(Instant, TcpConnection)>>>,
 }
 
 /// The node that asks.
@@ -87,21 +84,9 @@ impl Reach {
             };
             let here = (to.home == members.home).then(|| kept_at(&node.dir, owner, number));
             let (reach, to, name) = (reach.clone(), to.home, name.to_owned());
-            Ok(Arc::new(NodePlace { reach, home, to, name, owner, number, here }))
+            let kept = Kept::new(FREE_MAX, IDLE / 2);
+            Ok(Arc::new(NodePlace { reach, home, to, name, owner, number, here, kept }))
         })
-    }
-    fn free_one(&self, to: HomeId) -> Option<TcpConnection> {
-        let mut free = lock(&self.free);
-        let of = free.get_mut(&to)?;
-        of.retain(|(since, _)| since.elapsed() < IDLE / 2);
-        of.pop().map(|(_, connection)| connection)
-    }
-    fn give_back(&self, to: HomeId, connection: TcpConnection) {
-        let mut free = lock(&self.free);
-        let of = free.entry(to).or_default();
-        if of.len() < FREE_MAX {
-            of.push((Instant::now(), connection));
-        }
     }
 }
 
@@ -123,6 +108,7 @@ struct NodePlace {
     number: u16,
     /// If it is on this node.
     here: Option<DirectoryPlace>,
+    kept: Kept,
 }
 
 impl NodePlace {
@@ -138,35 +124,9 @@ impl NodePlace {
         let answer = if let Some(place) = &self.here {
             carry_out(place, &ask, content)
         } else {
-            if !node.watch.is_live(NodeId(self.to.0)) {
-                return Err(away("the cluster goes on without this node (`cenote ha`)"));
-            }
-            let of = PlaceOf {
-                home: self.home,
-                term,
-                store: self.owner.store,
-                device: self.owner.device,
-                place: self.number,
-            };
             let address = members.of(self.to).map(|member| member.address);
             let address = address.ok_or_else(|| away("it is no member any more"))?;
-            let first = encoded(&NodeMessage::AskPlace { of, ask });
-            let lost = |error: Error| {
-                away(if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() })
-            };
-            let is_over = || !node.watch.is_live(NodeId(self.to.0));
-            let kept = self.reach.free_one(self.to);
-            // One that was kept may have ended meanwhile. What was asked may be asked twice.
-            let said = kept.and_then(|mut kept| Some((converse(&mut kept, &first, content, &is_over).ok()?, kept)));
-            let (answer, connection) = if let Some(said) = said {
-                said
-            } else {
-                let connected = TcpConnection::connect(address, node.who, &node.key, CONNECT);
-                let mut connection = connected.map_err(lost)?;
-                (converse(&mut connection, &first, content, &is_over).map_err(lost)?, connection)
-            };
-            self.reach.give_back(self.to, connection);
-            answer
+            self.ask_over_network(node, address, term, ask, content)?
         };
         match answer {
             (PlaceAnswer::Refused { error, again }, _) => {
@@ -175,6 +135,34 @@ impl NodePlace {
             }
             answer => Ok(answer),
         }
+    }
+    fn ask_over_network(
+        &self,
+        node: &Reaching,
+        address: SocketAddr,
+        term: u64,
+        ask: PlaceAsk,
+        content: &[Bytes],
+    ) -> Answer<(PlaceAnswer, Bytes)> {
+        let is_over = || !node.watch.is_live(NodeId(self.to.0));
+        if is_over() {
+            return Err(away("the cluster goes on without this node (`cenote ha`)"));
+        }
+        let Owner { store, device } = self.owner;
+        let of = PlaceOf { home: self.home, term, store, device, place: self.number };
+        let question = encoded(&NodeMessage::AskPlace { of, ask });
+        // One that was kept may have ended meanwhile. What was asked may be asked twice.
+        if let Some(mut kept) = self.kept.take()
+            && let Ok(answer) = converse(&mut kept, &question, content, &is_over)
+        {
+            self.kept.give_back(kept);
+            return Ok(answer);
+        }
+        let lost = |error: Error| away(cause_of(&error));
+        let mut connection = TcpConnection::connect(address, node.who, &node.key, CONNECT).map_err(lost)?;
+        let answer = converse(&mut connection, &question, content, &is_over).map_err(lost)?;
+        self.kept.give_back(connection);
+        Ok(answer)
     }
     fn done(&self, ask: PlaceAsk, content: &[Bytes]) -> Answer<()> {
         match self.ask(ask, content)? {
@@ -193,7 +181,7 @@ impl Place for NodePlace {
         format!("node `{}`", self.name)
     }
     fn id(&self) -> PlaceId {
-        PlaceId { node: NodeId(0), device: cenote_model::DeviceId(self.number) }
+        id_of(self.number)
     }
     fn look(&self) -> Answer<Look> {
         match self.ask(PlaceAsk::Look, &[])? {
@@ -301,23 +289,6 @@ fn receive_pieces(connection: &mut TcpConnection, len: u64) -> Result<Vec<Bytes>
     Ok(all)
 }
 
-/// Waits for a message. `None` if it `is_over`, or none comes in time.
-fn wait_for(connection: &mut TcpConnection, patience: Duration, is_over: &dyn Fn() -> bool) -> Result<Option<Message>> {
-    let begin = Instant::now();
-    loop {
-        let is_busy = connection.turn()?;
-        if let Some(message) = next(connection, &mut Instant::now())? {
-            return Ok(Some(message));
-        }
-        if is_over() || begin.elapsed() > patience {
-            return Ok(None);
-        }
-        if !is_busy {
-            connection.wait(EVERY)?;
-        }
-    }
-}
-
 /// Asks on a connection, and waits for the answer, unless it `is_over` with the node meanwhile.
 fn converse(
     connection: &mut TcpConnection,
@@ -328,10 +299,8 @@ fn converse(
     connection.endpoint().send(Class::Control, first.to_vec())?;
     send_pieces(connection, content)?;
     let bytes: u64 = content.iter().map(|piece| piece.len() as u64).sum();
-    let message = wait_for(connection, ANSWER + Duration::from_secs(bytes / SLOWEST), is_over)?;
-    let message = message.ok_or_else(|| {
-        Error::new(ErrorKind::Disconnected, format!("node at {}", connection.peer())).because("it said nothing in time")
-    })?;
+    let message = wait_unless(connection, ANSWER + Duration::from_secs(bytes / SLOWEST), is_over)?;
+    let message = message.ok_or_else(|| silent(connection))?;
     let answer = match decode_between(&message.bytes)? {
         Between::Sessions(NodeMessage::PlaceSays { answer }) => answer,
         Between::Sessions(NodeMessage::Declined { error }) => return Err(error),
@@ -382,7 +351,7 @@ impl Nodes {
 /// The next question of a host; `None` if no more comes.
 fn next_ask(connection: &mut TcpConnection, is_over: &dyn Fn() -> bool) -> Result<Option<(PlaceOf, PlaceAsk)>> {
     // A host that closes its connection has no more questions.
-    let Ok(Some(message)) = wait_for(connection, IDLE, is_over) else { return Ok(None) };
+    let Ok(Some(message)) = wait_unless(connection, IDLE, is_over) else { return Ok(None) };
     let asked = match decode_between(&message.bytes)? {
         Between::Sessions(NodeMessage::AskPlace { of, ask }) => Ok(Some((of, ask))),
         _ => Err(Error::new(ErrorKind::InvalidInput, "message from a host").because("it is out of turn")),

@@ -1,8 +1,8 @@
 //! The way to a node that keeps the register: connections of its own, so that no request of a client holds up a beat.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cenote_cluster::register::{Ask, Carry};
@@ -11,7 +11,7 @@ use cenote_model::{Error, ErrorKind, NodeId, Result};
 use cenote_rpc::net::{Class, ClusterKey, Event, Introduction, TcpConnection};
 use cenote_wire::{Between, NodeMessage, decode_between, encode_between};
 
-use crate::service::lock;
+use super::super::talk::{Kept, cause_of};
 
 /// Longest wait without a look whether the daemon stops.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -26,8 +26,7 @@ pub(super) struct Way {
     key: ClusterKey,
     /// How long the answer to a beat is waited for.
     patience: Duration,
-    /// Connections that wait for a question, and since when.
-    free: Mutex<Vec<(Instant, TcpConnection)>>,
+    kept: Kept,
     /// Of questions.
     number: AtomicU64,
     is_over: AtomicBool,
@@ -35,8 +34,8 @@ pub(super) struct Way {
 
 impl Way {
     pub fn new(to: Member, who: Introduction, key: ClusterKey, patience: Duration) -> Self {
-        let free = Mutex::default();
-        Self { to, who, key, patience, free, number: AtomicU64::new(1), is_over: AtomicBool::new(false) }
+        let kept = Kept::new(FREE_MAX, FREE_FOR);
+        Self { to, who, key, patience, kept, number: AtomicU64::new(1), is_over: AtomicBool::new(false) }
     }
     /// Makes whoever waits for an answer go on without.
     pub fn end(&self) {
@@ -55,30 +54,21 @@ impl Way {
     fn subject(&self) -> String {
         format!("the register, on node `{}` ({})", self.to.name, self.to.address)
     }
-    fn free_one(&self) -> Option<TcpConnection> {
-        let mut free = lock(&self.free);
-        free.retain(|(since, _)| since.elapsed() < FREE_FOR);
-        free.pop().map(|(_, connection)| connection)
-    }
     /// Asks, and waits for the answer with the same number. After an error the connection is given up.
     fn ask(&self, patience: Duration, question: impl FnOnce(u64) -> NodeMessage) -> Result<Vec<u8>> {
         let until = Instant::now() + patience;
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let mut bytes = Vec::new();
         encode_between(&question(number), &mut bytes);
-        let connection = self.free_one().map_or_else(|| self.connect(until), Ok);
+        let connection = self.kept.take().map_or_else(|| self.connect(until), Ok);
         let answer = connection.and_then(|mut connection| {
             let answer = self.converse(&mut connection, bytes, number, until)?;
-            let mut free = lock(&self.free);
-            if free.len() < FREE_MAX {
-                free.push((Instant::now(), connection));
-            }
+            self.kept.give_back(connection);
             Ok(answer)
         });
         answer.map_err(|error| {
-            lock(&self.free).clear(); // what ended one has ended the others
-            let cause = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
-            Error::new(error.kind(), self.subject()).because(cause).try_next(error.next_step())
+            self.kept.clear(); // what ended one has ended the others
+            Error::new(error.kind(), self.subject()).because(cause_of(&error)).try_next(error.next_step())
         })
     }
     fn connect(&self, until: Instant) -> Result<TcpConnection> {
