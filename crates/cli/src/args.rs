@@ -10,10 +10,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::cmd::advise::AdviseArgs;
 use crate::cmd::arrange::{MoveArgs, MoveToArgs, PinArgs, QUERY_HELP};
 use crate::cmd::consistency::ConsistencyArgs;
+use crate::cmd::container::{MkArgs, SetArgs};
 use crate::cmd::copied::AdoptArgs;
 use crate::cmd::files::{CP_HELP, CpArgs};
 use crate::cmd::images::ImagesArgs;
 use crate::cmd::init::InitArgs;
+use crate::cmd::layout::{LAYOUT_HELP, LayoutArgs};
 use crate::cmd::mount::{MOUNT_HELP, MountArgs, UnmountArgs};
 use crate::cmd::policy::{PolicyCommand, RulesArgs};
 use crate::cmd::run::{RUN_HELP, RunArgs};
@@ -237,6 +239,9 @@ pub enum Command {
     /// Keep an object, a part of it or a container on a tier, regardless of policies and watermarks
     #[command(after_help = QUERY_HELP)]
     Pin(PinArgs),
+    /// Keep a container, an object or a part of it as copies, stripes or parity on several disks or nodes
+    #[command(after_help = LAYOUT_HELP)]
+    Layout(LayoutArgs),
     /// Undo a pin
     #[command(after_help = QUERY_HELP)]
     Unpin(MoveArgs),
@@ -552,56 +557,6 @@ pub struct LsArgs {
     /// Start after this object id
     #[arg(long, value_name = "ID", requires = "container")]
     pub after: Option<String>,
-}
-
-/// Arguments of `mk`.
-#[derive(Args, Debug)]
-pub struct MkArgs {
-    /// Label: any text
-    pub label: OsString,
-    /// When updates are acknowledged
-    #[arg(short, long, value_enum, default_value_t = DurabilityArg::Async)]
-    pub durability: DurabilityArg,
-    /// Block size of its objects: a power of two from 64 to 16MiB
-    #[arg(short, long, default_value = "4KiB", value_parser = config::parse_block_size, value_name = "SIZE")]
-    pub block_size: u8,
-    /// Maximum bytes it may take; 0 for no limit
-    #[arg(long, default_value = "0", value_parser = size::parse, value_name = "SIZE")]
-    pub quota: u64,
-    /// Placement policy [default: fast-first]
-    #[arg(long, default_value = "", hide_default_value = true)]
-    pub policy: String,
-    /// Who may read and write it [default: 0755]
-    #[arg(long, value_parser = mode::parse, value_name = "MODE")]
-    pub rights: Option<ModeChange>,
-    /// Succeed if it exists already
-    #[arg(long)]
-    pub if_missing: bool,
-}
-
-/// Arguments of `set`.
-#[derive(Args, Debug)]
-pub struct SetArgs {
-    /// CONTAINER
-    pub container: OsString,
-    /// When updates are acknowledged
-    #[arg(short, long, value_enum)]
-    pub durability: Option<DurabilityArg>,
-    /// Maximum bytes it may take; 0 for no limit
-    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
-    pub quota: Option<u64>,
-    /// Placement policy
-    #[arg(long)]
-    pub policy: Option<String>,
-    /// Numeric id of the user who owns it
-    #[arg(long, value_name = "UID")]
-    pub owner: Option<u32>,
-    /// Numeric id of its group
-    #[arg(long, value_name = "GID")]
-    pub group: Option<u32>,
-    /// Who may read and write it, as for `chmod`
-    #[arg(long, value_parser = mode::parse, value_name = "MODE")]
-    pub rights: Option<ModeChange>,
 }
 
 /// Arguments of `put`.

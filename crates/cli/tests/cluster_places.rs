@@ -88,6 +88,10 @@ fn bytes_on_nodes_survive_the_loss_of_any_of_them() {
     put(&cluster, 2);
     is_whole(&cluster, 1, 2);
     assert!(note(&cluster).contains("node `n3`"), "{}", note(&cluster));
+    for words in [vec!["ha"], vec!["ha", "--dry-run"], vec!["--json", "ha", "--dry-run"]] {
+        let said = cluster.ok(1, &words);
+        assert!(said.contains("n2/parts") && said.contains("DEGRADED"), "{said}");
+    }
     // It comes back, and nothing is owed any more.
     cluster.again();
     until_well(&cluster);
@@ -137,4 +141,27 @@ fn a_tier_on_nodes_comes_and_goes() {
     let place = common::TestDir::with_store();
     let said = place.run(["tier", "add", "name=r,kind=raid,path=nodes,size=1GiB,layout=2+1"]);
     assert!(said.code == 1 && said.err.contains("no node of a cluster"), "{said:?}");
+}
+
+#[test]
+fn a_container_with_a_layout_gets_a_tier_on_the_nodes() {
+    let disk = "name=disk,kind=directory,path=disk,size=1GiB";
+    let cluster = Cluster::start(3, &["--tier", MEMORY, "--tier", disk]);
+    // There are three nodes, and nothing stays of what cannot be.
+    cluster.refused(2, &["mk", "runs", "--layout", "4+2"], &["6", "3"]);
+    assert!(!cluster.ok(2, &["ls"]).contains("runs"));
+    let said = cluster.ok(2, &["mk", "runs", "--layout", "mirror=2", "--domain", "node"]);
+    assert!(said.contains("n2/layout-mirror-2") && said.contains("3 nodes"), "{said}");
+    let said = cluster.ok(1, &["layout"]);
+    assert!(said.contains("layout-mirror-2") && said.contains("1 node"), "{said}");
+    // The next one finds it.
+    assert_eq!(cluster.ok(2, &["mk", "more", "--layout", "mirror=2"]), "");
+    put(&cluster, 1);
+    cluster.kill(3);
+    is_whole(&cluster, 1, 1);
+    cluster.again();
+    // From another node, for a container of n2.
+    cluster.ok(2, &["mk", "other"]);
+    let said = cluster.ok(3, &["layout", "other", "2+1"]);
+    assert!(said.contains("n2/layout-2+1"), "{said}");
 }

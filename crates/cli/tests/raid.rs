@@ -163,3 +163,64 @@ fn bad_tiers_are_refused_with_what_to_do() {
     place.ok(["tier", "remove", "r"]);
     assert!(common::tree(&place.path("a")).is_empty());
 }
+
+#[test]
+fn containers_objects_and_ranges_are_kept_in_layouts() {
+    let store = Store::new();
+    let place = &store.place;
+    store.serve();
+    // A container from its beginning, with what comes later.
+    place.ok(["mk", "kept", "--layout", "2+1"]);
+    let inside = "kept/0000000000000000000000000000000a";
+    place.ok(["put", "data", inside]);
+    place.ok(["flush"]);
+    let said = place.ok(["explain", inside]);
+    assert!(said.contains("safe") && said.contains("container `kept` is"), "{said}");
+    // A part of an object of another one, and all of it.
+    place.ok(["put", "data", ID]);
+    let said = place.ok(["layout", ID, "2+1", "--range", "0-1MiB", "--dry-run"]);
+    assert!(said.contains("would move") && said.contains("safe"), "{said}");
+    place.ok(["layout", ID, "2+1", "--range", "0-1MiB"]);
+    let pinned = |id: &str| place.json(["stat", id])["pinned_bytes"].as_u64().unwrap();
+    // Whole extents are pinned.
+    assert!((1 << 20..8 << 20).contains(&pinned(ID)), "{}", pinned(ID));
+    place.ok(["layout", "c", "2+1,unit=1MiB"]);
+    assert!(pinned(ID) > 8 << 20);
+    place.ok(["set", "c", "--layout", "plain"]);
+    assert_eq!(pinned(ID), 0);
+    assert!(store.is_whole(ID) && store.is_whole(inside));
+    // What there is.
+    let said = place.ok(["layout"]);
+    assert!(said.contains("3 devices") && said.contains("1 device"), "{said}");
+    let tiers = place.json(["layout"]);
+    assert_eq!(
+        (&tiers["tiers"][0]["layout"], &tiers["tiers"][0]["survives"]),
+        (&"2+1,domain=device".into(), &1.into())
+    );
+}
+
+#[test]
+fn layouts_that_no_tier_has_are_refused_and_change_nothing() {
+    let store = Store::new();
+    let place = &store.place;
+    for (words, said) in [
+        (vec!["mk", "new", "--layout", "4+2"], "layout=4+2"),
+        (vec!["mk", "new", "--layout", "2+1,unit=64KiB"], "safe has 2+1"),
+        (vec!["mk", "new", "--layout", "2+1", "--domain", "node"], "safe has 2+1"),
+        (vec!["mk", "new", "--layout", "2+1,domain=device", "--domain", "node"], "two failure domains"),
+        (vec!["layout", "c", "mirror=2"], "layout=mirror=2"),
+        (vec!["layout", "nobody", "2+1"], "nobody"),
+        (vec!["layout", "c", "2+1", "--range", "0-1MiB"], "part of an object"),
+    ] {
+        let refused = place.run(&words);
+        assert_eq!(refused.code, 1, "{words:?}: {refused:?}");
+        assert!(refused.err.contains(said), "{words:?}: {}", refused.err);
+    }
+    for words in [vec!["mk", "new", "--layout", "raid6"], vec!["mk", "new", "--domain", "node"], vec!["layout", "c"]] {
+        assert_eq!(place.run(&words).code, 2, "{words:?}");
+    }
+    assert!(!place.ok(["ls"]).contains("new"));
+    place.ok(["init", "-s", "plain", "--tier", "name=ram,kind=memory,size=64MiB"]);
+    let said = place.ok(["layout", "-s", "plain"]);
+    assert!(said.contains("no tier has a layout"), "{said}");
+}

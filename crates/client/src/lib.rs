@@ -32,6 +32,7 @@ mod ids;
 mod in_place;
 mod index;
 mod labels;
+mod layouts;
 mod link;
 mod links;
 mod locks;
@@ -58,6 +59,7 @@ mod transaction;
 pub use borrowed::BorrowedBytes;
 pub use cenote_device::control::{LOCK_GRACE, LockWords};
 pub use cenote_device::home::Orphan;
+pub use cenote_layout::{Domain, Layout};
 pub use cenote_model as model;
 pub use cenote_model::{
     Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, CONTAINER_MODE, CONTAINER_MODE_BITS,
@@ -75,6 +77,7 @@ pub use content::{Content, FirstIndex, FirstRecords};
 pub use helper::Helper;
 pub use in_place::InPlaceWrite;
 pub use index::{Index, IndexVersion, Record};
+pub use layouts::{LayoutTier, LayoutWish};
 pub use link::queue::Settling;
 pub use locks::{LockPatience, LockPromise};
 pub use object::Object;

@@ -101,9 +101,14 @@ fn arrange(context: &mut Context<'_>, args: &MoveArgs, what: &Arrange) -> Done {
     } else {
         watched(&store, &target, what)?
     };
-    report(context, &done, args.dry_run, "nothing there is meant")?;
-    if !args.dry_run && done.staying_bytes > 0 {
-        return Err(stayed(&done));
+    finish(context, &done, args.dry_run)
+}
+
+/// Reports what was done, or would be; fails if something was to move and did not.
+pub fn finish(context: &mut Context<'_>, done: &Arrangement, is_dry: bool) -> Done {
+    report(context, done, is_dry, "nothing there is meant")?;
+    if !is_dry && done.staying_bytes > 0 {
+        return Err(stayed(done));
     }
     Ok(())
 }
@@ -117,7 +122,7 @@ fn stayed(done: &Arrangement) -> Failure {
     )
 }
 
-fn target_of(store: &Store, args: &MoveArgs) -> cenote::Result<ArrangeTarget> {
+pub fn target_of(store: &Store, args: &MoveArgs) -> cenote::Result<ArrangeTarget> {
     let query = |container| args.query.clone().map(|text| ArrangeTarget::Query { container, text });
     let Some(name) = &args.target else {
         return query(None).ok_or_else(|| Error::new(ErrorKind::InvalidInput, "the command line"));

@@ -2,13 +2,71 @@
 
 use std::ffi::{OsStr, OsString};
 
-use cenote::{ContainerSpec, Error, ErrorKind, ObjectId};
+use cenote::model::size;
+use cenote::{ArrangeTarget, ContainerSpec, Error, ErrorKind, ObjectId};
+use clap::Args;
 
+use super::layout::{self, LayoutOptions};
 use super::{Access, Context};
-use crate::args::{MkArgs, SetArgs};
+use crate::config;
+use crate::durability::DurabilityArg;
 use crate::failure::Done;
-use crate::mode::ModeChange;
+use crate::mode::{self, ModeChange};
 use crate::target::{self, Target};
+
+/// Arguments of `mk`.
+#[derive(Args, Debug)]
+pub struct MkArgs {
+    /// Label: any text
+    pub label: OsString,
+    /// When updates are acknowledged
+    #[arg(short, long, value_enum, default_value_t = DurabilityArg::Async)]
+    pub durability: DurabilityArg,
+    /// Block size of its objects: a power of two from 64 to 16MiB
+    #[arg(short, long, default_value = "4KiB", value_parser = config::parse_block_size, value_name = "SIZE")]
+    pub block_size: u8,
+    /// Maximum bytes it may take; 0 for no limit
+    #[arg(long, default_value = "0", value_parser = size::parse, value_name = "SIZE")]
+    pub quota: u64,
+    /// Placement policy [default: fast-first]
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub policy: String,
+    /// Who may read and write it [default: 0755]
+    #[arg(long, value_parser = mode::parse, value_name = "MODE")]
+    pub rights: Option<ModeChange>,
+    #[command(flatten)]
+    pub layout: LayoutOptions,
+    /// Succeed if it exists already
+    #[arg(long)]
+    pub if_missing: bool,
+}
+
+/// Arguments of `set`.
+#[derive(Args, Debug)]
+pub struct SetArgs {
+    /// CONTAINER
+    pub container: OsString,
+    /// When updates are acknowledged
+    #[arg(short, long, value_enum)]
+    pub durability: Option<DurabilityArg>,
+    /// Maximum bytes it may take; 0 for no limit
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    pub quota: Option<u64>,
+    /// Placement policy
+    #[arg(long)]
+    pub policy: Option<String>,
+    /// Numeric id of the user who owns it
+    #[arg(long, value_name = "UID")]
+    pub owner: Option<u32>,
+    /// Numeric id of its group
+    #[arg(long, value_name = "GID")]
+    pub group: Option<u32>,
+    /// Who may read and write it, as for `chmod`
+    #[arg(long, value_parser = mode::parse, value_name = "MODE")]
+    pub rights: Option<ModeChange>,
+    #[command(flatten)]
+    pub layout: LayoutOptions,
+}
 
 pub fn make(context: &mut Context<'_>, args: &MkArgs) -> Done {
     let store = context.open(Access::Write)?;
@@ -21,10 +79,19 @@ pub fn make(context: &mut Context<'_>, args: &MkArgs) -> Done {
         mode: args.rights.as_ref().map_or(cenote::CONTAINER_MODE, |rights| rights.apply(cenote::CONTAINER_MODE)),
         ..ContainerSpec::default()
     };
-    let made = match store.create_container(label, &spec) {
-        Err(error) if args.if_missing && error.kind() == ErrorKind::Exists => store.container(label)?,
-        made => made?,
+    let wish = args.layout.wish()?;
+    let (made, is_new) = match store.create_container(label, &spec) {
+        Err(error) if args.if_missing && error.kind() == ErrorKind::Exists => (store.container(label)?, false),
+        made => (made?, true),
     };
+    if let Some(wish) = wish
+        && let Err(error) = layout::keep(context, &store, &ArrangeTarget::Container(made.id()), &wish, false)
+    {
+        if is_new {
+            store.delete_container(label)?; // as if it had not been asked for
+        }
+        return Err(error);
+    }
     if context.out.json {
         return context.out.document(&serde_json::json!({ "label": label, "id": made.id().0 }));
     }
@@ -49,7 +116,11 @@ pub fn set(context: &mut Context<'_>, args: &SetArgs) -> Done {
     if let Some(rights) = &args.rights {
         spec.mode = rights.apply(spec.mode);
     }
-    Ok(container.set(&spec)?)
+    container.set(&spec)?;
+    if let Some(wish) = args.layout.wish()? {
+        layout::keep(context, &store, &ArrangeTarget::Container(container.id()), &wish, false)?;
+    }
+    Ok(())
 }
 
 pub fn chmod(context: &mut Context<'_>, mode: &ModeChange, containers: &[OsString]) -> Done {

@@ -4,7 +4,7 @@ pub mod advise;
 pub mod arrange;
 pub mod cluster;
 pub mod consistency;
-mod container;
+pub mod container;
 pub mod copied;
 mod destroy;
 mod doctor;
@@ -16,6 +16,7 @@ pub mod images;
 mod index;
 pub mod init;
 mod interchange;
+pub mod layout;
 mod list;
 mod log;
 pub mod mount;
@@ -130,6 +131,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Demote(args) => arrange::demote(context, args),
         Command::Evict(args) => arrange::evict(context, args),
         Command::Pin(args) => arrange::pin(context, args),
+        Command::Layout(args) => layout::layout(context, args),
         Command::Unpin(args) => arrange::unpin(context, args),
         Command::Archive(args) => arrange::archive(context, args),
         Command::Release(args) => arrange::release(context, args),

@@ -25,7 +25,7 @@ use super::destroy::confirm;
 use crate::failure::Done;
 use change::{JoinArgs, LeaveArgs};
 use nodes::{Begin, Nodes, absolute, all, subject};
-pub use places::add as add_tier;
+pub use places::{add as add_tier, make_tier_with};
 use plan::{names, plan};
 
 /// The file in the cluster's directory with what starts it again.

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cenote::model::node_of_place;
-use cenote::{DeviceKind, DeviceSpec, Error, ErrorKind, Mode, OpenOptions, Result, Store};
+use cenote::{
+    DeviceInfo, DeviceKind, DeviceSpec, Error, ErrorKind, HomeId, LayoutWish, Mode, OpenOptions, Result, Store,
+};
 use cenote_cluster::Members;
 use cenote_device::object::raid::PLACE_FILE;
 use cenote_server::daemon::PARTS_DIR;
@@ -49,6 +51,33 @@ pub fn add(store: &Store, dir: &Path, spec: &mut DeviceSpec) -> Result<()> {
             added => return added,
         }
     }
+}
+
+/// Makes a tier with a layout on the nodes of the cluster, for a home. `None` if this store is no node of one.
+pub fn make_tier_with(dir: &Path, store: &Store, home: HomeId, wish: &LayoutWish) -> Result<Option<DeviceSpec>> {
+    if Members::read(dir)?.is_none() {
+        return Ok(None);
+    }
+    let layout = wish.layout();
+    let is_disk = |device: &&DeviceInfo| matches!(device.spec.kind, DeviceKind::File | DeviceKind::Directory);
+    let disks: u64 = store.devices_of(home)?.iter().filter(is_disk).map(|disk| disk.spec.capacity_bytes).sum();
+    if disks == 0 {
+        return Err(Error::new(ErrorKind::NotFound, format!("layout `{wish}`"))
+            .because(format!(
+                "home {home} has neither a tier with it nor a disk, by which the size of a new one is chosen"
+            ))
+            .try_next(format!("`cenote tier add name=NAME,kind=raid,path=nodes,layout={wish},size=SIZE`")));
+    }
+    let size = disks / layout.parts() as u64 * layout.data_parts() as u64;
+    let scheme = wish.to_string();
+    let name = format!("layout-{}", scheme.split(',').next().unwrap_or_default().replace('=', "-"));
+    let unit = if layout.has_units() { format!(",unit={}", layout.unit_bytes()) } else { String::new() };
+    let scheme = scheme.split(',').next().unwrap_or_default();
+    let text = format!("name={name},kind=raid,path=nodes,layout={scheme}{unit},size={size}");
+    let mut spec = super::node::parsed(&text)?;
+    spec.name = format!("{home}/{name}");
+    add(store, dir, &mut spec)?;
+    Ok(Some(spec))
 }
 
 /// Adds tiers, one on each line of standard input, to the node in `dir`, unless it has them.
