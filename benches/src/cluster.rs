@@ -18,31 +18,27 @@ use crate::reference::shuffled;
 const MIB: usize = 1 << 20;
 const BLOCK: usize = 4096;
 const SPAN: usize = 64 * MIB;
-const NODES: &str = "4";
+const FOUR: &[&str] = &["--local", "4", "--tier", "name=memory,kind=memory,size=256MiB"];
 const ALONE: &str = "a store by itself";
 
 /// A cluster; deleted when this value is dropped.
-struct Cluster {
+pub struct Cluster {
     place: BenchDir,
     command: PathBuf,
     /// From nothing to the first write that was acknowledged, in seconds.
     begun_s: f64,
     /// At the first and the second node.
-    stores: [Store; 2],
+    pub stores: [Store; 2],
 }
 
 impl Cluster {
-    fn start(name: &str) -> Outcome<Self> {
+    /// Starts one with these options.
+    pub fn start(name: &str, options: &[&str]) -> Outcome<Self> {
         let place = BenchDir::in_memory(name)?;
         let command = PathBuf::from(std::env::var_os("CENOTE_BIN").ok_or("CENOTE_BIN names no command")?);
         let (begin, dir) = (Instant::now(), place.path().join("cluster"));
         let mut start = Command::new(&command);
-        start.args(["cluster", "start"]).arg(&dir).args([
-            "--local",
-            NODES,
-            "--tier",
-            "name=memory,kind=memory,size=256MiB",
-        ]);
+        start.args(["cluster", "start"]).arg(&dir).args(options);
         let started = start.stdout(Stdio::null()).status()?;
         if !started.success() {
             return Err("the cluster did not start".into());
@@ -56,6 +52,13 @@ impl Cluster {
         first.write_at(0, &[1; BLOCK])?;
         let begun_s = begin.elapsed().as_secs_f64();
         Ok(Self { place, command, begun_s, stores })
+    }
+    /// Ends the daemon of a node, counted from 1.
+    pub fn stop(&self, number: usize) -> Outcome {
+        let node = self.place.path().join(format!("cluster/n{number}"));
+        let stopped =
+            Command::new(&self.command).arg("--store").arg(node).arg("stop").stdout(Stdio::null()).status()?;
+        if stopped.success() { Ok(()) } else { Err(format!("the daemon of node {number} does not stop").into()) }
     }
     /// A filled object whose home is the first node, seen from the node with this index.
     fn object(&self, label: &str, seen_from: usize) -> Outcome<Object> {
@@ -121,7 +124,7 @@ fn puts(store: &Store, object: &Object, blocks: &[u64], awaited: bool) -> Outcom
 
 /// Objects whose home and bytes are on the own node, beside a store by itself.
 pub fn local(report: &mut Report) -> Outcome {
-    let cluster = Cluster::start("cluster-local")?;
+    let cluster = Cluster::start("cluster-local", FOUR)?;
     let object = cluster.object("bench", 0)?;
     let (_place, store, alone) = single("cluster-alone")?;
     let count = report.settings.scaled(200_000);
@@ -188,7 +191,7 @@ fn creations(store: &Store, label: &str, count: u64) -> Outcome<f64> {
 
 /// Objects whose home is another node, beside bare TCP and beside accesses of its own programs.
 pub fn remote(report: &mut Report) -> Outcome {
-    let cluster = Cluster::start("cluster-remote")?;
+    let cluster = Cluster::start("cluster-remote", FOUR)?;
     let pair = Pair::make(&cluster, "bench")?;
     let near = cluster.object("near", 0)?;
     let count = report.settings.scaled(5_000);

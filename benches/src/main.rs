@@ -18,6 +18,7 @@ mod measure;
 mod metadata;
 mod names;
 mod packing;
+mod peers;
 mod places;
 mod reference;
 mod telemetry;
@@ -64,6 +65,9 @@ const BENCHES: &[Bench] = &[
     ("names", names::names),
     ("cluster.local", cluster::local),
     ("cluster.remote", cluster::remote),
+    ("cluster.index_put", peers::records),
+    ("cluster.transaction", peers::transactions),
+    ("cluster.parity", peers::parity),
 ];
 
 unsafe extern "C" {

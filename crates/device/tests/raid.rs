@@ -2,6 +2,8 @@
 
 #[path = "raid/devices.rs"]
 mod devices;
+#[path = "raid/leaving.rs"]
+mod leaving;
 #[path = "raid/random.rs"]
 mod random;
 

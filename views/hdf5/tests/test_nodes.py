@@ -14,9 +14,10 @@ from test_data import connector, environment
 
 WORKER = pathlib.Path(__file__).with_name("node_worker.py")
 STEPS, LOST_AT = 60, 15
+FACTOR = float(os.environ.get("CENOTE_HA_FACTOR", "1"))
 # Until the loss is noticed (0.7 to 5 s, by how regular the node was), until the lease of the lost node is over (0.8 s),
 # and 5 s for all else.
-STALL_MAX = 10.8
+STALL_MAX = 5.8 * FACTOR + 5
 
 
 def command(store, *words):

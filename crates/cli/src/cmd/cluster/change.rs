@@ -209,6 +209,7 @@ pub(super) fn leave(context: &mut Context<'_>, args: &LeaveArgs) -> Done {
     }
     let (node, begin) = (NodeId(home.0), Instant::now());
     ask(&dir, &nodes, ClusterChange::Leave { node })?;
+    super::places::wait_until_moved(context, &dir, &nodes, &args.node, pause(&nodes))?;
     wait_until_empty(context, &dir, &nodes, node)?;
     // It is no member any more: nobody takes its end for a loss.
     let place = dir.join(&args.node);
@@ -235,10 +236,15 @@ pub(super) fn leave(context: &mut Context<'_>, args: &LeaveArgs) -> Done {
     ))
 }
 
+/// Time between looks at a node.
+fn pause(nodes: &Nodes) -> Duration {
+    if nodes.launcher.is_empty() { LOOK_EVERY } else { LOOK_FAR_EVERY }
+}
+
 /// Waits until a node that is to leave has nothing any more, and is no member.
 fn wait_until_empty(context: &Context<'_>, dir: &Path, nodes: &Nodes, node: NodeId) -> Result<()> {
     let (mut progress, mut changed_at, mut known) = (None::<Progress>, Instant::now(), (String::new(), 0));
-    let pause = if nodes.launcher.is_empty() { LOOK_EVERY } else { LOOK_FAR_EVERY };
+    let pause = pause(nodes);
     loop {
         let error = match ask(dir, nodes, ClusterChange::Forget { node }) {
             Ok(()) => break,

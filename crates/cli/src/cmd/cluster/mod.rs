@@ -80,11 +80,19 @@ pub enum ClusterCommand {
         /// Directory of the node
         dir: PathBuf,
     },
-    /// Tell how many places of tiers a node on this host has (used by `leave`)
+    /// Tell how many places of tiers, files and bytes a node on this host has (used by `leave`)
     #[command(hide = true)]
     CountParts {
         /// Directory of the node
         dir: PathBuf,
+    },
+    /// Tell which tiers of the cluster cannot do without a node (used by `leave`)
+    #[command(hide = true)]
+    TiersThatNeed {
+        /// Directory of a node on this host
+        dir: PathBuf,
+        /// Name of the node that is to leave
+        node: String,
     },
     /// Stop a node on this host, with all others (used by `stop`)
     #[command(hide = true)]
@@ -148,6 +156,7 @@ pub fn cluster(context: &mut Context<'_>, command: &ClusterCommand) -> Done {
         ClusterCommand::Node { dir } => node::node(dir),
         ClusterCommand::AddTiers { dir } => places::add_to_node(dir),
         ClusterCommand::CountParts { dir } => places::count_parts(context, dir),
+        ClusterCommand::TiersThatNeed { dir, node } => places::tiers_that_need(context, dir, node),
         ClusterCommand::StopNode { dir } => Ok(Store::stop_node(dir).map(drop)?),
     }
 }

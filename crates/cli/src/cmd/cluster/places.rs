@@ -1,12 +1,13 @@
 //! Tiers whose places are on nodes: `path=@n1:@n2:@n3`, or `path=nodes` for all nodes that there are when the tier is added.
 
+use std::ffi::OsStr;
 use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cenote::model::node_of_place;
 use cenote::{
-    DeviceInfo, DeviceKind, DeviceSpec, Error, ErrorKind, HomeId, LayoutWish, Mode, OpenOptions, Result, Store,
+    DeviceInfo, DeviceKind, DeviceSpec, Error, ErrorKind, HomeId, Layout, LayoutWish, Mode, OpenOptions, Result, Store,
 };
 use cenote_cluster::Members;
 use cenote_device::object::raid::PLACE_FILE;
@@ -15,6 +16,7 @@ use cenote_server::daemon::PARTS_DIR;
 use super::nodes::{Nodes, subject};
 use crate::cmd::Context;
 use crate::config;
+use crate::copy::Progress;
 use crate::failure::Done;
 
 /// The word that stands for all nodes.
@@ -22,6 +24,10 @@ const ALL: &str = "nodes";
 /// How long the nodes of a new cluster may take to know each other.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
+/// A node that leaves has kept no part for so long.
+const SETTLED: Duration = Duration::from_secs(1);
+/// How long no part of it may have moved.
+const STILL: Duration = Duration::from_mins(2);
 
 /// Returns true if a tier lies on nodes: it can only be added to a node that serves.
 pub(super) fn is_on_nodes(spec: &DeviceSpec) -> bool {
@@ -117,22 +123,107 @@ pub(super) fn add_to_nodes(dir: &Path, nodes: &Nodes, which: impl Fn(&str) -> bo
     super::nodes::all(added).map(drop)
 }
 
-/// Fails if a node keeps parts of tiers: nothing moves them away.
+/// Fails if a tier cannot do without a node: it has no other place for what lies there.
 pub(super) fn may_leave(dir: &Path, nodes: &Nodes, name: &str) -> Result<()> {
-    let Some((_, node)) = nodes.find(name) else { return Ok(()) };
-    let place = dir.join(name);
-    let kept = nodes.run(node, &["cluster".as_ref(), "count-parts".as_ref(), place.as_os_str()], &[])?;
-    match kept.trim() {
-        "0" => Ok(()),
-        count => Err(Error::new(ErrorKind::Unsupported, subject(dir))
-            .because(format!("node {name} keeps {count} places of tiers, and these do not move"))
-            .try_next("on each node drain and remove the tiers that it is a place of: `cenote tiers` names them, then `cenote tier drain`, `cenote tier remove`")),
+    let asked = &nodes.members[0];
+    let place = dir.join(&asked.name);
+    let words: [&OsStr; 4] = ["cluster".as_ref(), "tiers-that-need".as_ref(), place.as_os_str(), name.as_ref()];
+    let said = nodes.run(asked, &words, &[])?;
+    let tiers: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if tiers.is_empty() {
+        return Ok(());
     }
+    Err(Error::new(ErrorKind::Unsupported, subject(dir))
+        .because(format!("node {name} is a place of tiers that have no other node for what lies there: {}", tiers.join("; ")))
+        .try_next("drain and remove these tiers (`cenote tier drain`, `cenote tier remove`), or make ones on more nodes first"))
 }
 
-/// Prints how many places of tiers the node in `dir` has.
+/// Prints the tiers of all homes that would have fewer nodes than their layout has parts, without the node of this name.
+pub(super) fn tiers_that_need(context: &mut Context<'_>, dir: &Path, name: &str) -> Done {
+    let options = OpenOptions { mode: Mode::Daemon, read_only: true, ..OpenOptions::default() };
+    let store = Store::open_with(dir, &options)?;
+    let members = Members::read(dir)?.ok_or_else(|| Error::new(ErrorKind::NotFound, subject(dir)))?;
+    let stays = |node: &str| node != name && members.all.iter().any(|it| it.name == node && !it.has_left);
+    for home in members.all.iter().filter(|member| !member.has_left).map(|member| member.home) {
+        let Ok(devices) = store.devices_of(home) else { continue }; // it is gone, and so are its tiers
+        for device in devices {
+            let paths = device.spec.paths();
+            let named: Vec<&str> = paths.iter().filter_map(|path| node_of_place(path)).collect();
+            let Some(layout) = device.spec.options.get("layout").filter(|_| named.contains(&name)) else { continue };
+            let parts = layout.parse::<Layout>()?.parts();
+            let others = paths.len() - named.iter().filter(|node| !stays(node)).count();
+            if others < parts {
+                context.out.line(format!("{home}/{} ({layout} on {} nodes)", device.spec.name, others + 1))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Waits until a node that is about to leave keeps no parts of tiers any more: the tiers' hosts move them to other nodes.
+pub(super) fn wait_until_moved(
+    context: &Context<'_>,
+    dir: &Path,
+    nodes: &Nodes,
+    name: &str,
+    pause: Duration,
+) -> Result<()> {
+    let Some((_, node)) = nodes.find(name) else { return Ok(()) };
+    let place = dir.join(name);
+    let (mut bar, mut changed_at, mut known, mut empty_since) =
+        (None::<Progress>, Instant::now(), u64::MAX, None::<Instant>);
+    loop {
+        // A node that is gone has nothing that could be moved: its parts are made again from the others.
+        let words: [&OsStr; 3] = ["cluster".as_ref(), "count-parts".as_ref(), place.as_os_str()];
+        let Ok(said) = nodes.run(node, &words, &[]) else { return Ok(()) };
+        let numbers: Vec<u64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let &[places, files, bytes] = &numbers[..] else { return Ok(()) };
+        let since = if files == 0 { *empty_since.get_or_insert_with(Instant::now) } else { Instant::now() };
+        // A host that has just learned of it may have written one more.
+        if places == 0 || since.elapsed() >= SETTLED {
+            break;
+        }
+        if files > 0 {
+            empty_since = None;
+            bar.get_or_insert_with(|| Progress::bytes(context.progress(), "moving parts away", Some(bytes)))
+                .left(bytes);
+        }
+        if files != known {
+            (changed_at, known) = (Instant::now(), files);
+        }
+        if changed_at.elapsed() > STILL {
+            return Err(Error::new(ErrorKind::Disconnected, subject(dir))
+                .because(format!("{files} parts of tiers have stayed on node {name} for {} minutes", STILL.as_secs() / 60))
+                .try_next("`cenote ha` shows what the tiers lack; parts go on moving, and the same command waits for them again"));
+        }
+        std::thread::sleep(pause);
+    }
+    if let Some(bar) = bar {
+        bar.done();
+    }
+    Ok(())
+}
+
+/// Prints how many places of tiers the node in `dir` has, and how many files of parts with how many bytes they have.
 pub(super) fn count_parts(context: &mut Context<'_>, dir: &Path) -> Done {
+    let all = dir.join(PARTS_DIR);
     let has_mark = |place: &std::fs::DirEntry| place.path().join(PLACE_FILE).exists();
-    let places = std::fs::read_dir(dir.join(PARTS_DIR)).into_iter().flatten().flatten();
-    context.out.line(places.filter(has_mark).count().to_string())
+    let places = std::fs::read_dir(&all).into_iter().flatten().flatten().filter(has_mark).count();
+    let (files, bytes) = parts_in(&all);
+    context.out.line(format!("{places} {files} {bytes}"))
+}
+
+/// Number of files of parts in a directory and those below, and their bytes.
+fn parts_in(dir: &Path) -> (u64, u64) {
+    let mut sums = (0, 0);
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let Ok(found) = entry.metadata() else { continue };
+        let some = match found.is_dir() {
+            true => parts_in(&entry.path()),
+            false if entry.file_name().to_string_lossy().contains('@') => (1, found.len()),
+            false => (0, 0),
+        };
+        sums = (sums.0 + some.0, sums.1 + some.1);
+    }
+    sums
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cenote_model::{DeviceId, ErrorKind, NodeId};
+use cenote_model::ErrorKind;
 use parking_lot::Mutex;
 
-use super::place::{Look, Place, away};
+use super::PlaceId;
+use super::place::{Look, Place, away, id_of};
 use crate::object::service::{Answer, Refusal};
 
 /// How a place behaves.
@@ -37,6 +38,7 @@ struct Inside {
     mood: Mood,
     /// After so many more puts the place is away.
     puts_left: Option<u64>,
+    leaves: bool,
     calls: u64,
 }
 
@@ -60,6 +62,10 @@ impl FakePlace {
     /// Goes away after so many more puts.
     pub fn set_puts_left(&self, puts: u64) {
         self.inside.lock().puts_left = Some(puts);
+    }
+    /// Is about to leave its tier, or stays.
+    pub fn set_leaves(&self, leaves: bool) {
+        self.inside.lock().leaves = leaves;
     }
     /// The names of its files.
     pub fn names(&self) -> Vec<String> {
@@ -102,8 +108,11 @@ impl Place for FakePlace {
     fn who(&self) -> String {
         format!("place {}", self.number)
     }
-    fn id(&self) -> cenote_layout::Place {
-        cenote_layout::Place { node: NodeId(0), device: DeviceId(self.number) }
+    fn id(&self) -> PlaceId {
+        id_of(self.number)
+    }
+    fn leaves(&self) -> bool {
+        self.inside.lock().leaves
     }
     fn look(&self) -> Answer<Look> {
         self.enter().map(|_| Look { free_bytes: 1 << 40, file_system: None })

@@ -75,6 +75,13 @@ impl Index {
     pub fn all_bad(&self) -> Vec<PartAt> {
         self.bad.iter().cloned().collect()
     }
+    /// Objects of which no good part is known, and some bad one.
+    pub fn only_bad(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.bad.iter().map(|(key, ..)| key.clone()).collect();
+        keys.dedup();
+        keys.retain(|key| self.editions(key).is_empty());
+        keys
+    }
     /// The bad parts of an object.
     pub fn bad_of_key(&self, key: &str) -> Vec<(Edition, u8, Seat)> {
         let of = self.bad.iter().filter(|(bad, ..)| bad == key);

@@ -34,6 +34,11 @@ pub trait Place: Send + Sync {
     fn make(&self) -> Answer<()>;
     /// Undoes [`Place::make`]. Whatever else is there stays.
     fn remove(&self) -> Answer<()>;
+    /// Returns true if it is about to leave the tier: what it has moves to other places, and it takes nothing new. Asked
+    /// often, so it costs nothing.
+    fn leaves(&self) -> bool {
+        false
+    }
 }
 
 /// What a look at a place says.

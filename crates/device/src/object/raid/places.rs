@@ -76,7 +76,7 @@ impl Chair {
     fn weight(&self, spared_for: std::time::Duration) -> u64 {
         let state = self.state.lock();
         let is_unwilling = state.unwilling.as_ref().is_some_and(|(when, _)| when.elapsed() < spared_for);
-        let takes = state.looked.is_some() && state.away.is_none() && !is_unwilling;
+        let takes = state.looked.is_some() && state.away.is_none() && !is_unwilling && !self.place.leaves();
         if takes { (state.look.free_bytes >> 20).max(1) } else { 0 }
     }
 }
@@ -90,6 +90,15 @@ impl Inner {
     }
     pub fn is_here(&self, seat: Seat) -> bool {
         self.chair(seat).is_here()
+    }
+    /// Returns true if it is there, and what it has may stay there.
+    pub fn stays(&self, seat: Seat) -> bool {
+        let chair = self.chair(seat);
+        chair.is_here() && !chair.place.leaves()
+    }
+    /// The places that are about to leave the tier, or have left it.
+    pub fn leaving(&self) -> Vec<Seat> {
+        self.seats().filter(|seat| self.chair(*seat).place.leaves()).collect()
     }
     pub fn away_count(&self) -> usize {
         self.seats().filter(|seat| !self.is_here(*seat)).count()

@@ -132,7 +132,7 @@ impl Inner {
         let shape = edition.shape;
         let kept = self.index.lock().edition(key, edition).cloned();
         let mut seats =
-            kept.as_ref().map_or_else(|| vec![None; shape.parts()], |kept| kept.seats(|seat| self.is_here(seat)));
+            kept.as_ref().map_or_else(|| vec![None; shape.parts()], |kept| kept.seats(|seat| self.stays(seat)));
         let candidates = self.candidates(excluded);
         let layout = shape.layout(self.layout.domain());
         let mut wanted = Vec::new();

@@ -42,6 +42,8 @@ struct Debt {
     kept: Kept,
     /// The parts that are to be made.
     parts: Vec<u8>,
+    /// All of them are there, on places that leave.
+    moves: bool,
 }
 
 /// All that is wrong with the objects.
@@ -62,6 +64,7 @@ impl Inner {
         let (mut looked, mut repaired) = (Instant::now(), None::<Instant>);
         let mut check_at = Instant::now() + CHECK_FIRST_AFTER;
         let mut next_key: Option<String> = None;
+        let mut leaving = Vec::new();
         while !self.closing.load(Ordering::Relaxed) {
             let is_stirred = {
                 let mut stirred = self.stirred.lock();
@@ -78,6 +81,9 @@ impl Inner {
                 self.seats().filter(|seat| self.is_here(*seat)).for_each(|seat| self.look_at(seat));
                 looked = Instant::now();
             }
+            let now_leaving = self.leaving();
+            let is_stirred = is_stirred || now_leaving != leaving;
+            leaving = now_leaving;
             if is_stirred || repaired.is_none_or(|last| last.elapsed() >= REPAIR) {
                 self.repair(None);
                 repaired = Some(Instant::now());
@@ -96,7 +102,9 @@ impl Inner {
     fn repair(&self, until: Option<Instant>) -> bool {
         let asked = until.is_some();
         if asked {
-            for (key, _) in self.debts(true).stuck {
+            let stuck = self.debts(true).stuck.into_iter().map(|(key, _)| key);
+            let only_bad = self.index.lock().only_bad();
+            for key in stuck.chain(only_bad) {
                 if self.pardon(&key) {
                     self.check_object(&key);
                 }
@@ -104,8 +112,11 @@ impl Inner {
         }
         let Debts { due: mut debts, waiting, stuck, twice } = self.debts(asked);
         debts.sort_by_key(|debt| debt.spare);
-        self.tally.debts.store((debts.len() + waiting) as u64, Ordering::Relaxed);
-        self.tally.stuck.store(stuck.len() as u64, Ordering::Relaxed);
+        let moves = debts.iter().filter(|debt| debt.moves).count();
+        self.tally.debts.store((debts.len() - moves + waiting) as u64, Ordering::Relaxed);
+        self.tally.moves.store(moves as u64, Ordering::Relaxed);
+        let only_bad = self.index.lock().only_bad().len();
+        self.tally.stuck.store((stuck.len() + only_bad) as u64, Ordering::Relaxed);
         let mut done = 0;
         for debt in &debts {
             let begun = Instant::now();
@@ -116,7 +127,8 @@ impl Inner {
             match self.make_again(debt) {
                 Ok(true) => {
                     done += 1;
-                    self.tally.debts.fetch_sub(1, Ordering::Relaxed);
+                    let open = if debt.moves { &self.tally.moves } else { &self.tally.debts };
+                    open.fetch_sub(1, Ordering::Relaxed);
                 }
                 Ok(false) => {} // no place takes it
                 Err(refusal) => {
@@ -131,6 +143,8 @@ impl Inner {
             tracing::info!(objects = done, of = debts.len(), "parts that were missing or bad were made again");
         }
         self.drop_replaced();
+        // What was copied from a place that leaves goes from there at once.
+        let twice = if done > 0 { self.debts(asked).twice } else { twice };
         for (key, edition, part, seat) in twice {
             self.drop_twin(&key, edition, part, seat);
         }
@@ -161,13 +175,16 @@ impl Inner {
         let mut all = Debts::default();
         let putting = self.putting.lock().clone();
         let here: Vec<bool> = self.seats().map(|seat| self.is_here(seat)).collect();
+        let stays: Vec<bool> = self.seats().map(|seat| self.stays(seat)).collect();
         let lost: Vec<bool> = self.seats().map(|seat| asked || self.chair(seat).is_lost(self.pace.away_for)).collect();
         let index = self.index.lock();
         for (key, kept) in index.iter() {
             let shape = kept.edition.shape;
             let seats = kept.seats(|seat| here[usize::from(seat)]);
+            let staying = kept.seats(|seat| stays[usize::from(seat)]);
             let (there, needed) = (seats.iter().flatten().count(), shape.needed());
-            if (there == shape.held().count() && kept.at.len() == there) || putting.contains(key) {
+            let kept_well = staying.iter().flatten().count();
+            if (kept_well == shape.held().count() && kept.at.len() == kept_well) || putting.contains(key) {
                 continue;
             }
             if there < needed {
@@ -176,18 +193,21 @@ impl Inner {
             }
             let is_expected =
                 |part: usize| kept.at.iter().any(|(at, seat)| usize::from(*at) == part && !lost[usize::from(*seat)]);
-            let (waiting, parts): (Vec<usize>, Vec<usize>) =
-                shape.held().filter(|part| seats[*part].is_none()).partition(|part| is_expected(*part));
+            let (waiting, parts): (Vec<usize>, Vec<usize>) = shape
+                .held()
+                .filter(|part| staying[*part].is_none())
+                .partition(|part| seats[*part].is_none() && is_expected(*part));
             if !parts.is_empty() {
+                let moves = parts.iter().all(|part| seats[*part].is_some());
                 let parts = parts.into_iter().map(|part| part as u8).collect();
-                all.due.push(Debt { spare: there - needed, key: key.clone(), kept: kept.clone(), parts });
+                all.due.push(Debt { spare: there - needed, key: key.clone(), kept: kept.clone(), parts, moves });
             } else if !waiting.is_empty() {
                 all.waiting += 1;
             } else {
                 let twins = kept
                     .at
                     .iter()
-                    .filter(|(part, seat)| here[usize::from(*seat)] && seats[usize::from(*part)] != Some(*seat));
+                    .filter(|(part, seat)| here[usize::from(*seat)] && staying[usize::from(*part)] != Some(*seat));
                 all.twice.extend(twins.map(|(part, seat)| (key.clone(), kept.edition, *part, *seat)));
             }
         }
@@ -265,37 +285,47 @@ impl Inner {
     fn rebuild_parts(&self, key: &str, kept: &Kept, wanted: &[u8]) -> Answer<Vec<(u8, Bytes)>> {
         let shape = kept.edition.shape;
         let seats = kept.seats(|seat| self.is_here(seat));
-        let sources = shape.held().filter_map(|part| Some((part, seats[part]?)));
-        let mut bytes: Vec<Option<Bytes>> = vec![None; shape.parts()];
-        for (part, seat) in sources.take(shape.needed()) {
+        let read = |part: usize, seat: Seat| {
             let name = PartName { key: key.to_owned(), part: part as u8, edition: kept.edition };
-            match self.read_part(seat, &name, 0..name.part_len()) {
-                Ok(read) => bytes[part] = Some(read),
-                Err(trouble) => {
-                    self.note_trouble(key, kept.edition, part as u8, seat, trouble);
-                    return Err(Refusal::passing(
-                        "one of the parts that it is made from turned out to be missing or bad",
-                    ));
-                }
-            }
+            self.read_part(seat, &name, 0..name.part_len()).map_err(|trouble| {
+                self.note_trouble(key, kept.edition, part as u8, seat, trouble);
+                Refusal::passing("one of the parts that it is made from turned out to be missing or bad")
+            })
+        };
+        // What moves is only copied.
+        let (moving, missing): (Vec<u8>, Vec<u8>) =
+            wanted.iter().partition(|part| seats[usize::from(**part)].is_some());
+        let moved = |part: u8| {
+            let seat = seats[usize::from(part)].ok_or_else(|| self.too_few_parts(kept))?;
+            Ok((part, read(usize::from(part), seat)?))
+        };
+        let mut made: Vec<(u8, Bytes)> = moving.into_iter().map(moved).collect::<Answer<_>>()?;
+        if missing.is_empty() {
+            return Ok(made);
+        }
+        let mut bytes: Vec<Option<Bytes>> = vec![None; shape.parts()];
+        let sources = shape.held().filter_map(|part| Some((part, seats[part]?)));
+        for (part, seat) in sources.take(shape.needed()) {
+            bytes[part] = Some(read(part, seat)?);
         }
         if shape.is_copies() {
             let copy = bytes.into_iter().flatten().next().ok_or_else(|| self.too_few_parts(kept))?;
-            return Ok(wanted.iter().map(|part| (*part, copy.clone())).collect());
+            made.extend(missing.into_iter().map(|part| (part, copy.clone())));
+            return Ok(made);
         }
         let is_empty = |part: usize| part < usize::from(shape.data) && shape.part_len(part) == 0;
         let present: Vec<Option<&[u8]>> = (0..shape.parts())
             .map(|part| if is_empty(part) { Some(&[][..]) } else { bytes[part].as_deref() })
             .collect();
-        let mut made: Vec<(u8, Vec<u8>)> =
-            wanted.iter().map(|part| (*part, vec![0; shape.part_len(usize::from(*part)) as usize])).collect();
         let internal = |error: cenote_model::Error| Refusal::new(ErrorKind::Internal, error.to_string());
         let code = Code::new(usize::from(shape.data), usize::from(shape.parity)).map_err(internal)?;
         // One by one: a short data part is wanted to its own length.
-        for (part, out) in &mut made {
-            code.rebuild(&present, &mut [(usize::from(*part), &mut out[..])]).map_err(internal)?;
+        for part in missing {
+            let mut out = vec![0; shape.part_len(usize::from(part)) as usize];
+            code.rebuild(&present, &mut [(usize::from(part), &mut out[..])]).map_err(internal)?;
+            made.push((part, out.into()));
         }
-        Ok(made.into_iter().map(|(part, bytes)| (part, bytes.into())).collect())
+        Ok(made)
     }
 
     /// Deletes a part that lies on another place, too.
@@ -305,7 +335,7 @@ impl Inner {
         let other = self.index.lock().edition(key, edition).and_then(|kept| {
             kept.at
                 .iter()
-                .find(|(at, other)| *at == part && *other != seat && self.is_here(*other))
+                .find(|(at, other)| *at == part && *other != seat && self.stays(*other))
                 .map(|(_, other)| *other)
         });
         // Only after the other one was read as a whole.

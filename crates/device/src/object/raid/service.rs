@@ -48,6 +48,8 @@ pub(super) struct Inner {
 pub(super) struct Tally {
     /// Objects that lack parts, as the last look found them.
     pub debts: AtomicU64,
+    /// Objects with parts on places that leave.
+    pub moves: AtomicU64,
     /// Objects with too few parts.
     pub stuck: AtomicU64,
     pub parts_made: AtomicU64,
@@ -355,7 +357,9 @@ impl Inner {
         let (debts, made, stuck) = (count(&self.tally.debts), count(&self.tally.parts_made), count(&self.tally.stuck));
         let away = self.who_is_away();
         let state = if away.is_empty() && debts + stuck == 0 { "" } else { "DEGRADED: " };
-        let mut text = format!("{state}{} on {} places", super::words(&self.layout), self.chairs.len());
+        let leaving = self.leaving();
+        let staying = self.chairs.len() - leaving.len();
+        let mut text = format!("{state}{} on {staying} places", super::words(&self.layout));
         let mut add = |more: String| {
             let _ = write!(text, "; {more}"); // into memory
         };
@@ -368,6 +372,11 @@ impl Inner {
         }
         if debts > 0 {
             add(format!("{debts} objects lack parts"));
+        }
+        let moves = count(&self.tally.moves);
+        if moves > 0 {
+            let who: Vec<String> = leaving.iter().map(|seat| self.chair(*seat).place.who()).collect();
+            add(format!("parts of {moves} objects move away from {}", who.join(", ")));
         }
         if made > 0 {
             add(format!("{made} parts made again ({})", cenote_model::size::human(count(&self.tally.bytes_made))));

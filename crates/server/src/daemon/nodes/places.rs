@@ -4,13 +4,13 @@
 //! A node answers who is the host of the home in the view that it knows, so a host that another one has replaced changes
 //! nothing. It also stops by itself: it asks nothing once its lease is over, and nobody replaces it before.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use cenote_cluster::{Member, Members};
 use cenote_device::control::boot_ns;
 use cenote_device::object::raid::place::{away, id_of};
 use cenote_device::object::raid::{DirectoryPlace, Look, Owner, Place, PlaceId, PlaceMaker};
@@ -76,17 +76,38 @@ impl Reach {
                     .try_next("it is tried again by itself"));
             };
             let members = node.roster.get();
-            let Some(to) = members.all.iter().find(|member| member.name == name) else {
+            let Some(to) = member_named(&members, name) else {
                 let names: Vec<&str> = members.all.iter().map(|member| member.name.as_str()).collect();
                 return Err(Error::new(ErrorKind::NotFound, format!("node `{name}`"))
                     .because(format!("the cluster has the nodes {}", names.join(", ")))
                     .try_next("name its nodes: `cenote cluster status DIR` shows them"));
             };
             let here = (to.home == members.home).then(|| kept_at(&node.dir, owner, number));
-            let (reach, to, name) = (reach.clone(), to.home, name.to_owned());
+            let (reach, name) = (reach.clone(), name.to_owned());
             let kept = Kept::new(FREE_MAX, IDLE / 2);
-            Ok(Arc::new(NodePlace { reach, home, to, name, owner, number, here, kept }))
+            Ok(Arc::new(NodePlace { reach, home, name, owner, number, here, kept }))
         })
+    }
+}
+
+/// The node of this name: one that takes part, if there is one. A host may have left and have joined again.
+fn member_named<'a>(members: &'a Members, name: &str) -> Option<&'a Member> {
+    let named = || members.all.iter().filter(|member| member.name == name);
+    named().find(|member| !member.has_left).or_else(|| named().next())
+}
+
+/// The answer in the name of a node that has left: its parts are on other places, or lost.
+fn of_left(ask: &PlaceAsk) -> PlaceAnswer {
+    let refuse = |kind| PlaceAnswer::Refused {
+        error: Error::new(kind, "a node").because("it has left the cluster"),
+        again: false,
+    };
+    match ask {
+        PlaceAsk::Look => PlaceAnswer::Looked { free_bytes: 0 },
+        PlaceAsk::List { .. } => PlaceAnswer::Names { names: Vec::new() },
+        PlaceAsk::Delete { .. } | PlaceAsk::Remove => PlaceAnswer::Done,
+        PlaceAsk::Get { .. } => refuse(ErrorKind::NotFound),
+        PlaceAsk::Put { .. } | PlaceAsk::Make => refuse(ErrorKind::Disconnected),
     }
 }
 
@@ -100,8 +121,7 @@ fn kept_at(dir: &Path, owner: Owner, number: u16) -> DirectoryPlace {
 struct NodePlace {
     reach: Arc<Reach>,
     home: HomeId,
-    /// The node, by the home with which it began.
-    to: HomeId,
+    /// The node's name.
     name: String,
     owner: Owner,
     /// Its number in the tier, from 1.
@@ -121,12 +141,11 @@ impl NodePlace {
         if members.protect > 0 && self.reach.lease_ns.load(Ordering::SeqCst) <= boot_ns() {
             return Err(away("this node has no lease: it may be cut off"));
         }
-        let answer = if let Some(place) = &self.here {
-            carry_out(place, &ask, content)
-        } else {
-            let address = members.of(self.to).map(|member| member.address);
-            let address = address.ok_or_else(|| away("it is no member any more"))?;
-            self.ask_over_network(node, address, term, ask, content)?
+        let to = member_named(&members, &self.name).ok_or_else(|| away("it is no member any more"))?;
+        let answer = match &self.here {
+            Some(place) => carry_out(place, &ask, content),
+            None if to.has_left => (of_left(&ask), Bytes::new()),
+            None => self.ask_over_network(node, to, term, ask, content)?,
         };
         match answer {
             (PlaceAnswer::Refused { error, again }, _) => {
@@ -139,12 +158,12 @@ impl NodePlace {
     fn ask_over_network(
         &self,
         node: &Reaching,
-        address: SocketAddr,
+        to: &Member,
         term: u64,
         ask: PlaceAsk,
         content: &[Bytes],
     ) -> Answer<(PlaceAnswer, Bytes)> {
-        let is_over = || !node.watch.is_live(NodeId(self.to.0));
+        let is_over = || !node.watch.is_live(NodeId(to.home.0));
         if is_over() {
             return Err(away("the cluster goes on without this node (`cenote ha`)"));
         }
@@ -159,10 +178,18 @@ impl NodePlace {
             return Ok(answer);
         }
         let lost = |error: Error| away(cause_of(&error));
-        let mut connection = TcpConnection::connect(address, node.who, &node.key, CONNECT).map_err(lost)?;
+        let mut connection = TcpConnection::connect(to.address, node.who, &node.key, CONNECT).map_err(lost)?;
         let answer = converse(&mut connection, &question, content, &is_over).map_err(lost)?;
         self.kept.give_back(connection);
         Ok(answer)
+    }
+    /// Returns true if a node of this name has left, and another one takes part.
+    fn is_back(&self) -> bool {
+        self.reach.node.get().is_some_and(|node| {
+            let members = node.roster.get();
+            let has = |left: bool| members.all.iter().any(|it| it.name == self.name && it.has_left == left);
+            has(true) && has(false)
+        })
     }
     fn done(&self, ask: PlaceAsk, content: &[Bytes]) -> Answer<()> {
         match self.ask(ask, content)? {
@@ -183,8 +210,20 @@ impl Place for NodePlace {
     fn id(&self) -> PlaceId {
         id_of(self.number)
     }
+    fn leaves(&self) -> bool {
+        self.reach.node.get().is_some_and(|node| {
+            let members = node.roster.get();
+            let to = member_named(&members, &self.name);
+            to.is_some_and(|to| to.has_left || node.watch.is_leaving(NodeId(to.home.0)))
+        })
+    }
     fn look(&self) -> Answer<Look> {
-        match self.ask(PlaceAsk::Look, &[])? {
+        let looked = self.ask(PlaceAsk::Look, &[]).or_else(|why| {
+            // A host that has left and joined again has an empty place.
+            self.is_back().then(|| self.done(PlaceAsk::Make, &[])).ok_or(why)??;
+            self.ask(PlaceAsk::Look, &[])
+        })?;
+        match looked {
             // File systems of other hosts cannot be told apart by their numbers.
             (PlaceAnswer::Looked { free_bytes }, _) => Ok(Look { free_bytes, file_system: None }),
             _ => Err(out_of_turn()),

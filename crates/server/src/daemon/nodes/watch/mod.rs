@@ -149,6 +149,11 @@ impl Watch {
     pub fn is_live(&self, node: NodeId) -> bool {
         lock(&self.known).view().is_none_or(|view| view.is_live(node))
     }
+    /// Returns true for a node that is about to leave, in the view that this node knows.
+    pub fn is_leaving(&self, node: NodeId) -> bool {
+        let known = lock(&self.known);
+        known.view().and_then(|view| view.member(node)).is_some_and(|member| member.is_leaving)
+    }
     /// Watches until [`Watch::end`].
     pub fn run(&self, acting: &dyn Acting) {
         std::thread::scope(|scope| {
