@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use cenote::{DeviceKind, HaDecided, HaNode, HaReport, Mode, OpenOptions, Store};
-use cenote_device::object::raid::Pace;
+use cenote::{HaDecided, HaNode, HaReport, Mode, OpenOptions, Store};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -28,62 +27,18 @@ pub fn ha(context: &mut Context<'_>, args: &HaArgs) -> Done {
     let dir = args.dir.clone().map_or_else(|| context.dir(), Ok)?;
     // A daemon that is down is started, as for any other command.
     let options = OpenOptions { mode: Mode::Daemon, read_only: true, ..OpenOptions::default() };
-    let store = Store::open_with(dir, &options)?;
-    let report = store.ha_report()?;
-    let tiers = tiers(&store, &report);
+    let report = Store::open_with(dir, &options)?.ha_report()?;
     if context.out.json {
-        let mut document = document(&report, args.dry_run);
-        document["tiers"] =
-            tiers.iter().filter(|tier| !args.dry_run || tier.is_degraded()).map(Tier::document).collect();
-        return context.out.document(&document);
+        return context.out.document(&document(&report, args.dry_run));
     }
     if args.dry_run {
-        return repairs(context, &report, &tiers);
+        return repairs(context, &report);
     }
     known(context, &report)?;
     context.out.line("")?;
     happened(context, &report)?;
     context.out.line("")?;
-    concluded(context, &report)?;
-    if tiers.is_empty() {
-        return Ok(());
-    }
-    context.out.line("")?;
-    context.out.line("Tiers with a layout")?;
-    tiers.iter().try_for_each(|tier| context.out.line(format!("  {}: {}", tier.name, tier.note)))
-}
-
-/// A tier of a home whose bytes are on several places.
-struct Tier {
-    name: String,
-    note: String,
-}
-
-impl Tier {
-    fn is_degraded(&self) -> bool {
-        self.note.starts_with("DEGRADED")
-    }
-    fn document(&self) -> Value {
-        json!({ "tier": self.name, "degraded": self.is_degraded(), "note": self.note })
-    }
-}
-
-/// The tiers with a layout of all homes whose hosts take part; others would have to be waited for.
-fn tiers(store: &Store, report: &HaReport) -> Vec<Tier> {
-    let is_there = |home: &&cenote::HaHome| {
-        report.nodes.iter().any(|node| node.node == home.host && node.live && node.doubt.is_empty())
-    };
-    let mut all = Vec::new();
-    for home in report.homes.iter().filter(is_there) {
-        match store.devices_of(home.home) {
-            Ok(devices) => all.extend(
-                (devices.into_iter().filter(|device| device.spec.kind == DeviceKind::Raid))
-                    .map(|device| Tier { name: format!("{}/{}", home.home, device.spec.name), note: device.note }),
-            ),
-            Err(error) => all.push(Tier { name: format!("home {}", home.home), note: error.to_string() }),
-        }
-    }
-    all
+    concluded(context, &report)
 }
 
 /// A time as people read it.
@@ -201,21 +156,8 @@ fn concluded(context: &mut Context<'_>, report: &HaReport) -> Done {
     Ok(())
 }
 
-fn repairs(context: &mut Context<'_>, report: &HaReport, tiers: &[Tier]) -> Done {
+fn repairs(context: &mut Context<'_>, report: &HaReport) -> Done {
     let all: Vec<&HaDecided> = report.decided.iter().filter(|decided| decided.repairs).collect();
-    let degraded: Vec<&Tier> = tiers.iter().filter(|tier| tier.is_degraded()).collect();
-    for tier in &degraded {
-        context.out.line(format!("{}: {}", tier.name, tier.note))?;
-    }
-    if !degraded.is_empty() {
-        let minutes = Pace::default().away_for.as_secs() / 60;
-        context.out.line(format!(
-            "  what a place that is back lacks is copied to it at once; what was on one that stays away is made again on others, {minutes} min after it left"
-        ))?;
-    }
-    if all.is_empty() && !degraded.is_empty() {
-        return Ok(());
-    }
     if all.is_empty() {
         return context.out.line(format!("{} would repair nothing now", named(report, report.node)));
     }

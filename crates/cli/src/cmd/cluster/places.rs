@@ -1,5 +1,6 @@
 //! Tiers whose places are on nodes: `path=@n1:@n2:@n3`, or `path=nodes` for all nodes that there are when the tier is added.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::path::Path;
@@ -13,7 +14,7 @@ use cenote_cluster::Members;
 use cenote_device::object::raid::PLACE_FILE;
 use cenote_server::daemon::PARTS_DIR;
 
-use super::nodes::{Nodes, subject};
+use super::nodes::{Node, Nodes, subject};
 use crate::cmd::Context;
 use crate::config;
 use crate::copy::Progress;
@@ -24,6 +25,8 @@ const ALL: &str = "nodes";
 /// How long the nodes of a new cluster may take to know each other.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long a home may take to say what its tiers are.
+const ANSWER: Duration = Duration::from_secs(3);
 /// A node that leaves has kept no part for so long.
 const SETTLED: Duration = Duration::from_secs(1);
 /// How long no part of it may have moved.
@@ -125,6 +128,12 @@ pub(super) fn add_to_nodes(dir: &Path, nodes: &Nodes, which: impl Fn(&str) -> bo
 
 /// Fails if a tier cannot do without a node: it has no other place for what lies there.
 pub(super) fn may_leave(dir: &Path, nodes: &Nodes, name: &str) -> Result<()> {
+    // One that is gone cannot be asked what it has, and nothing of it can move.
+    let has_places =
+        nodes.find(name).and_then(|(_, node)| kept_on(dir, nodes, node)).is_some_and(|[places, ..]| places > 0);
+    if !has_places {
+        return Ok(());
+    }
     let asked = &nodes.members[0];
     let place = dir.join(&asked.name);
     let words: [&OsStr; 4] = ["cluster".as_ref(), "tiers-that-need".as_ref(), place.as_os_str(), name.as_ref()];
@@ -138,14 +147,34 @@ pub(super) fn may_leave(dir: &Path, nodes: &Nodes, name: &str) -> Result<()> {
         .try_next("drain and remove these tiers (`cenote tier drain`, `cenote tier remove`), or make ones on more nodes first"))
 }
 
+/// The devices of those homes that answer within this time. Others would have to be waited for, as for any request.
+fn devices_within(time: Duration, store: &Store, homes: Vec<HomeId>) -> BTreeMap<HomeId, Vec<DeviceInfo>> {
+    let (send, answers) = std::sync::mpsc::channel();
+    let (until, mut asked) = (Instant::now() + time, homes.len());
+    for home in homes {
+        let (store, send) = (store.clone(), send.clone());
+        // Whoever waits still ends with this process.
+        std::thread::spawn(move || drop(send.send((home, store.devices_of(home)))));
+    }
+    let mut found = BTreeMap::new();
+    while asked > 0
+        && let Ok((home, answer)) = answers.recv_timeout(until.saturating_duration_since(Instant::now()))
+    {
+        asked -= 1;
+        found.extend(answer.ok().map(|devices| (home, devices)));
+    }
+    found
+}
+
 /// Prints the tiers of all homes that would have fewer nodes than their layout has parts, without the node of this name.
 pub(super) fn tiers_that_need(context: &mut Context<'_>, dir: &Path, name: &str) -> Done {
     let options = OpenOptions { mode: Mode::Daemon, read_only: true, ..OpenOptions::default() };
     let store = Store::open_with(dir, &options)?;
     let members = Members::read(dir)?.ok_or_else(|| Error::new(ErrorKind::NotFound, subject(dir)))?;
     let stays = |node: &str| node != name && members.all.iter().any(|it| it.name == node && !it.has_left);
-    for home in members.all.iter().filter(|member| !member.has_left).map(|member| member.home) {
-        let Ok(devices) = store.devices_of(home) else { continue }; // it is gone, and so are its tiers
+    let homes = members.all.iter().filter(|member| !member.has_left).map(|member| member.home).collect();
+    // A home that does not answer is gone, and so are its tiers; or it is away, and the node that leaves waits for it.
+    for (home, devices) in devices_within(ANSWER, &store, homes) {
         for device in devices {
             let paths = device.spec.paths();
             let named: Vec<&str> = paths.iter().filter_map(|path| node_of_place(path)).collect();
@@ -157,7 +186,18 @@ pub(super) fn tiers_that_need(context: &mut Context<'_>, dir: &Path, name: &str)
             }
         }
     }
-    Ok(())
+    context.out.flush()?;
+    // A thread may still ask a home that does not answer, and the store would wait for it.
+    std::process::exit(0)
+}
+
+/// Places of tiers, files and bytes on a node; `None` if it cannot be asked.
+fn kept_on(dir: &Path, nodes: &Nodes, node: &Node) -> Option<[u64; 3]> {
+    let place = dir.join(&node.name);
+    let words: [&OsStr; 3] = ["cluster".as_ref(), "count-parts".as_ref(), place.as_os_str()];
+    let said = nodes.run(node, &words, &[]).ok()?;
+    let numbers: Vec<u64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    numbers.try_into().ok()
 }
 
 /// Waits until a node that is about to leave keeps no parts of tiers any more: the tiers' hosts move them to other nodes.
@@ -169,15 +209,11 @@ pub(super) fn wait_until_moved(
     pause: Duration,
 ) -> Result<()> {
     let Some((_, node)) = nodes.find(name) else { return Ok(()) };
-    let place = dir.join(name);
     let (mut bar, mut changed_at, mut known, mut empty_since) =
         (None::<Progress>, Instant::now(), u64::MAX, None::<Instant>);
     loop {
         // A node that is gone has nothing that could be moved: its parts are made again from the others.
-        let words: [&OsStr; 3] = ["cluster".as_ref(), "count-parts".as_ref(), place.as_os_str()];
-        let Ok(said) = nodes.run(node, &words, &[]) else { return Ok(()) };
-        let numbers: Vec<u64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        let &[places, files, bytes] = &numbers[..] else { return Ok(()) };
+        let Some([places, files, bytes]) = kept_on(dir, nodes, node) else { return Ok(()) };
         let since = if files == 0 { *empty_since.get_or_insert_with(Instant::now) } else { Instant::now() };
         // A host that has just learned of it may have written one more.
         if places == 0 || since.elapsed() >= SETTLED {
