@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use cenote_layout::{Domain, Layout, Scheme};
 use cenote_model::{
-    Arrange, ArrangeTarget, Arrangement, DeviceInfo, DeviceKind, DeviceState, Error, ErrorKind, HomeId, Result,
-    node_of_place,
+    Arrange, ArrangeTarget, Arrangement, ContainerId, DeviceInfo, DeviceKind, DeviceState, Error, ErrorKind, HomeId,
+    Result, node_of_place,
 };
 
 use crate::store::Store;
@@ -38,8 +38,7 @@ impl LayoutWish {
                 .because("two failure domains are named")
                 .try_next("leave one out"));
         }
-        let layout = Layout::new(self.layout.scheme(), self.layout.unit_bytes(), domain)?;
-        Ok(Self { layout, names_domain: true, ..self })
+        Ok(Self { layout: self.layout.in_domain(domain), names_domain: true, ..self })
     }
     /// Returns true if a tier keeps bytes as wished.
     fn suits(&self, tier: &LayoutTier) -> bool {
@@ -98,7 +97,7 @@ impl LayoutTier {
         let domain = if is_on_nodes { Domain::Node } else { Domain::Device };
         Some(Self {
             name: spec.name.clone(),
-            layout: Layout::new(said.scheme(), said.unit_bytes(), domain).ok()?,
+            layout: said.in_domain(domain),
             places: places.len(),
             free_bytes: device.free_bytes(),
             note: device.note.clone(),
@@ -126,15 +125,12 @@ impl Store {
     /// # Errors
     /// `NotFound` if no tier of its home has the layout; `Full` if there is no room on it; `Unsupported` for a query.
     pub fn set_layout(&self, target: &ArrangeTarget, wish: &LayoutWish, dry_run: bool) -> Result<Arrangement> {
-        let home = match target {
-            ArrangeTarget::Object(key) | ArrangeTarget::Range { key, .. } => key.container.home(),
-            ArrangeTarget::Container(id) => id.home(),
-            ArrangeTarget::Query { .. } => {
-                return Err(Error::new(ErrorKind::Unsupported, format!("layout `{wish}` for a query"))
-                    .because("a layout is for an object, a part of it or a container")
-                    .try_next("name it; `cenote pin --where QUERY --tier TIER` takes queries"));
-            }
-        };
+        let named = target.container().filter(|_| !matches!(target, ArrangeTarget::Query { .. }));
+        let home = named.map(ContainerId::home).ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, format!("layout `{wish}` for a query"))
+                .because("a layout is for an object, a part of it or a container")
+                .try_next("name it; `cenote pin --where QUERY --tier TIER` takes queries")
+        })?;
         if wish.is_plain() {
             return self.arrange(target, &Arrange::Unpin, dry_run);
         }
@@ -148,8 +144,7 @@ fn none_with(wish: &LayoutWish, tiers: &[LayoutTier]) -> Error {
     let there: Vec<String> = tiers.iter().map(|tier| format!("{} has {}", tier.name, tier.layout)).collect();
     let cause = if there.is_empty() { "no tier has a layout".to_owned() } else { there.join(", ") };
     let unit = if wish.names_unit { format!(",unit={}", wish.layout.unit_bytes()) } else { String::new() };
-    let scheme = wish.layout.to_string();
-    let scheme = scheme.split(',').next().unwrap_or_default();
+    let scheme = wish.layout.scheme();
     Error::new(ErrorKind::NotFound, format!("layout `{wish}`")).because(cause).try_next(format!(
         "add a tier with it: `cenote tier add name=NAME,kind=raid,path=/disk1/c:/disk2/c:/disk3/c,layout={scheme}{unit},size=SIZE`, \
          or with path=nodes on the nodes of a cluster"

@@ -119,13 +119,8 @@ impl Store {
         if !dry_run {
             session.root().channel.check_writable()?;
         }
-        let container = match target {
-            ArrangeTarget::Object(key) | ArrangeTarget::Range { key, .. } => Some(key.container),
-            ArrangeTarget::Container(id) => Some(*id),
-            ArrangeTarget::Query { container, .. } => *container,
-        };
         let request = |what| Request::Arrange { target: Box::new(target.clone()), what, dry_run };
-        let answer = match container {
+        let answer = match target.container() {
             Some(id) => session.home(id).request(request(Self::arrange_at(&session, id.home(), what)?))?,
             None => self.ask_all(&request(what.clone()))?,
         };

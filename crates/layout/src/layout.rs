@@ -62,6 +62,18 @@ pub enum Scheme {
     },
 }
 
+impl fmt::Display for Scheme {
+    /// As a user writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain => f.write_str("plain"),
+            Self::Stripe { width } => write!(f, "stripe={width}"),
+            Self::Mirror { copies } => write!(f, "mirror={copies}"),
+            Self::Coded { data, parity } => write!(f, "{data}+{parity}"),
+        }
+    }
+}
+
 /// How an object's bytes are kept. Made by [`Layout::new`] or parsed, so that it is always valid.
 ///
 /// ```
@@ -151,6 +163,11 @@ impl Layout {
     pub fn domain(&self) -> Domain {
         self.domain
     }
+    /// The same layout in this failure domain.
+    #[must_use]
+    pub fn in_domain(self, domain: Domain) -> Self {
+        Self { domain, ..self }
+    }
     /// Returns true for schemes that cut bytes into units.
     pub fn has_units(&self) -> bool {
         matches!(self.scheme, Scheme::Stripe { .. } | Scheme::Coded { .. })
@@ -202,12 +219,7 @@ impl Layout {
 impl fmt::Display for Layout {
     /// As a user writes it; what is the default is left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.scheme {
-            Scheme::Plain => f.write_str("plain")?,
-            Scheme::Stripe { width } => write!(f, "stripe={width}")?,
-            Scheme::Mirror { copies } => write!(f, "mirror={copies}")?,
-            Scheme::Coded { data, parity } => write!(f, "{data}+{parity}")?,
-        }
+        write!(f, "{}", self.scheme)?;
         if self.unit_bytes != UNIT_BYTES_DEFAULT {
             write!(f, ",unit={}", exact(self.unit_bytes))?;
         }

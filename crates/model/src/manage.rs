@@ -16,6 +16,17 @@ pub enum ArrangeTarget {
     Query { container: Option<ContainerId>, text: String },
 }
 
+impl ArrangeTarget {
+    /// The container that it is about; `None` for a query in all of them.
+    pub fn container(&self) -> Option<ContainerId> {
+        match self {
+            Self::Object(key) | Self::Range { key, .. } => Some(key.container),
+            Self::Container(id) => Some(*id),
+            Self::Query { container, .. } => *container,
+        }
+    }
+}
+
 /// The action of [`crate::Request::Arrange`] on its target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Arrange {

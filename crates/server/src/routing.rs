@@ -8,8 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use cenote_model::{
-    ArrangeTarget, Check, ContainerId, Error, ErrorKind, FlushTarget, KeyCode, ObjectKey, Request, Response, Result,
-    Update,
+    Check, ContainerId, Error, ErrorKind, FlushTarget, KeyCode, ObjectKey, Request, Response, Result, Update,
 };
 use cenote_store::SessionId;
 
@@ -78,11 +77,7 @@ fn route(request: &Request, homes: usize) -> Route {
             FlushTarget::Container(id) => of(*id),
             FlushTarget::Object(key) => of(key.container),
         },
-        Request::Arrange { target, .. } => match &**target {
-            ArrangeTarget::Object(key) | ArrangeTarget::Range { key, .. } => of(key.container),
-            ArrangeTarget::Container(id) | ArrangeTarget::Query { container: Some(id), .. } => of(*id),
-            ArrangeTarget::Query { container: None, .. } => Route::All,
-        },
+        Request::Arrange { target, .. } => target.container().map_or(Route::All, of),
         Request::Apply { .. } | Request::Unlease { .. } | Request::Touched { .. } => Route::Parts,
         Request::ContainerByLabel { .. } => Route::Label,
         // Each settles its part, if it has one.

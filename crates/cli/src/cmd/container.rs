@@ -101,6 +101,7 @@ pub fn make(context: &mut Context<'_>, args: &MkArgs) -> Done {
 pub fn set(context: &mut Context<'_>, args: &SetArgs) -> Done {
     let store = context.open(Access::Write)?;
     let container = target::container(&store, &args.container)?;
+    let wish = args.layout.wish()?;
     let mut spec = container.info()?.spec;
     if let Some(durability) = args.durability {
         spec.durability = durability.into();
@@ -117,7 +118,7 @@ pub fn set(context: &mut Context<'_>, args: &SetArgs) -> Done {
         spec.mode = rights.apply(spec.mode);
     }
     container.set(&spec)?;
-    if let Some(wish) = args.layout.wish()? {
+    if let Some(wish) = wish {
         layout::keep(context, &store, &ArrangeTarget::Container(container.id()), &wish, false)?;
     }
     Ok(())

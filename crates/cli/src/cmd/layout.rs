@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use cenote::model::size::human;
-use cenote::{ArrangeTarget, Arrangement, Domain, ErrorKind, HomeId, LayoutTier, LayoutWish, Store};
+use cenote::{ArrangeTarget, Arrangement, ContainerId, Domain, ErrorKind, HomeId, LayoutTier, LayoutWish, Store};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
@@ -96,7 +96,7 @@ pub(super) fn keep(
     wish: &LayoutWish,
     dry_run: bool,
 ) -> Result<Arrangement, Failure> {
-    if let Some(home) = home_of(target)
+    if let Some(home) = target.container().map(ContainerId::home)
         && !(wish.is_plain() || dry_run)
         && let Err(none) = store.tier_with(home, wish)
     {
@@ -110,14 +110,6 @@ pub(super) fn keep(
         }
     }
     Ok(store.set_layout(target, wish, dry_run)?)
-}
-
-fn home_of(target: &ArrangeTarget) -> Option<HomeId> {
-    match target {
-        ArrangeTarget::Object(key) | ArrangeTarget::Range { key, .. } => Some(key.container.home()),
-        ArrangeTarget::Container(id) => Some(id.home()),
-        ArrangeTarget::Query { .. } => None,
-    }
 }
 
 /// Shows the tiers that have a layout, those of all homes.
@@ -146,7 +138,7 @@ fn list(context: &mut Context<'_>) -> Done {
     let rows: Vec<Vec<String>> = (all.iter())
         .map(|(home, tier)| {
             let (layout, losses) = (tier.layout, tier.layout.losses_max());
-            let scheme = layout.to_string().replace(",domain=device", "");
+            let scheme = layout.in_domain(Domain::Node).to_string();
             let survives = format!("{losses} {}", layout.domain().words(losses));
             let places = format!("{} {}", tier.places, layout.domain().words(tier.places));
             vec![home.clone(), tier.name.clone(), scheme, places, survives, human(tier.free_bytes), tier.note.clone()]

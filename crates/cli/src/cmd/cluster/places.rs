@@ -78,10 +78,9 @@ pub fn make_tier_with(dir: &Path, store: &Store, home: HomeId, wish: &LayoutWish
             .try_next(format!("`cenote tier add name=NAME,kind=raid,path=nodes,layout={wish},size=SIZE`")));
     }
     let size = disks / layout.parts() as u64 * layout.data_parts() as u64;
-    let scheme = wish.to_string();
-    let name = format!("layout-{}", scheme.split(',').next().unwrap_or_default().replace('=', "-"));
+    let scheme = layout.scheme().to_string();
+    let name = format!("layout-{}", scheme.replace('=', "-"));
     let unit = if layout.has_units() { format!(",unit={}", layout.unit_bytes()) } else { String::new() };
-    let scheme = scheme.split(',').next().unwrap_or_default();
     let text = format!("name={name},kind=raid,path=nodes,layout={scheme}{unit},size={size}");
     let mut spec = super::node::parsed(&text)?;
     spec.name = format!("{home}/{name}");
@@ -214,12 +213,13 @@ pub(super) fn wait_until_moved(
     loop {
         // A node that is gone has nothing that could be moved: its parts are made again from the others.
         let Some([places, files, bytes]) = kept_on(dir, nodes, node) else { return Ok(()) };
-        let since = if files == 0 { *empty_since.get_or_insert_with(Instant::now) } else { Instant::now() };
-        // A host that has just learned of it may have written one more.
-        if places == 0 || since.elapsed() >= SETTLED {
-            break;
-        }
-        if files > 0 {
+        if files == 0 {
+            // A host that has just learned of it may write one more.
+            let is_settled = empty_since.get_or_insert_with(Instant::now).elapsed() >= SETTLED;
+            if places == 0 || is_settled {
+                break;
+            }
+        } else {
             empty_since = None;
             bar.get_or_insert_with(|| Progress::bytes(context.progress(), "moving parts away", Some(bytes)))
                 .left(bytes);
@@ -230,7 +230,7 @@ pub(super) fn wait_until_moved(
         if changed_at.elapsed() > STILL {
             return Err(Error::new(ErrorKind::Disconnected, subject(dir))
                 .because(format!("{files} parts of tiers have stayed on node {name} for {} minutes", STILL.as_secs() / 60))
-                .try_next("`cenote ha` shows what the tiers lack; parts go on moving, and the same command waits for them again"));
+                .try_next("the notes of `cenote tiers` say what moves and what is in the way; parts go on moving, and the same command waits for them again"));
         }
         std::thread::sleep(pause);
     }

@@ -17,7 +17,7 @@ mod repair;
 mod service;
 mod shape;
 
-use cenote_layout::Layout;
+use cenote_layout::{Domain, Layout};
 
 /// What identifies a place to layouts.
 pub use cenote_layout::Place as PlaceId;
@@ -29,5 +29,5 @@ pub use service::{RaidService, RaidState};
 
 /// A layout for people who know that every place is a domain.
 fn words(layout: &Layout) -> String {
-    layout.to_string().replace(",domain=device", "")
+    layout.in_domain(Domain::Node).to_string()
 }

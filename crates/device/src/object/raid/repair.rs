@@ -144,7 +144,7 @@ impl Inner {
         }
         self.drop_replaced();
         // What was copied from a place that leaves goes from there at once.
-        let twice = if done > 0 { self.debts(asked).twice } else { twice };
+        let twice = if done > 0 && !self.leaving().is_empty() { self.debts(asked).twice } else { twice };
         for (key, edition, part, seat) in twice {
             self.drop_twin(&key, edition, part, seat);
         }

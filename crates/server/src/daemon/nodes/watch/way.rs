@@ -9,9 +9,9 @@ use cenote_cluster::register::{Ask, Carry};
 use cenote_cluster::{Beat, Member, Notice};
 use cenote_model::{Error, ErrorKind, NodeId, Result};
 use cenote_rpc::net::{Class, ClusterKey, Event, Introduction, TcpConnection};
-use cenote_wire::{Between, NodeMessage, decode_between, encode_between};
+use cenote_wire::{Between, NodeMessage, decode_between};
 
-use super::super::talk::{Kept, cause_of};
+use super::super::talk::{Kept, cause_of, encoded};
 
 /// Longest wait without a look whether the daemon stops.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -58,8 +58,7 @@ impl Way {
     fn ask(&self, patience: Duration, question: impl FnOnce(u64) -> NodeMessage) -> Result<Vec<u8>> {
         let until = Instant::now() + patience;
         let number = self.number.fetch_add(1, Ordering::Relaxed);
-        let mut bytes = Vec::new();
-        encode_between(&question(number), &mut bytes);
+        let bytes = encoded(&question(number));
         let connection = self.kept.take().map_or_else(|| self.connect(until), Ok);
         let answer = connection.and_then(|mut connection| {
             let answer = self.converse(&mut connection, bytes, number, until)?;
