@@ -15,11 +15,10 @@ TOGETHER = ["cenote-cli", "cenote-hdf5", "cenote-trace", "cenote-preload", "ceno
 AFTERWARDS = ["cenote-python"]
 
 
-def features(packages: list[str]) -> dict[str, set[str]]:
-    """Returns each library's sets of features in a build of these packages: one for the target, one for the host."""
-    command = ["cargo", "tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--format", "{p}|{f}"]
-    for package in packages:
-        command += ["--package", package]
+def features(packages: list[str], edges: str = "normal,build") -> dict[str, set[str]]:
+    """Returns each library's sets of features in a build of these packages (or of all), for target and host."""
+    command = ["cargo", "tree", "--locked", "--edges", edges, "--prefix", "none", "--format", "{p}|{f}"]
+    command += [word for package in packages for word in ("--package", package)] or ["--workspace"]
     lines = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
     found: dict[str, set[str]] = {}
     for line in lines:
@@ -39,7 +38,10 @@ def differences(together: dict[str, set[str]], alone: dict[str, set[str]]) -> li
 
 def main() -> None:
     together = features(TOGETHER)
-    finish(line for package in AFTERWARDS for line in differences(together, features([package])))
+    afterwards = [line for package in AFTERWARDS for line in differences(together, features([package]))]
+    # CI tests the release: what the tests have with other features alone is built once more for them.
+    tests = features([], "normal,build,dev")
+    finish(afterwards + differences(tests, together))
 
 
 if __name__ == "__main__":
