@@ -11,7 +11,8 @@ use crate::ffi::types::{H5F_ACC_DEFAULT, H5F_ACC_RDWR, H5F_ACC_SWMR_WRITE, H5F_C
 use crate::team;
 use crate::vol::info;
 
-use super::open::{look_up, native_at};
+use super::in_use::Rule;
+use super::open::{look_up, native_at, rule_of};
 use super::opening::{Opening, finish};
 use super::stub;
 use super::{File, path};
@@ -84,7 +85,9 @@ fn open_beside(from: &Arc<File>, path: &Path, flags: u32, fapl: hid_t) -> Result
     if let Some(native) = native_at(from.h5, bytes, flags, fapl, Some(&store.0))? {
         return Ok(native);
     }
-    let opening = look_up(from.h5, bytes, flags, fapl, Some(store))?;
+    // Ranks that write a file together follow its links together, though each opens the other file by itself.
+    let rule = if from.is_parallel { Rule::Free } else { rule_of(from.h5, fapl) };
+    let opening = look_up(from.h5, bytes, flags, fapl, Some(store), rule)?;
     finish(from.h5, Opening { team: from.team.clone(), ..opening })
 }
 

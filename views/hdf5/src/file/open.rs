@@ -229,15 +229,16 @@ impl Looked {
     }
 }
 
-/// Finds a file in the given store, or in that of the access properties.
+/// Finds a file in the given store, or in that of the access properties. `rule`: who else may have it open.
 pub(super) fn look_up<'a>(
     h5: &'static Api,
     name: &'a [u8],
     flags: u32,
     fapl: hid_t,
     store: Option<(Store, PathBuf)>,
+    rule: Rule,
 ) -> Result<Opening<'a>> {
-    look_up_by(h5, name, flags, fapl, store, rule_of(h5, fapl), None)
+    look_up_by(h5, name, flags, fapl, store, rule, None)
 }
 
 /// The rule for files opened or made with these access properties.
@@ -272,7 +273,7 @@ fn look_up_by<'a>(
         // As in HDF5, an empty file becomes an HDF5 file.
         (Seen::Empty, Some(_)) if writable => match make_of_empty(h5, name, fapl, store.clone())? {
             Some(made) => return Ok(made),
-            None => return look_up(h5, name, flags, fapl, store),
+            None => return look_up(h5, name, flags, fapl, store, rule),
         },
         (other, _) => match snapshot::at(&path, &other)? {
             Some(there) => return snapshot::look_up(h5, name, flags, fapl, store, &there),

@@ -97,7 +97,7 @@ impl There {
                     "rank 0 has opened it, but store {} of this rank does not hold it",
                     store_path.display()
                 ))
-                .try_next("give all ranks the same store, on one host")
+                .try_next("give all ranks the same store: on each node of a cluster, the directory of that node")
         })?;
         let meta = metadata(&container, sup.generation);
         let (intent, user_block) = (self.intent, self.user_block);

@@ -6,11 +6,13 @@
 //! each rank sees what the others had written when it was called, as if every write were awaited, except that a killed
 //! rank loses its writes of the last milliseconds.
 //!
-//! The memory is a `memfd` of rank 0, which the others open under `/proc` (they are on one host, as the store is). Until
-//! all ranks have opened it, or if one cannot, no rank launches.
+//! The memory is a `memfd` of rank 0, which the others open under `/proc`. Until all ranks have opened it, or if one cannot,
+//! no rank launches: so ranks on several hosts await each write.
 
+use std::fs;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +24,7 @@ use cenote_host::process::started_of as process_started;
 
 use super::wire::Wire;
 use crate::Result;
+use crate::file::random_u64;
 use crate::meta::bytes::{Encode, Reader};
 
 /// Writes of a rank that fit in the table; a session's queue sends them before there are more.
@@ -40,6 +43,8 @@ const TURN_PATIENCE: Duration = Duration::from_secs(1);
 /// The start of the memory.
 #[repr(C, align(128))]
 struct Head {
+    /// Tells this memory from that of another program, which has the same address on another host.
+    token: u64,
     /// Number of ranks that have mapped it.
     joined: AtomicU64,
     /// Nonzero: no rank launches any more.
@@ -89,20 +94,22 @@ unsafe impl Send for Pending {}
 // SAFETY: as above.
 unsafe impl Sync for Pending {}
 
-/// Where rank 0's memory is found.
+/// Where rank 0's memory is found, on its host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Address {
     pid: u32,
     fd: u32,
+    token: u64,
 }
 
 impl Wire for Address {
     fn encode(&self, w: &mut Vec<u8>) {
         w.put_u32(self.pid);
         w.put_u32(self.fd);
+        w.put_u64(self.token);
     }
     fn decode(r: &mut Reader<'_>) -> Result<Self> {
-        Ok(Self { pid: r.u32()?, fd: r.u32()? })
+        Ok(Self { pid: r.u32()?, fd: r.u32()?, token: r.u64()? })
     }
 }
 
@@ -122,14 +129,18 @@ impl Pending {
         if unsafe { libc::ftruncate(fd.as_raw_fd(), bytes_of(size) as libc::off_t) } != 0 {
             return None;
         }
+        fs::File::from(fd.try_clone().ok()?).write_all_at(&random_u64().ok()?.to_ne_bytes(), 0).ok()?;
         Self::map(fd, 0, size, true)
     }
     /// Joins the table on another rank.
     pub fn join(at: Address, rank: usize, size: usize) -> Option<Self> {
         let path = format!("/proc/{}/fd/{}", at.pid, at.fd);
-        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).ok()?;
-        // Do not map an unrelated file under that number.
-        let is_it = file.metadata().is_ok_and(|it| it.len() == bytes_of(size) as u64);
+        // On another host, whatever is there may be anything: opening it must not wait, and it is not written.
+        let file = fs::OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
+        let mut token = [0; 8];
+        let is_it = file.metadata().is_ok_and(|it| it.is_file() && it.len() == bytes_of(size) as u64)
+            && file.read_exact_at(&mut token, 0).is_ok()
+            && u64::from_ne_bytes(token) == at.token;
         if !is_it || rank >= size {
             return None;
         }
@@ -154,7 +165,7 @@ impl Pending {
     /// The address of rank 0's table for the others.
     pub fn address(&self) -> Address {
         let fd = self.fd.as_ref().map_or(0, |fd| fd.as_raw_fd() as u32);
-        Address { pid: std::process::id(), fd }
+        Address { pid: std::process::id(), fd, token: self.head().token }
     }
     fn head(&self) -> &Head {
         // SAFETY: the memory begins with it, and lives as long as this.
@@ -373,7 +384,8 @@ mod tests {
         let first = Pending::make(3).unwrap();
         let second = Pending::join(first.address(), 1, 3).unwrap();
         assert!(Pending::join(first.address(), 2, 4).is_none(), "of another size");
-        assert!(Pending::join(Address { pid: std::process::id(), fd: 0 }, 2, 3).is_none());
+        assert!(Pending::join(Address { fd: 0, ..first.address() }, 2, 3).is_none());
+        assert!(Pending::join(Address { token: first.address().token ^ 1, ..first.address() }, 2, 3).is_none());
         assert!(!first.is_on() && !second.is_on());
         let third = Pending::join(first.address(), 2, 3).unwrap();
         assert!(first.is_on());
