@@ -68,6 +68,9 @@ pub enum NodeMessage {
     Home { store: StoreId, sessions: Vec<(u64, RemoteSession)> },
     /// From the node of clients, first on its connection: the home that it wants.
     Visit { home: HomeId },
+    /// From a client that has a session with this nonce by the gateway of its node, first on a connection of its own: it reads objects
+    /// of the home over it, and nothing else. Answered by `Opened` or `Declined`.
+    Direct { home: HomeId, nonce: u128 },
     /// From the host of a home, first on its connection: changes of that home come, for a copy of it. `stream`: drawn when
     /// the host opened the home, so that chunks of another opening are not taken for its.
     Mirror { home: HomeId, term: u64, store: StoreId, stream: u64 },
@@ -119,6 +122,7 @@ wire_enum!(NodeMessage, 1, "message about sessions", {
     49 => CopyBytes { bytes },
     50 => AskPlace { of, ask },
     51 => PlaceSays { answer },
+    52 => Direct { home, nonce },
     6 => Beat { number, beat },
     7 => Notice { number, notice },
     8 => AskRegister { number, request },
@@ -250,7 +254,10 @@ mod tests {
     use cenote_model::{ContainerId, ErrorKind, Request, Response};
 
     use super::*;
-    use crate::{PART_LAST, bytes_in_frame, decode_bytes, encode_bytes_head, encode_request, encode_response};
+    use crate::{
+        PART_LAST, PassedBytes, bytes_in_frame, decode_bytes, encode_bytes_head, encode_request, encode_response,
+        passed_bytes,
+    };
 
     #[test]
     fn what_is_forwarded_stays_as_it_was() {
@@ -276,6 +283,7 @@ mod tests {
             NodeMessage::Notice { number: 4, notice: vec![3] },
             NodeMessage::AskRegister { number: 5, request: vec![] },
             NodeMessage::RegisterSays { number: 5, answer: vec![4; 9] },
+            NodeMessage::Direct { home: HomeId(3), nonce: 1 << 100 },
             NodeMessage::AskPlace { of, ask: PlaceAsk::Look },
             NodeMessage::AskPlace { of, ask: PlaceAsk::Put { name: "s/pack@0".into(), len: 9 } },
             NodeMessage::AskPlace { of, ask: PlaceAsk::Get { name: "s/pack@0".into(), from: 1, len: 2 } },
@@ -360,8 +368,13 @@ mod tests {
         assert_eq!((bytes_in_frame(&whole), bytes_in_frame(&head)), (Some(head.len()), Some(head.len())));
         assert_eq!(decode_bytes(&head, vec![7; 300]), Ok((5, response)));
         assert!(decode_bytes(&head, vec![7; 299]).is_err() && decode_bytes(&[], vec![]).is_err());
+        let passed = PassedBytes { seq: 5, size: 1, version: 2, begin: whole.len() - 301 };
+        assert_eq!(passed_bytes(&whole[1..]), Ok(Some(passed)));
+        assert!((head.len()..whole.len()).all(|len| passed_bytes(&whole[1..len]).is_err()));
+        assert!((1..head.len()).all(|len| passed_bytes(&whole[1..len]) == Ok(None)));
         let mut other = vec![PART_LAST];
         encode_response(5, &Response::Done, &mut other);
+        assert_eq!(passed_bytes(&other[1..]), Ok(None));
         assert_eq!((bytes_in_frame(&other), bytes_in_frame(&[])), (None, None));
         assert!((0..head.len()).all(|len| bytes_in_frame(&head[..len]).is_none()));
     }

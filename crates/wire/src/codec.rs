@@ -289,6 +289,33 @@ pub fn decode_bytes(head: &[u8], bytes: Vec<u8>) -> Result<(u64, Response)> {
     }
 }
 
+/// An answer with bytes of an object that another node has passed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PassedBytes {
+    /// The number of the request.
+    pub seq: u64,
+    /// The object's size.
+    pub size: u64,
+    /// Its version.
+    pub version: u64,
+    /// Where the bytes begin in the answer; they are all of the rest.
+    pub begin: usize,
+}
+
+/// Finds the bytes of an object in an encoded response, from bytes that may be hostile. `None` if it is another response.
+pub fn passed_bytes(response: &[u8]) -> Result<Option<PassedBytes>> {
+    let begin = BYTES_HEAD - 1; // without the mark of a frame
+    let Some(head) = response.get(..begin).filter(|head| head[HEAD_BYTES - 1] == BYTES) else { return Ok(None) };
+    let (head, len) = head.split_last_chunk::<4>().ok_or_else(|| malformed("no head"))?;
+    if u32::from_le_bytes(*len) as usize != response.len() - begin {
+        return Err(malformed("a count past the end"));
+    }
+    match decode_response(&[head, &[0; 4]].concat())? {
+        (seq, Response::Bytes { size, version, .. }) => Ok(Some(PassedBytes { seq, size, version, begin })),
+        _ => Err(malformed("another response")),
+    }
+}
+
 /// Decodes a response and the number of its request from bytes that may be hostile.
 pub fn decode_response(bytes: &[u8]) -> Result<(u64, Response)> {
     decode(bytes)

@@ -58,8 +58,10 @@ pub struct ClusterPlace {
     pub leased: bool,
     /// All homes of the cluster, ascending.
     pub homes: Vec<HomeId>,
+    /// Where the daemon listens for others that hosts this home, if that is another node: `address:port`, else empty.
+    pub host: String,
 }
-wire_struct!(ClusterPlace, 8, { home, far, leased, homes });
+wire_struct!(ClusterPlace, 12, { home, far, leased, homes, host });
 
 /// Appends a greeting to `out`.
 pub fn encode_greeting(greeting: &Greeting, out: &mut Vec<u8>) {

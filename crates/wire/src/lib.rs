@@ -22,7 +22,8 @@ pub use between::{
     encode_locks, encode_piece, encode_words, is_about_view, is_deposit,
 };
 pub use codec::{
-    bytes_in_frame, decode_bytes, decode_request, decode_response, encode_bytes_head, encode_request, encode_response,
+    PassedBytes, bytes_in_frame, decode_bytes, decode_request, decode_response, encode_bytes_head, encode_request,
+    encode_response, passed_bytes,
 };
 pub use greeting::{ClusterPlace, Greeting, decode_greeting, encode_greeting};
 pub use locks::{LockAsk, LockTokens, NodeLock, decode_lock_tokens, encode_lock_tokens};
@@ -31,4 +32,4 @@ pub use places::{PlaceAnswer, PlaceAsk, PlaceOf};
 pub use words::{Changed, WordsMessage};
 
 /// First byte of every message. A peer that reads another value answers `VersionMismatch`.
-pub const WIRE_VERSION: u8 = 17;
+pub const WIRE_VERSION: u8 = 18;

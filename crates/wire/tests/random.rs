@@ -517,8 +517,9 @@ impl Random {
         match self.below(7) {
             0 => Greeting::Hello { nonce: self.wide(), read_only: self.flag(), home: HomeId(self.next() as u16) },
             1 => {
-                let (store, instance, home) = (StoreId(self.wide()), self.next(), HomeId(self.next() as u16));
-                let place = ClusterPlace { home, far: self.flag(), leased: self.flag(), homes: vec![home; 3] };
+                let (home, homes, host) = (HomeId(self.next() as u16), vec![HomeId(1); 3], self.text());
+                let place = ClusterPlace { home, far: self.flag(), leased: self.flag(), homes, host };
+                let (store, instance) = (StoreId(self.wide()), self.next());
                 Greeting::Welcome { store, instance, write: self.flag(), bound: self.flag(), engines: home.0, place }
             }
             2 => Greeting::Moving,
@@ -558,8 +559,7 @@ fn every_value_survives_the_round_trip() {
 
 #[test]
 fn hostile_bytes_are_refused() {
-    let mut random = Random::new();
-    let mut bytes = Vec::new();
+    let (mut random, mut bytes) = (Random::new(), Vec::new());
     for _ in 0..4000 {
         bytes.clear();
         encode_request(random.next(), &random.request(), &mut bytes);

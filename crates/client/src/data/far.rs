@@ -1,16 +1,19 @@
 //! Reads of objects whose home is on another node: from bytes that this process keeps, as long as the daemon of this node
-//! was told that they are current; else the home is asked, with several requests under way for a long range.
+//! was told that they are current; else the home is asked, directly or by that daemon, with several requests under way for a
+//! long range.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use cenote_model::{Request, Response, Result};
+use cenote_model::{ObjectKey, Request, Response, Result};
 
 use super::carried;
 use super::read::{ReadDone, Rescues, settle_own_writes, wanted};
 use crate::answer::surprise;
 use crate::labels::plain;
 use crate::link::Link;
+use crate::link::attachment::Attachment;
+use crate::link::direct::{Answer, Reading};
 use crate::map::cache::{ObjectCache, Version};
 use crate::map::pieces::Source;
 use crate::sync::lock;
@@ -18,8 +21,10 @@ use crate::sync::lock;
 /// Bytes of one request: few enough that the home answers at once, and its answer is on its way while the one before it
 /// is copied.
 const PIECE_BYTES: u64 = 64 << 10;
-/// Requests under way for one read: their answers fit the ring.
-const UNDER_WAY_MAX: usize = 6;
+/// Requests under way for one read by the daemon: their answers fit the ring…
+const UNDER_WAY_BY_RING: usize = 6;
+/// …and directly.
+const UNDER_WAY_DIRECTLY: usize = 16;
 /// Reads are asked for in whole units of this many bytes, which are kept…
 const UNIT_BYTES: u64 = 4 << 10;
 /// …and if one follows another, with so many bytes in all.
@@ -36,11 +41,28 @@ struct Wanted<'a> {
     version: Option<u64>,
 }
 
-/// A request under way.
-struct UnderWay {
-    from: u64,
-    len: u64,
-    answer: Arc<Mutex<Option<Response>>>,
+/// How the pieces of one read are asked for.
+trait Asking {
+    /// Most requests under way.
+    const UNDER_WAY_MAX: usize;
+    /// Asks for a piece.
+    fn ask(&mut self, from: u64, len: u64);
+    /// The next answer, in the order of requests. `None`: this way is lost.
+    fn answer(&mut self) -> Result<Option<Answer>>;
+}
+
+/// By the daemon of this node.
+struct ByRing<'a> {
+    link: &'a Link,
+    key: ObjectKey,
+    under_way: VecDeque<Arc<Mutex<Option<Response>>>>,
+}
+
+/// From the node that has the home.
+struct Directly<'a> {
+    reading: Reading<'a>,
+    attachment: &'a Attachment,
+    key: ObjectKey,
 }
 
 /// Fills `buf` from `offset` up to the object's size.
@@ -62,7 +84,17 @@ pub(super) fn read_at(link: &Link, object: &Arc<ObjectCache>, offset: u64, buf: 
         }
         let done = kept.map_or(0, |(_, done)| done);
         let wanted = Wanted { offset, done, version: (done > 0).then_some(version.word), buf };
-        match ask(link, object, version.instance, wanted) {
+        let asked = match link.direct.begin(&link.channel, &attachment, wanted.left()) {
+            Some(reading) => {
+                let way = Directly { reading, attachment: &attachment, key: object.key };
+                ask(way, link, object, version.instance, wanted)
+            }
+            None => {
+                let way = ByRing { link, key: object.key, under_way: VecDeque::with_capacity(UNDER_WAY_BY_RING) };
+                ask(way, link, object, version.instance, wanted)
+            }
+        };
+        match asked {
             Ok(Some(done)) => return Ok(done),
             Ok(None) => attempts += 1,
             Err(error) => rescues.rescue(link, object, (offset, buf.len()), error)?,
@@ -71,25 +103,32 @@ pub(super) fn read_at(link: &Link, object: &Arc<ObjectCache>, offset: u64, buf: 
     carried::read_at(link, object, offset, buf)
 }
 
-/// Asks for what is missing. `None`: the object was changed meanwhile.
-fn ask(link: &Link, object: &Arc<ObjectCache>, instance: u64, mut wanted: Wanted<'_>) -> Result<Option<ReadDone>> {
+/// Asks for what is missing. `None`: the object was changed meanwhile, or the way was lost.
+fn ask<A: Asking>(
+    mut way: A,
+    link: &Link,
+    object: &Arc<ObjectCache>,
+    instance: u64,
+    mut wanted: Wanted<'_>,
+) -> Result<Option<ReadDone>> {
     let (mut next, end) = range(object, &wanted);
-    let mut under_way = VecDeque::with_capacity(UNDER_WAY_MAX);
+    let mut under_way = VecDeque::with_capacity(A::UNDER_WAY_MAX);
     loop {
-        while under_way.len() < UNDER_WAY_MAX && next < end {
+        while under_way.len() < A::UNDER_WAY_MAX && next < end {
             let len = (end - next).min(PIECE_BYTES);
-            under_way.push_back(send(link, object, next, len));
+            way.ask(next, len);
+            under_way.push_back((next, len));
             next += len;
         }
-        let Some(first) = under_way.pop_front() else { return Ok(None) };
-        let (size, version, bytes) = first.wait(link)?;
+        let Some((from, len)) = under_way.pop_front() else { return Ok(None) };
+        let Some(Answer { size, version, bytes, begin }) = way.answer()? else { return Ok(None) };
         if wanted.version.is_some_and(|known| known != version) {
             return Ok(None);
         }
         wanted.version = Some(version);
-        let is_last = (bytes.len() as u64) < first.len;
-        wanted.take(first.from, &bytes);
-        learn(link, object, Version { instance, word: version }, (first.from, size), bytes);
+        let is_last = ((bytes.len() - begin) as u64) < len;
+        wanted.take(from, &bytes[begin..]);
+        learn(link, object, Version { instance, word: version }, (from, size), (bytes, begin));
         if is_last || wanted.done == wanted.buf.len() {
             return Ok(Some(ReadDone { size, bytes: wanted.done }));
         }
@@ -108,31 +147,45 @@ fn range(object: &ObjectCache, wanted: &Wanted<'_>) -> (u64, u64) {
     (from, end)
 }
 
-fn send(link: &Link, object: &ObjectCache, from: u64, len: u64) -> UnderWay {
-    let answer = Arc::new(Mutex::new(None));
-    let filled = answer.clone();
-    let request = Request::Read { key: object.key, offset: from, len: len as u32 };
-    link.channel.submit(request, Box::new(move |response| *lock(&filled) = Some(response)));
-    UnderWay { from, len, answer }
-}
-
-impl UnderWay {
-    /// The object's size, its version, and the bytes.
-    fn wait(&self, link: &Link) -> Result<(u64, u64, Vec<u8>)> {
+impl Asking for ByRing<'_> {
+    const UNDER_WAY_MAX: usize = UNDER_WAY_BY_RING;
+    fn ask(&mut self, from: u64, len: u64) {
+        let answer = Arc::new(Mutex::new(None));
+        let filled = answer.clone();
+        let request = Request::Read { key: self.key, offset: from, len: len as u32 };
+        self.link.channel.submit(request, Box::new(move |response| *lock(&filled) = Some(response)));
+        self.under_way.push_back(answer);
+    }
+    fn answer(&mut self) -> Result<Option<Answer>> {
+        let Some(first) = self.under_way.pop_front() else { return Ok(None) };
         let mut answer = None;
-        link.channel.wait_until(|| {
-            answer = lock(&self.answer).take();
+        self.link.channel.wait_until(|| {
+            answer = lock(&first).take();
             answer.is_some()
         });
         match answer {
-            Some(Response::Bytes { size, version, bytes }) => Ok((size, version, bytes)),
+            Some(Response::Bytes { size, version, bytes }) => Ok(Some(Answer { size, version, bytes, begin: 0 })),
             Some(Response::Failed(error)) => Err(plain(error)),
             other => Err(surprise("bytes", &other.unwrap_or(Response::Done))),
         }
     }
 }
 
+impl Asking for Directly<'_> {
+    const UNDER_WAY_MAX: usize = UNDER_WAY_DIRECTLY;
+    fn ask(&mut self, from: u64, len: u64) {
+        self.reading.ask(self.key, from, len as u32);
+    }
+    fn answer(&mut self) -> Result<Option<Answer>> {
+        self.reading.answer(self.attachment).map_err(plain)
+    }
+}
+
 impl Wanted<'_> {
+    /// Bytes that are missing.
+    fn left(&self) -> u64 {
+        (self.buf.len() - self.done) as u64
+    }
     /// Copies what is wanted of the bytes from an offset on.
     fn take(&mut self, from: u64, bytes: &[u8]) {
         let at = self.offset + self.done as u64;
@@ -144,11 +197,17 @@ impl Wanted<'_> {
 }
 
 /// Keeps bytes that were read.
-fn learn(link: &Link, object: &Arc<ObjectCache>, version: Version, (from, size): (u64, u64), bytes: Vec<u8>) {
+fn learn(
+    link: &Link,
+    object: &Arc<ObjectCache>,
+    version: Version,
+    (from, size): (u64, u64),
+    (bytes, begin): (Vec<u8>, usize),
+) {
     if !link.keeping.is_on() {
         return;
     }
-    let len = bytes.len() as u64;
+    let len = (bytes.len() - begin) as u64;
     let kept = link.keeping.keep(object, bytes);
-    object.learn(version, size, from, from + len, vec![(from, len, Source::Kept(kept, 0))]);
+    object.learn(version, size, from, from + len, vec![(from, len, Source::Kept(kept, begin as u32))]);
 }

@@ -3,7 +3,7 @@
 //!
 //! A file imports only files before it in this order; those in one group import each other: `transport`; `readers`,
 //! `attachment`; `local`, `remote`, `start`; `callbacks`, `workers`, `shared`; `precondition`, `redo_log`; (`channel`,
-//! `attach`, `handover`); the crate's `records`; `subject`, (`queue`, `building`); `keeper`, `segments`; (`space`,
+//! `attach`, `handover`), `direct`; the crate's `records`; `subject`, (`queue`, `building`); `keeper`, `segments`; (`space`,
 //! `arena`, `leaving`); `history`; this file. This room must not know the meaning of objects and indices, nor how bytes are
 //! copied.
 
@@ -13,6 +13,7 @@ pub(crate) mod attachment;
 mod building;
 mod callbacks;
 pub(crate) mod channel;
+pub(crate) mod direct;
 mod far;
 mod handover;
 pub(crate) mod history;
@@ -41,6 +42,7 @@ use crate::OpenOptions;
 use crate::map::kept::Keeping;
 use attachment::Attachment;
 use channel::Channel;
+use direct::Direct;
 use history::ReadHistory;
 use keeper::{Keeper, LooksAfter};
 use queue::Queue;
@@ -57,6 +59,8 @@ pub(crate) struct Link {
     pub history: ReadHistory,
     /// Bytes of a home on another node.
     pub keeping: Keeping,
+    /// Reads of a home on another node without the daemon of this one.
+    pub direct: Direct,
     keeper: Arc<Keeper>,
 }
 
@@ -78,6 +82,7 @@ impl Link {
                 space: Space::new(&channel, &keeper),
                 history: ReadHistory::default(),
                 keeping: Keeping::new(),
+                direct: Direct::default(),
                 channel,
                 keeper,
             }

@@ -232,6 +232,10 @@ impl Words {
             self.has_messages.store(true, Ordering::SeqCst);
         }
     }
+    /// Returns true if there may be something for [`Words::messages`].
+    pub fn has_messages(&self) -> bool {
+        self.has_messages.load(Ordering::SeqCst)
+    }
     /// Returns true if a change may be applied now.
     fn is_free(&self, interests: &Interests, change: &Change, now_ns: impl Fn() -> u64) -> bool {
         let is_free = |word: &Word| interests.is_free(*word);

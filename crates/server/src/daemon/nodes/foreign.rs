@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cenote_model::{Error, ErrorKind, NodeId, Request, Response, Result};
+use cenote_model::{Error, ErrorKind, HomeId, NodeId, Request, Response, Result};
 use cenote_rpc::net::Class;
 use cenote_store::{SessionId, SessionInfo};
 use cenote_wire::{
@@ -183,7 +183,8 @@ fn encode(message: &NodeMessage) -> Outgoing {
     Outgoing::new(Class::Control, bytes)
 }
 
-fn answer(session: u64, seq: u64, response: Response) -> Outgoing {
+/// The answer to a request of another node.
+pub(super) fn answer(session: u64, seq: u64, response: Response) -> Outgoing {
     let mut head = Vec::new();
     encode_forwarded(true, session, &mut head);
     match response {
@@ -196,6 +197,13 @@ fn answer(session: u64, seq: u64, response: Response) -> Outgoing {
             Outgoing::new(Class::Control, head)
         }
     }
+}
+
+#[cold]
+pub(super) fn not_here(home: HomeId) -> Error {
+    Error::new(ErrorKind::Disconnected, format!("home {home}"))
+        .because("this node is not its host, or not yet")
+        .try_next("see `cenote ha`")
 }
 
 #[cold]

@@ -158,14 +158,18 @@ impl Gateway {
         *host = (name.to_owned(), address);
         is_new
     }
+    /// Where the host of the home listens.
+    pub(super) fn address(&self) -> SocketAddr {
+        lock(&self.host).1
+    }
     /// Returns true if the host of the home listens there.
     pub(super) fn is_at(&self, address: SocketAddr) -> bool {
-        lock(&self.host).1 == address
+        self.address() == address
     }
     fn connect(&self) {
         let begin = Instant::now();
         let connected = loop {
-            let (address, since) = (lock(&self.host).1, Instant::now());
+            let (address, since) = (self.address(), Instant::now());
             let connected = TcpConnection::connect(address, self.who, &self.key, ATTEMPT).and_then(|mut connection| {
                 say(&mut connection, &NodeMessage::Visit { home: self.home })?;
                 Ok(connection)

@@ -78,6 +78,10 @@ impl Nodes {
                 let checked = self.homes.check_host(home, node, term);
                 (home, checked.and_then(|()| self.tell_copy(&mut connection, wanted, &|| daemon.is_stopping())))
             }
+            Ok(Between::Sessions(NodeMessage::Direct { home, nonce })) => {
+                connection.endpoint().release(first);
+                (home, self.read_directly(daemon, &mut connection, node, home, nonce))
+            }
             Ok(Between::Sessions(NodeMessage::AskPlace { of, ask })) => {
                 connection.endpoint().release(first);
                 (of.home, self.keep_parts(&mut connection, node, (of, ask), &|| daemon.is_stopping()))

@@ -9,6 +9,7 @@
 //! `listener`.
 
 mod copies;
+mod direct;
 mod errands;
 mod foreign;
 mod gateway;
@@ -46,6 +47,7 @@ use super::{Daemon, REAP_EVERY};
 use crate::Host;
 use crate::host::draw;
 use copies::Copies;
+use direct::Direct;
 use errands::Errands;
 pub(super) use gateway::Gateway;
 use homes::{Acts, Homes};
@@ -83,6 +85,7 @@ pub(super) struct Nodes {
     /// What homes that are open here say to others about transactions.
     errands: Arc<Errands>,
     locks: Arc<Locks>,
+    direct: Direct,
     /// How places of tiers on other nodes are reached.
     reach: Arc<Reach>,
 }
@@ -166,6 +169,7 @@ impl Nodes {
             homes,
             errands,
             locks,
+            direct: Direct::default(),
             reach,
         };
         this.make_gateways(&members);
@@ -319,7 +323,8 @@ impl Nodes {
     /// What a client is told of a home.
     pub fn place(&self, home: HomeId) -> ClusterPlace {
         let (far, members) = (home != self.home, self.roster.get());
-        ClusterPlace { home, far, leased: members.protect > 0, homes: members.homes() }
+        let host = self.gateway(home).ok().filter(|_| far).map_or_else(String::new, |to| to.address().to_string());
+        ClusterPlace { home, far, leased: members.protect > 0, homes: members.homes(), host }
     }
 }
 

@@ -14,7 +14,7 @@ use cenote_wire::{Between, NodeMessage, decode_between, encode_forwarded, is_dep
 use super::super::Daemon;
 use super::super::peer::{Answering, Peer, Standing};
 use super::Nodes;
-use super::foreign::{Foreign, Outgoing};
+use super::foreign::{Foreign, Outgoing, not_here};
 use super::gateway::Gateway;
 use super::outbox::{ConnectionId, Order};
 use super::talk::encoded;
@@ -269,6 +269,7 @@ impl State<'_> {
         if let Some(words) = host.service.words.get() {
             words.came(number.number(), node.0);
         }
+        self.nodes.direct.came((home, node), number);
         let service = Arc::downgrade(&host.service);
         self.homes.retain(|known| known.strong_count() > 0 && !known.ptr_eq(&service));
         self.homes.push(service);
@@ -463,13 +464,6 @@ impl Visitor {
 #[cold]
 fn moved(home: HomeId) -> Error {
     Error::new(ErrorKind::Disconnected, format!("home {home}")).because("another node is its host by now")
-}
-
-#[cold]
-fn not_here(home: HomeId) -> Error {
-    Error::new(ErrorKind::Disconnected, format!("home {home}"))
-        .because("this node is not its host, or not yet")
-        .try_next("see `cenote ha`")
 }
 
 #[cold]

@@ -1,0 +1,141 @@
+//! Reads of another node's objects over a connection of the reading process, with real daemons: who reads what was written
+//! sees it, whatever happens to the connection.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cenote::{Container, ContainerSpec, ObjectId, Store};
+use cenote_testkit::crash::nodes;
+
+const LEN: usize = 3 << 20;
+
+/// The tests count connections of this process, so each has it for itself.
+static ALONE: Mutex<()> = Mutex::new(());
+
+struct Nodes {
+    dir: PathBuf,
+    /// The store at each node.
+    stores: Vec<Store>,
+}
+
+impl Nodes {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("cenote-direct-{name}-{}", std::process::id()));
+        let stores = nodes::make(&dir, Path::new(env!("CARGO_BIN_EXE_crash")), 2, 0).unwrap();
+        Self { dir, stores }
+    }
+    /// A container of the first node, seen from both.
+    fn container(&self) -> [Container; 2] {
+        let theirs = self.stores[0].create_container("far", &ContainerSpec::default()).unwrap();
+        [theirs, self.stores[1].container("far").unwrap()]
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for store in &self.stores {
+            let _ = store.close();
+        }
+        for node in 0..self.stores.len() {
+            let dir = nodes::dir_of(&self.dir, node);
+            let _ = Store::stop_daemon(&dir);
+            let _ = Store::destroy(&dir, true);
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// TCP connections of this process.
+fn connections() -> usize {
+    let sockets: Vec<String> = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok()?.to_str().map(str::to_owned))
+        .filter_map(|link| Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect();
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let inode = |line: &str| line.split_whitespace().nth(9).map(str::to_owned);
+    table.lines().filter_map(inode).filter(|inode| sockets.contains(inode)).count()
+}
+
+fn content(round: usize) -> Vec<u8> {
+    (0..LEN).map(|at| (at.wrapping_mul(31).wrapping_add(round * 7) >> 5) as u8).collect()
+}
+
+#[test]
+fn long_reads_are_direct_and_right_when_the_home_comes_again() {
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let nodes = Nodes::new("again");
+    let [theirs, ours] = nodes.container();
+    let theirs = theirs.create_object(Some(ObjectId(1)), None).unwrap();
+    let ours = ours.object(ObjectId(1));
+    assert_eq!(connections(), 0);
+    for round in 0..6 {
+        let wanted = content(round);
+        theirs.write_at(0, &wanted).unwrap();
+        let mut found = vec![0; LEN + 10];
+        assert_eq!(ours.read_at(0, &mut found).unwrap(), LEN);
+        assert!(found[..LEN] == wanted[..], "round {round}");
+        let mut small = vec![0; 5000];
+        assert_eq!(ours.read_at(LEN as u64 - 1000, &mut small).unwrap(), 1000);
+        assert_eq!(small[..1000], wanted[LEN - 1000..]);
+        if round % 3 == 0 {
+            assert_eq!(connections(), 1, "no direct connection in round {round}");
+        }
+        if round % 3 == 1 {
+            Store::stop_daemon(&nodes::dir_of(&nodes.dir, 0)).unwrap();
+        } else if round % 3 == 2 {
+            // What was lost is not tried again at once.
+            std::thread::sleep(std::time::Duration::from_millis(1100));
+        }
+    }
+    drop(theirs);
+    let gone = nodes.stores[1].container("far").unwrap().object(ObjectId(9));
+    assert!(gone.read_at(0, &mut vec![0; LEN]).is_err(), "an object that does not exist");
+    let mut found = vec![0; LEN];
+    assert_eq!(ours.read_at(0, &mut found).unwrap(), LEN);
+}
+
+#[test]
+fn what_is_written_meanwhile_is_seen_by_all_threads() {
+    const BLOCK: usize = 64 << 10;
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let nodes = Nodes::new("meanwhile");
+    let [theirs, ours] = nodes.container();
+    let theirs = theirs.create_object(Some(ObjectId(1)), None).unwrap();
+    let ours = ours.object(ObjectId(1));
+    theirs.write_at(0, &vec![0; 16 * BLOCK]).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut seen = vec![0u8; 16];
+                    let mut reads = 0;
+                    while !is_over.load(Ordering::SeqCst) {
+                        let mut found = vec![0; 16 * BLOCK];
+                        assert_eq!(ours.read_at(0, &mut found).unwrap(), found.len());
+                        for (block, seen) in found.chunks(BLOCK).zip(&mut seen) {
+                            assert!(block.iter().all(|byte| *byte == block[0]), "a torn block");
+                            assert!(block[0] >= *seen, "an older state: {} after {seen}", block[0]);
+                            *seen = block[0];
+                        }
+                        reads += 1;
+                    }
+                    reads
+                })
+            })
+            .collect();
+        for round in 1..=200u8 {
+            let block = usize::from(round) * 7 % 16;
+            theirs.write_at((block * BLOCK) as u64, &[round; BLOCK]).unwrap();
+            let mut found = [0; 4096];
+            ours.read_at((block * BLOCK) as u64, &mut found).unwrap();
+            assert_eq!(found, [round; 4096], "what was acknowledged is not seen");
+        }
+        is_over.store(true, Ordering::SeqCst);
+        for reader in readers {
+            assert!(reader.join().unwrap() > 3);
+        }
+    });
+}
