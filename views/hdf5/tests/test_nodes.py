@@ -71,6 +71,29 @@ def nodes(tmp_path):
             shutil.rmtree(each)
 
 
+def test_a_removed_file_goes_whichever_nodes_have_used_it(nodes, tmp_path):
+    first, second, third = nodes
+    path, other, copy = tmp_path / "gone.h5", tmp_path / "other.h5", tmp_path / "copy.h5"
+    for each in (path, other):
+        run(third, each, 0, 0)
+        run(first, each, 0, 2)
+        run(second, each, -1, 2)
+    shutil.copyfile(other, copy)
+    words, env = command(second, copy, -1, 2)
+    refused = subprocess.run(words, env=env, timeout=60, capture_output=True, text=True, check=False)
+    assert refused.returncode and "copy of the stub" in refused.stderr, refused.stderr
+    path.unlink()
+
+    def labels():
+        listed = subprocess.run([connector()[1], "--store", first, "ls"], capture_output=True, text=True, check=True)
+        return listed.stdout
+
+    until = time.monotonic() + 30 * FACTOR
+    while "gone.h5" in labels():
+        assert time.monotonic() < until, labels()
+        time.sleep(0.2)
+
+
 def test_a_dump_goes_on_when_the_node_of_its_file_is_lost(nodes, tmp_path):
     first, second, third = nodes
     path = tmp_path / "dump.h5"

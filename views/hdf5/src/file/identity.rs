@@ -195,6 +195,12 @@ impl StubTarget {
     }
 }
 
+/// Returns true if this store is to keep the stub: in a cluster, the node that has the file does so alone, since a stub with two
+/// further links would never be without a name.
+pub fn is_kept_here(store: &Store, container: &Container) -> bool {
+    container.home() == store.home()
+}
+
 /// Tells the store where the file is now. The file is not changed, and failures are silent. `is_kept`: the store already knew this stub.
 pub fn seen_at(
     store: &Store,
@@ -203,7 +209,7 @@ pub fn seen_at(
     is_kept: bool,
     (file, path): (&File, &Path),
 ) {
-    if !is_kept {
+    if !is_kept && is_kept_here(store, container) {
         kept::keep(store_path, container.id(), sup.uuid, (file, path), false);
     }
     let label = label_of(path);

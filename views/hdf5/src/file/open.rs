@@ -443,11 +443,13 @@ fn remove(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<()> {
     }
     let wrap = |e: std::io::Error| Error::io(format!("file {}", path.display()), &e);
     let file = stub::open_quietly(&path).map_err(wrap)?;
-    kept::keep(&store_path, container.id(), stub.uuid, (&file, &path), false);
+    if identity::is_kept_here(&store, &container) {
+        kept::keep(&store_path, container.id(), stub.uuid, (&file, &path), false);
+    }
     kept::mark(&file);
     std::fs::remove_file(&path).map_err(wrap)?;
     if file.metadata().map_err(wrap)?.nlink() == 0 {
-        // The store keeps no link of it, and no other exists.
+        // No store keeps a link of it, and no other exists.
         return store.delete_container_by_id(container.id());
     }
     drop(file);

@@ -5,8 +5,8 @@
 //! direction. `gateway` is what other threads see of a home on another node; `foreign` is what the clients of another
 //! node are here; `trust` is about the version words of homes; `listener` accepts connections; `watch` has a connection of
 //! its own and holds the view; `locks` is about locks of files, and has a thread for what time brings. A file imports only
-//! files before it in this order: `outbox`, `lock_files`, `locks`, `gateway`, `watch`, (`foreign`, `trust`), `thread`,
-//! `listener`.
+//! files before it in this order: `outbox`, `lock_files`, `locks`, `gateway`, `watch`, (`foreign`, `trust`), `direct`,
+//! `thread`, `listener`.
 
 mod copies;
 mod direct;
