@@ -14,7 +14,9 @@ check() {
 }
 
 check "Rust format"        cargo fmt --all -- --check
-check "Rust lints"         cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+# With the profile of the tests, they find macros and what build scripts made ready.
+profile=${CENOTE_TEST_PROFILE:-dev}
+check "Rust lints"         cargo clippy --workspace --all-targets --locked --quiet --profile "$profile" -- -D warnings
 check "Python format"      .venv/bin/ruff format --quiet --check .
 check "Python lints"       .venv/bin/ruff check --quiet .
 check "rooms"              .venv/bin/python -m scripts.checks.rooms

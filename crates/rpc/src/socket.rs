@@ -152,9 +152,10 @@ pub(crate) fn wait_for(fd: impl AsFd, flags: PollFlags, deadline: Instant) -> Re
     }
 }
 
-/// Sends without a signal if the other end is gone.
+/// Sends without a signal if the other end is gone. Does not wait.
 pub(crate) fn send(socket: impl AsFd, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
-    rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags)
 }
 
 /// A connection. Frames arrive whole, or the connection is unusable: after any error but a timeout before a frame's

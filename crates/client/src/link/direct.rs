@@ -117,7 +117,10 @@ fn connect(channel: &Channel, attachment: &Attachment) -> Result<(TcpConnection,
     tcp.endpoint().send(Class::Control, bytes)?;
     let message = wait(&mut tcp, || Ok(()))?;
     match decode_between(&message)? {
-        Between::Sessions(NodeMessage::Opened { nonce: its, session }) if its == nonce => Ok((tcp, session)),
+        Between::Sessions(NodeMessage::Opened { nonce: its, session }) if its == nonce => {
+            tcp.wait_in_reads(LOOK_EVERY)?;
+            Ok((tcp, session))
+        }
         Between::Sessions(NodeMessage::Declined { error }) => Err(error),
         _ => Err(nonsense()),
     }

@@ -9,7 +9,7 @@ use cenote_model::{Error, ErrorKind, Result};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvFlags, SocketAddrAny, SocketFlags, SocketType};
 
 use super::endpoint::{Endpoint, Event};
 use super::hello::Introduction;
@@ -83,6 +83,10 @@ impl Broken {
     }
 }
 
+fn receive(socket: &OwnedFd, spaces: &mut [IoSliceMut<'_>], flags: RecvFlags) -> Result<usize, Errno> {
+    rustix::net::recvmsg(socket, spaces, &mut RecvAncillaryBuffer::default(), flags).map(|done| done.bytes)
+}
+
 fn new_socket(address: &SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
@@ -151,6 +155,8 @@ pub struct TcpConnection {
     tls: Option<Tls>,
     /// There may be something to read: the last read filled its space, or `poll` said so since.
     may_read: bool,
+    /// The socket itself waits in reads that may.
+    reads_wait: bool,
 }
 
 impl TcpConnection {
@@ -162,7 +168,7 @@ impl TcpConnection {
         };
         set().map_err(|errno| fail(peer, errno))?;
         let (endpoint, tls) = (Endpoint::new(role, who, key)?, key.tls(role)?);
-        Ok(Self { socket, peer, endpoint, tls, may_read: true })
+        Ok(Self { socket, peer, endpoint, tls, may_read: true, reads_wait: false })
     }
     /// Connects to a node, and proves that both have the key. `Disconnected` if it cannot be reached within `timeout`.
     pub fn connect(peer: SocketAddr, who: Introduction, key: &ClusterKey, timeout: Duration) -> Result<Self> {
@@ -211,6 +217,20 @@ impl TcpConnection {
     pub fn set_readable(&mut self) {
         self.may_read = true;
     }
+    /// From now on, [`TcpConnection::wait`] reads what it waits for, for up to `patience`: one call of the system fewer for each
+    /// message. For a thread that has nothing else to wait for.
+    pub fn wait_in_reads(&mut self, patience: Duration) -> Result<()> {
+        if self.tls.is_some() {
+            return Ok(()); // it reads as long as there is something
+        }
+        let set = || {
+            sockopt::set_socket_timeout(&self.socket, sockopt::Timeout::Recv, Some(patience))?;
+            rustix::io::ioctl_fionbio(&self.socket, false)
+        };
+        set().map_err(|errno| fail(self.peer, errno))?;
+        self.reads_wait = true;
+        Ok(())
+    }
     /// Returns what the socket has to be waited for.
     pub fn wanted(&mut self) -> PollFlags {
         let mut slices = Vec::with_capacity(SLICES_MAX);
@@ -221,24 +241,25 @@ impl TcpConnection {
     /// Reads what [`TcpConnection::wait`] found, and writes what is possible without waiting. Returns true if there may be
     /// more to do at once.
     pub fn turn(&mut self) -> Result<bool> {
-        let is_reading = if self.may_read { self.read() } else { Ok(false) };
+        let is_reading = if self.may_read { self.read(false) } else { Ok(false) };
         // What has arrived may have made frames ready; after an error, the one that says why.
         let is_writing = self.write();
         let is_reading = is_reading?;
         Ok(is_writing? || is_reading)
     }
-    /// Returns true if the system may have more.
-    fn read(&mut self) -> Result<bool> {
+    /// Reads what is there, and waits for the first of it if it may. Returns true if the system may have more.
+    fn read(&mut self, may_wait: bool) -> Result<bool> {
         // What came before the end, or a failure, is dealt with first: the next turn finds that again.
         let mut any = false;
         for _ in 0..TURN {
+            let flags = if may_wait && !any { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
             let (first, second) = self.endpoint.spaces();
             let room = first.len() + second.len();
             let mut spaces = [IoSliceMut::new(first), IoSliceMut::new(second)];
             let spaces = if spaces[0].is_empty() { &mut spaces[1..] } else { &mut spaces[..] };
             let read = match &mut self.tls {
                 Some(tls) => tls.read(&self.socket, spaces).map_err(|error| broken(&error)),
-                None => rustix::io::readv(&self.socket, spaces).map_err(Broken::Errno),
+                None => receive(&self.socket, spaces, flags).map_err(Broken::Errno),
             };
             match read {
                 Ok(0) if any => return Ok(true),
@@ -297,6 +318,9 @@ impl TcpConnection {
             return Ok(()); // it may have bytes that the socket has no more
         }
         let flags = self.wanted();
+        if self.reads_wait && !flags.contains(PollFlags::OUT) {
+            return self.read(true).map(drop);
+        }
         let done = wait_for(&self.socket, flags, Instant::now() + timeout).map_err(|errno| fail(self.peer, errno))?;
         // A hang-up or an error is found by reading.
         self.may_read |= done.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR);
@@ -307,5 +331,51 @@ impl TcpConnection {
 impl AsFd for TcpConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::Class;
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn ends_that_wait_in_reads_hear_everything_and_wait_no_longer_than_they_said() {
+        let listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let (address, brief) = (listener.address(), Duration::from_millis(20));
+        let key = || ClusterKey::from_bytes([1; 32]);
+        let who = |node| Introduction { cluster: 77, node, incarnation: u64::from(node), view: 5 };
+        for key in [key(), key().encrypting().unwrap()] {
+            let next = |end: &mut TcpConnection| loop {
+                end.turn()?;
+                if let Some(Event::Message(message)) = end.endpoint().next_event() {
+                    return Ok::<_, Error>(message.bytes);
+                }
+                end.wait(brief)?;
+            };
+            std::thread::scope(|scope| {
+                let serve = scope.spawn(|| {
+                    let mut end = listener.accept(who(2), &key, PATIENCE).unwrap().unwrap();
+                    end.open(PATIENCE).unwrap();
+                    end.wait_in_reads(brief).unwrap();
+                    while let Ok(bytes) = next(&mut end) {
+                        end.endpoint().send(Class::Bulk, bytes).unwrap();
+                    }
+                });
+                let mut end = TcpConnection::connect(address, who(1), &key, PATIENCE).unwrap();
+                end.wait_in_reads(brief).unwrap();
+                for len in (0..300_000).step_by(7919) {
+                    end.endpoint().send(Class::Bulk, vec![len as u8; len]).unwrap();
+                    assert_eq!(next(&mut end).unwrap(), vec![len as u8; len]);
+                }
+                let begin = Instant::now();
+                end.wait(brief).unwrap();
+                assert!(begin.elapsed() < PATIENCE);
+                drop(end);
+                serve.join().unwrap();
+            });
+        }
     }
 }

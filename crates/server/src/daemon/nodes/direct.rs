@@ -95,6 +95,7 @@ impl Nodes {
         let is_over = || daemon.is_stopping();
         let host = Arc::downgrade(&host);
         say(connection, &NodeMessage::Opened { nonce, session })?;
+        connection.wait_in_reads(LOOK_EVERY)?;
         let (of, answers, late) = ((home, node), VecDeque::new(), channel());
         Reader { nodes: self, of, host, session, answers, late, is_over: &is_over }.serve(connection)
     }

@@ -323,7 +323,9 @@ impl Nodes {
     /// What a client is told of a home.
     pub fn place(&self, home: HomeId) -> ClusterPlace {
         let (far, members) = (home != self.home, self.roster.get());
-        let host = self.gateway(home).ok().filter(|_| far).map_or_else(String::new, |to| to.address().to_string());
+        let own = members.of(self.home).map(|member| member.address);
+        let host = self.gateway(home).ok().map(|to| to.address()).filter(|address| far && Some(*address) != own);
+        let host = host.map_or_else(String::new, |address| address.to_string());
         ClusterPlace { home, far, leased: members.protect > 0, homes: members.homes(), host }
     }
 }
