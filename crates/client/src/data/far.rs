@@ -49,6 +49,8 @@ trait Asking {
     fn ask(&mut self, from: u64, len: u64);
     /// The next answer, in the order of requests. `None`: this way is lost.
     fn answer(&mut self) -> Result<Option<Answer>>;
+    /// Takes the bytes of an answer that nobody needs any more.
+    fn recycle(&mut self, _bytes: Vec<u8>) {}
 }
 
 /// By the daemon of this node.
@@ -128,7 +130,11 @@ fn ask<A: Asking>(
         wanted.version = Some(version);
         let is_last = ((bytes.len() - begin) as u64) < len;
         wanted.take(from, &bytes[begin..]);
-        learn(link, object, Version { instance, word: version }, (from, size), (bytes, begin));
+        if link.keeping.fits(size) || !wanted.scans(from, len) {
+            learn(link, object, Version { instance, word: version }, (from, size), (bytes, begin));
+        } else {
+            way.recycle(bytes);
+        }
         if is_last || wanted.done == wanted.buf.len() {
             return Ok(Some(ReadDone { size, bytes: wanted.done }));
         }
@@ -179,9 +185,17 @@ impl Asking for Directly<'_> {
     fn answer(&mut self) -> Result<Option<Answer>> {
         self.reading.answer(self.attachment).map_err(plain)
     }
+    fn recycle(&mut self, bytes: Vec<u8>) {
+        self.reading.recycle(bytes);
+    }
 }
 
 impl Wanted<'_> {
+    /// Returns true if this is a long read that has all of a piece, as in a scan.
+    fn scans(&self, from: u64, len: u64) -> bool {
+        let is_long = self.buf.len() as u64 >= PIECE_BYTES;
+        is_long && from >= self.offset && from + len <= self.offset.saturating_add(self.buf.len() as u64)
+    }
     /// Bytes that are missing.
     fn left(&self) -> u64 {
         (self.buf.len() - self.done) as u64

@@ -185,6 +185,12 @@ impl Reading<'_> {
             }
         }
     }
+    /// Takes the bytes of an answer that nobody needs any more.
+    pub fn recycle(&mut self, bytes: Vec<u8>) {
+        if let Some(open) = &mut self.state.open {
+            open.tcp.endpoint().recycle(bytes);
+        }
+    }
     /// The answer of the home, or its error; fails if the connection is lost.
     fn next(&mut self, attachment: &Attachment) -> Result<Result<Answer>> {
         let open = self.state.open.as_mut().filter(|_| !self.is_lost).ok_or_else(nonsense)?;

@@ -60,6 +60,10 @@ impl Keeping {
     pub fn is_on(&self) -> bool {
         self.limit > 0
     }
+    /// Returns true if an object of this size fits: what is read of a larger one in long pieces would only push out the rest.
+    pub fn fits(&self, size: u64) -> bool {
+        size <= self.limit as u64
+    }
     /// A moment, for [`ObjectCache::used_at`].
     #[inline]
     pub fn now(&self) -> u64 {

@@ -122,6 +122,10 @@ impl Endpoint {
         let credits = self.inbound.release(message);
         self.owe(class, credits);
     }
+    /// Takes the buffer of a message that was taken out of it, to be used again.
+    pub fn recycle(&mut self, buffer: Vec<u8>) {
+        self.inbound.recycle(buffer);
+    }
     /// Credits are given in quarters of a window, so that they cost little.
     fn owe(&mut self, class: Class, credits: u64) {
         self.owed[class as usize] += credits;

@@ -209,10 +209,14 @@ impl Inbound {
     pub fn release(&mut self, message: Message) -> u64 {
         let Message { class, bytes, cost, .. } = message;
         self.allowed[class as usize] += cost;
-        if self.spare.len() < SPARE_MAX && (1..=SPARE_BYTES_MAX).contains(&bytes.len()) {
-            self.spare.push(bytes);
-        }
+        self.recycle(bytes);
         cost
+    }
+    /// Keeps a buffer for a later message.
+    pub fn recycle(&mut self, buffer: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX && (1..=SPARE_BYTES_MAX).contains(&buffer.len()) {
+            self.spare.push(buffer);
+        }
     }
 }
 

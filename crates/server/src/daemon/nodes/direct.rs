@@ -28,6 +28,8 @@ const MOST: usize = 64;
 const IDLE: Duration = Duration::from_mins(1);
 /// No more is read for a client while so many bytes wait for the network.
 const QUEUED_MAX: u64 = 8 << 20;
+/// No more is asked for a client while so many answers are to come.
+const WAITING_MAX: usize = 64;
 /// Interval of looks whether a mirror has what an answer tells.
 const MIRROR_EVERY: Duration = Duration::from_micros(50);
 /// Longest wait without a look whether the daemon stops.
@@ -109,7 +111,7 @@ impl Reader<'_> {
             while let Some(taken) = message {
                 self.take(&taken.bytes)?;
                 connection.endpoint().release(taken);
-                self.tell(connection, false)?;
+                self.tell(connection, self.answers.len() > WAITING_MAX)?;
                 message = next(connection, &mut heard_at)?;
             }
             while !self.answers.is_empty() {
