@@ -83,7 +83,7 @@ fn long_reads_are_direct_and_right_when_the_home_comes_again() {
             assert_eq!(connections(), 1, "no direct connection in round {round}");
         }
         if round % 3 == 1 {
-            Store::stop_daemon(&nodes::dir_of(&nodes.dir, 0)).unwrap();
+            Store::stop_daemon(nodes::dir_of(&nodes.dir, 0)).unwrap();
         } else if round % 3 == 2 {
             // What was lost is not tried again at once.
             std::thread::sleep(std::time::Duration::from_millis(1100));
@@ -128,7 +128,7 @@ fn what_is_written_meanwhile_is_seen_by_all_threads() {
             .collect();
         for round in 1..=200u8 {
             let block = usize::from(round) * 7 % 16;
-            theirs.write_at((block * BLOCK) as u64, &[round; BLOCK]).unwrap();
+            theirs.write_at((block * BLOCK) as u64, &vec![round; BLOCK]).unwrap();
             let mut found = [0; 4096];
             ours.read_at((block * BLOCK) as u64, &mut found).unwrap();
             assert_eq!(found, [round; 4096], "what was acknowledged is not seen");

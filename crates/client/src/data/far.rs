@@ -86,15 +86,12 @@ pub(super) fn read_at(link: &Link, object: &Arc<ObjectCache>, offset: u64, buf: 
         }
         let done = kept.map_or(0, |(_, done)| done);
         let wanted = Wanted { offset, done, version: (done > 0).then_some(version.word), buf };
-        let asked = match link.direct.begin(&link.channel, &attachment, wanted.left()) {
-            Some(reading) => {
-                let way = Directly { reading, attachment: &attachment, key: object.key };
-                ask(way, link, object, version.instance, wanted)
-            }
-            None => {
-                let way = ByRing { link, key: object.key, under_way: VecDeque::with_capacity(UNDER_WAY_BY_RING) };
-                ask(way, link, object, version.instance, wanted)
-            }
+        let asked = if let Some(reading) = link.direct.begin(&link.channel, &attachment, wanted.left()) {
+            let way = Directly { reading, attachment: &attachment, key: object.key };
+            ask(way, link, object, version.instance, wanted)
+        } else {
+            let way = ByRing { link, key: object.key, under_way: VecDeque::with_capacity(UNDER_WAY_BY_RING) };
+            ask(way, link, object, version.instance, wanted)
         };
         match asked {
             Ok(Some(done)) => return Ok(done),

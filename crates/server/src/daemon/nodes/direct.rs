@@ -64,6 +64,9 @@ impl Drop for Entered<'_> {
     }
 }
 
+/// The number of a request, and its answer.
+type Late = (u64, Response);
+
 /// A client that reads.
 struct Reader<'a> {
     nodes: &'a Nodes,
@@ -72,7 +75,7 @@ struct Reader<'a> {
     session: u64,
     /// Answers in the order of their requests. `None`: it comes later, by the channel.
     answers: VecDeque<(u64, Look, Option<Response>)>,
-    late: (Sender<(u64, Response)>, Receiver<(u64, Response)>),
+    late: (Sender<Late>, Receiver<Late>),
     is_over: &'a dyn Fn() -> bool,
 }
 
