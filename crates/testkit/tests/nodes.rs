@@ -1,47 +1,22 @@
 //! Two nodes of a cluster with real daemons: what one does with a container of the other, through the client's API.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use cenote::{Container, ContainerSpec, ErrorKind, HomeId, IndexId, ObjectId, Precondition, Store};
 use cenote_model::LABEL_BYTES_MAX;
-use cenote_testkit::crash::nodes;
+use cenote_testkit::crash::nodes::Cluster;
 
 const ID: ObjectId = ObjectId(7);
 const INDEX: IndexId = IndexId(3);
 
-struct Nodes {
-    dir: PathBuf,
-    /// The store at each node.
-    stores: Vec<Store>,
-}
-
-impl Nodes {
-    fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("cenote-nodes-{name}-{}", std::process::id()));
-        let stores = nodes::make(&dir, Path::new(env!("CARGO_BIN_EXE_crash")), 2, 0).unwrap();
-        Self { dir, stores }
-    }
-}
-
-impl Drop for Nodes {
-    fn drop(&mut self) {
-        // All of them first: a client waits for the daemon of another node.
-        for store in &self.stores {
-            let _ = store.close();
-        }
-        for node in 0..self.stores.len() {
-            let dir = nodes::dir_of(&self.dir, node);
-            let _ = Store::stop_daemon(&dir);
-            let _ = Store::destroy(&dir, true);
-        }
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
+fn two_nodes(name: &str) -> Cluster {
+    Cluster::new(&format!("nodes-{name}"), Path::new(env!("CARGO_BIN_EXE_crash")), 2, 0)
 }
 
 #[test]
 fn a_container_of_another_node_is_used_as_an_own_one() {
-    let nodes = Nodes::new("used");
+    let nodes = two_nodes("used");
     let [at_home, store] = &nodes.stores[..] else { panic!() };
     let container = at_home.create_container("far", &ContainerSpec::default()).unwrap();
     let far = store.container("far").unwrap();
@@ -152,7 +127,7 @@ fn labels(store: &Store, prefix: &str) -> Vec<String> {
 
 #[test]
 fn labels_are_those_of_the_directory() {
-    let nodes = Nodes::new("labels");
+    let nodes = two_nodes("labels");
     let [first, second] = &nodes.stores[..] else { panic!() };
     let spec = ContainerSpec::default();
     first.make_label_directory().unwrap();
@@ -185,7 +160,7 @@ fn labels_are_those_of_the_directory() {
 
 #[test]
 fn tiers_have_their_homes_in_their_names() {
-    let nodes = Nodes::new("tiers");
+    let nodes = two_nodes("tiers");
     let [first, second] = &nodes.stores[..] else { panic!() };
     let names: Vec<String> = second.devices().unwrap().into_iter().map(|device| device.spec.name).collect();
     assert_eq!(names, ["n1/memory", "n1/pmem", "n1/disk", "n2/memory", "n2/pmem", "n2/disk"]);
@@ -204,7 +179,7 @@ fn tiers_have_their_homes_in_their_names() {
 
 #[test]
 fn data_are_moved_between_the_tiers_of_their_home() {
-    let nodes = Nodes::new("moved");
+    let nodes = two_nodes("moved");
     let [first, second] = &nodes.stores[..] else { panic!() };
     let container = first.create_container("data", &ContainerSpec::default()).unwrap();
     container.create_object(Some(ID), None).unwrap().write_at(0, &vec![1; 100_000]).unwrap();

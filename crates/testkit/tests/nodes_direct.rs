@@ -1,49 +1,27 @@
 //! Reads of another node's objects over a connection of the reading process, with real daemons: who reads what was written
 //! sees it, whatever happens to the connection.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cenote::{Container, ContainerSpec, ObjectId, Store};
-use cenote_testkit::crash::nodes;
+use cenote_testkit::crash::nodes::{self, Cluster};
 
 const LEN: usize = 3 << 20;
+const PROGRAM: &str = env!("CARGO_BIN_EXE_crash");
 
 /// The tests count connections of this process, so each has it for itself.
 static ALONE: Mutex<()> = Mutex::new(());
 
-struct Nodes {
-    dir: PathBuf,
-    /// The store at each node.
-    stores: Vec<Store>,
+fn two_nodes(name: &str) -> Cluster {
+    Cluster::new(&format!("direct-{name}"), Path::new(PROGRAM), 2, 0)
 }
 
-impl Nodes {
-    fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("cenote-direct-{name}-{}", std::process::id()));
-        let stores = nodes::make(&dir, Path::new(env!("CARGO_BIN_EXE_crash")), 2, 0).unwrap();
-        Self { dir, stores }
-    }
-    /// A container of the first node, seen from both.
-    fn container(&self) -> [Container; 2] {
-        let theirs = self.stores[0].create_container("far", &ContainerSpec::default()).unwrap();
-        [theirs, self.stores[1].container("far").unwrap()]
-    }
-}
-
-impl Drop for Nodes {
-    fn drop(&mut self) {
-        for store in &self.stores {
-            let _ = store.close();
-        }
-        for node in 0..self.stores.len() {
-            let dir = nodes::dir_of(&self.dir, node);
-            let _ = Store::stop_daemon(&dir);
-            let _ = Store::destroy(&dir, true);
-        }
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
+/// A container of the first node, seen from both.
+fn container(nodes: &Cluster) -> [Container; 2] {
+    let theirs = nodes.stores[0].create_container("far", &ContainerSpec::default()).unwrap();
+    [theirs, nodes.stores[1].container("far").unwrap()]
 }
 
 /// TCP connections of this process.
@@ -65,8 +43,8 @@ fn content(round: usize) -> Vec<u8> {
 #[test]
 fn long_reads_are_direct_and_right_when_the_home_comes_again() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let nodes = Nodes::new("again");
-    let [theirs, ours] = nodes.container();
+    let nodes = two_nodes("again");
+    let [theirs, ours] = container(&nodes);
     let theirs = theirs.create_object(Some(ObjectId(1)), None).unwrap();
     let ours = ours.object(ObjectId(1));
     assert_eq!(connections(), 0);
@@ -83,7 +61,8 @@ fn long_reads_are_direct_and_right_when_the_home_comes_again() {
             assert_eq!(connections(), 1, "no direct connection in round {round}");
         }
         if round % 3 == 1 {
-            Store::stop_daemon(nodes::dir_of(&nodes.dir, 0)).unwrap();
+            Store::stop_daemon(nodes.dir_of(0)).unwrap();
+            nodes::begin(&nodes.dir_of(0), Path::new(PROGRAM)).unwrap();
         } else if round % 3 == 2 {
             // What was lost is not tried again at once.
             std::thread::sleep(std::time::Duration::from_millis(1100));
@@ -100,8 +79,8 @@ fn long_reads_are_direct_and_right_when_the_home_comes_again() {
 fn what_is_written_meanwhile_is_seen_by_all_threads() {
     const BLOCK: usize = 64 << 10;
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let nodes = Nodes::new("meanwhile");
-    let [theirs, ours] = nodes.container();
+    let nodes = two_nodes("meanwhile");
+    let [theirs, ours] = container(&nodes);
     let theirs = theirs.create_object(Some(ObjectId(1)), None).unwrap();
     let ours = ours.object(ObjectId(1));
     theirs.write_at(0, &vec![0; 16 * BLOCK]).unwrap();

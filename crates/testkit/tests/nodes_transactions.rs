@@ -1,12 +1,12 @@
 //! Transactions over several nodes of a cluster, with real daemons and clients that die at any time.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cenote::{ContainerSpec, ErrorKind, Index, IndexId, ObjectId, Store};
-use cenote_testkit::crash::nodes;
+use cenote_testkit::crash::nodes::{self, Cluster};
 
 const INDEX: IndexId = IndexId(3);
 /// Set in a process that this one starts as a client: the directory of its node.
@@ -14,10 +14,7 @@ const CHILD: &str = "CENOTE_TEST_TRANSFERS";
 const BALANCE: u64 = 1_000_000;
 const PATIENCE: Duration = Duration::from_mins(1);
 
-struct Nodes {
-    dir: PathBuf,
-    stores: Vec<Store>,
-}
+struct Nodes(Cluster);
 
 impl Nodes {
     fn new(name: &str, count: usize) -> Self {
@@ -25,12 +22,7 @@ impl Nodes {
     }
     /// A cluster that survives the loss of so many nodes.
     fn protected(name: &str, count: usize, losses: u8) -> Self {
-        let dir = std::env::temp_dir().join(format!("cenote-tx-{name}-{}", std::process::id()));
-        let stores = nodes::make(&dir, Path::new(env!("CARGO_BIN_EXE_crash")), count, losses).unwrap();
-        Self { dir, stores }
-    }
-    fn dir(&self, node: usize) -> PathBuf {
-        nodes::dir_of(&self.dir, node)
+        Self(Cluster::new(&format!("tx-{name}"), Path::new(env!("CARGO_BIN_EXE_crash")), count, losses))
     }
     /// A container on each node, with an index, and in this an account.
     fn accounts(&self) {
@@ -42,29 +34,23 @@ impl Nodes {
     }
     /// Loses a node for good: its daemon, its memory and its directory.
     fn lose(&mut self, node: usize) {
-        let store = self.stores.remove(node);
+        let store = self.0.stores.remove(node);
         self.kill_daemon(node);
         let id = store.id();
         drop(store);
-        nodes::take_away(&self.dir(node), id).unwrap();
+        nodes::take_away(&self.dir_of(node), id).unwrap();
     }
     fn kill_daemon(&self, node: usize) {
-        let holder = cenote_server::holder(&self.dir(node)).expect("a daemon has the store");
+        let holder = cenote_server::holder(&self.dir_of(node)).expect("a daemon has the store");
         let pid = rustix::process::Pid::from_raw(holder.pid as i32).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
 }
 
-impl Drop for Nodes {
-    fn drop(&mut self) {
-        for store in &self.stores {
-            let _ = store.close();
-        }
-        for store in &self.stores {
-            let _ = Store::stop_daemon(store.dir());
-            let _ = Store::destroy(store.dir(), true);
-        }
-        let _ = std::fs::remove_dir_all(&self.dir);
+impl std::ops::Deref for Nodes {
+    type Target = Cluster;
+    fn deref(&self) -> &Cluster {
+        &self.0
     }
 }
 
@@ -246,7 +232,7 @@ fn clients_that_are_killed_leave_all_or_nothing() {
     let nodes = Nodes::new("clients", 2);
     nodes.accounts();
     for round in 0..8 {
-        let mut child = start_child(&nodes.dir(round % 2));
+        let mut child = start_child(&nodes.dir_of(round % 2));
         std::thread::sleep(Duration::from_millis(400 + 37 * round as u64));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -259,11 +245,11 @@ fn clients_that_are_killed_leave_all_or_nothing() {
 fn daemons_that_are_killed_leave_all_or_nothing() {
     let nodes = Nodes::new("daemons", 2);
     nodes.accounts();
-    let mut children = [start_child(&nodes.dir(0)), start_child(&nodes.dir(1))];
+    let mut children = [start_child(&nodes.dir_of(0)), start_child(&nodes.dir_of(1))];
     for round in 0..4 {
         std::thread::sleep(Duration::from_millis(700));
         nodes.kill_daemon(round % 2);
-        nodes::begin(&nodes.dir(round % 2), Path::new(env!("CARGO_BIN_EXE_crash"))).unwrap();
+        nodes::begin(&nodes.dir_of(round % 2), Path::new(env!("CARGO_BIN_EXE_crash"))).unwrap();
         std::thread::sleep(Duration::from_millis(900));
     }
     for child in &mut children {
@@ -280,7 +266,7 @@ fn go_on_without(node: usize) {
     nodes.accounts();
     nodes.stores[0].protect(1, PATIENCE).unwrap();
     let mut children: Vec<_> =
-        (0..3).filter(|other| *other != node).map(|other| start_child(&nodes.dir(other))).collect();
+        (0..3).filter(|other| *other != node).map(|other| start_child(&nodes.dir_of(other))).collect();
     std::thread::sleep(Duration::from_millis(1500));
     nodes.lose(node);
     let accounts = accounts_of(&nodes.stores[0], 2);

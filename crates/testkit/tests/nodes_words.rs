@@ -1,28 +1,23 @@
 //! What a node remembers of another node's objects: it is used without a message, and is never older than what anybody was
 //! told.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cenote::{Container, ContainerSpec, IndexId, Object, ObjectId, Store};
-use cenote_testkit::crash::nodes;
+use cenote::{Container, ContainerSpec, IndexId, Object, ObjectId};
+use cenote_testkit::crash::nodes::{self, Cluster};
 
 const ID: ObjectId = ObjectId(7);
 const INDEX: IndexId = IndexId(3);
 /// A node trusts what it was told for at most so long, and the home waits a little longer.
 const TRUST: Duration = Duration::from_millis(1200);
 
-struct Nodes {
-    dir: PathBuf,
-    stores: Vec<Store>,
-}
+struct Nodes(Cluster);
 
 impl Nodes {
     fn new(name: &str, count: usize) -> Self {
-        let dir = std::env::temp_dir().join(format!("cenote-words-{name}-{}", std::process::id()));
-        let stores = nodes::make(&dir, Path::new(env!("CARGO_BIN_EXE_crash")), count, 0).unwrap();
-        Self { dir, stores }
+        Self(Cluster::new(&format!("words-{name}"), Path::new(env!("CARGO_BIN_EXE_crash")), count, 0))
     }
     /// The same container at each node; its home is the first one.
     fn container(&self) -> Vec<Container> {
@@ -31,24 +26,16 @@ impl Nodes {
         self.stores.iter().map(|store| store.container("data").unwrap()).collect()
     }
     fn signal(&self, node: usize, signal: rustix::process::Signal) {
-        let holder = cenote_server::holder(&nodes::dir_of(&self.dir, node)).unwrap();
+        let holder = cenote_server::holder(&self.dir_of(node)).unwrap();
         let pid = rustix::process::Pid::from_raw(holder.pid as i32).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();
     }
 }
 
-impl Drop for Nodes {
-    fn drop(&mut self) {
-        // All of them first: a client waits for the daemon of another node.
-        for store in &self.stores {
-            let _ = store.close();
-        }
-        for node in 0..self.stores.len() {
-            let dir = nodes::dir_of(&self.dir, node);
-            let _ = Store::stop_daemon(&dir);
-            let _ = Store::destroy(&dir, true);
-        }
-        let _ = std::fs::remove_dir_all(&self.dir);
+impl std::ops::Deref for Nodes {
+    type Target = Cluster;
+    fn deref(&self) -> &Cluster {
+        &self.0
     }
 }
 
@@ -221,7 +208,7 @@ fn the_next_daemon_of_a_home_waits_for_what_the_last_one_told() {
             nodes.signal(1, rustix::process::Signal::STOP);
         }
         nodes.signal(0, rustix::process::Signal::KILL);
-        nodes::begin(&nodes::dir_of(&nodes.dir, 0), Path::new(env!("CARGO_BIN_EXE_crash"))).unwrap();
+        nodes::begin(&nodes.dir_of(0), Path::new(env!("CARGO_BIN_EXE_crash"))).unwrap();
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {

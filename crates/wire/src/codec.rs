@@ -278,13 +278,19 @@ pub fn bytes_in_frame(frame: &[u8]) -> Option<usize> {
 
 /// Decodes such a response, whose bytes lie apart, and the number of its request.
 pub fn decode_bytes(head: &[u8], bytes: Vec<u8>) -> Result<(u64, Response)> {
+    let (seq, size, version) = decode_bytes_head(head.get(1..).unwrap_or_default(), bytes.len())?;
+    Ok((seq, Response::Bytes { size, version, bytes }))
+}
+
+/// Decodes what stands before so many bytes of an object, without the mark of a frame: the number of the request, the object's size
+/// and its version.
+fn decode_bytes_head(head: &[u8], bytes: usize) -> Result<(u64, u64, u64)> {
     let (head, len) = head.split_last_chunk::<4>().ok_or_else(|| malformed("no head"))?;
-    if u32::from_le_bytes(*len) as usize != bytes.len() {
+    if u32::from_le_bytes(*len) as usize != bytes {
         return Err(malformed("a count past the end"));
     }
-    let empty = [head.get(1..).unwrap_or_default(), &[0; 4]].concat();
-    match decode_response(&empty)? {
-        (seq, Response::Bytes { size, version, .. }) => Ok((seq, Response::Bytes { size, version, bytes })),
+    match decode_response(&[head, &[0; 4]].concat())? {
+        (seq, Response::Bytes { size, version, .. }) => Ok((seq, size, version)),
         _ => Err(malformed("another response")),
     }
 }
@@ -306,14 +312,8 @@ pub struct PassedBytes {
 pub fn passed_bytes(response: &[u8]) -> Result<Option<PassedBytes>> {
     let begin = BYTES_HEAD - 1; // without the mark of a frame
     let Some(head) = response.get(..begin).filter(|head| head[HEAD_BYTES - 1] == BYTES) else { return Ok(None) };
-    let (head, len) = head.split_last_chunk::<4>().ok_or_else(|| malformed("no head"))?;
-    if u32::from_le_bytes(*len) as usize != response.len() - begin {
-        return Err(malformed("a count past the end"));
-    }
-    match decode_response(&[head, &[0; 4]].concat())? {
-        (seq, Response::Bytes { size, version, .. }) => Ok(Some(PassedBytes { seq, size, version, begin })),
-        _ => Err(malformed("another response")),
-    }
+    let (seq, size, version) = decode_bytes_head(head, response.len() - begin)?;
+    Ok(Some(PassedBytes { seq, size, version, begin }))
 }
 
 /// Decodes a response and the number of its request from bytes that may be hostile.

@@ -441,7 +441,7 @@ impl Words {
     }
     /// The messages for the node behind a connection.
     pub fn messages(&self, holder: Holder) -> Vec<WordsMessage> {
-        if !self.has_messages.load(Ordering::SeqCst) {
+        if !self.has_messages() {
             return Vec::new();
         }
         let interests = &mut lock(&self.state).interests;

@@ -27,6 +27,44 @@ pub fn take_away(dir: &Path, id: StoreId) -> Check {
     remove_memory(&shm_base(), id).map_err(text)
 }
 
+/// The nodes of a cluster for a test; gone when this value is dropped.
+pub struct Cluster {
+    /// The directory that has those of the nodes.
+    pub dir: PathBuf,
+    /// The store at each node that was not lost.
+    pub stores: Vec<Store>,
+}
+
+impl Cluster {
+    /// Makes so many nodes in a directory of this name and process, see [`make`].
+    ///
+    /// # Panics
+    /// If they cannot be made.
+    pub fn new(name: &str, program: &Path, count: usize, protect: u8) -> Self {
+        let dir = std::env::temp_dir().join(format!("cenote-{name}-{}", std::process::id()));
+        let stores = make(&dir, program, count, protect).expect("a cluster of this host");
+        Self { dir, stores }
+    }
+    /// The directory of a node, counted from 0.
+    pub fn dir_of(&self, node: usize) -> PathBuf {
+        dir_of(&self.dir, node)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // All of them first: a client waits for the daemon of another node.
+        for store in &self.stores {
+            let _ = store.close();
+        }
+        for store in &self.stores {
+            let _ = Store::stop_daemon(store.dir());
+            let _ = Store::destroy(store.dir(), true);
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
 /// Makes so many nodes, and starts their daemons. The cluster survives the loss of `protect` nodes.
 pub fn make(dir: &Path, program: &Path, count: usize, protect: u8) -> Check<Vec<Store>> {
     let held: Vec<TcpListener> =

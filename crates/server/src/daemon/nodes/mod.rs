@@ -324,7 +324,8 @@ impl Nodes {
     pub fn place(&self, home: HomeId) -> ClusterPlace {
         let (far, members) = (home != self.home, self.roster.get());
         let own = members.of(self.home).map(|member| member.address);
-        let host = self.gateway(home).ok().map(|to| to.address()).filter(|address| far && Some(*address) != own);
+        let gateway = if far { self.gateway(home).ok() } else { None };
+        let host = gateway.map(|to| to.address()).filter(|address| Some(*address) != own);
         let host = host.map_or_else(String::new, |address| address.to_string());
         ClusterPlace { home, far, leased: members.protect > 0, homes: members.homes(), host }
     }
