@@ -2,9 +2,9 @@
 
 use std::ffi::{c_char, c_void};
 
-use cenote::{Container, ObjectId};
+use cenote::{Container, ObjectId, Result};
 
-use crate::abi::{free, give, give_handle, guard, put, slice_mut, tell, text};
+use crate::abi::{free, give, give_handle, guard, put, slice, slice_mut, tell, text};
 use crate::error::cenote_error_t;
 use crate::handle::{self, handle};
 use crate::store::{cenote_store_t, write_id};
@@ -218,6 +218,65 @@ pub unsafe extern "C" fn cenote_container_roll_back(
 ) -> i32 {
     // SAFETY: the caller keeps the rules in the header's introduction.
     guard(error, || unsafe { handle::get(container)?.roll_back(text(name, "name")?) })
+}
+
+/// Makes a snapshot of each of `count` containers under one name, all of one moment: in one transaction, wherever these
+/// containers are. `replace` not 0: replaces snapshots of that name; otherwise `CENOTE_EXISTS` if a container has one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_snapshot(
+    store: *const cenote_store_t,
+    containers: *const *const cenote_container_t,
+    count: usize,
+    name: *const c_char,
+    replace: i32,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let (store, all, name) = unsafe { (handle::get(store)?, handles(containers, count)?, text(name, "name")?) };
+        if replace != 0 { store.replace_snapshot(&all, name) } else { store.snapshot(&all, name) }
+    })
+}
+
+/// Deletes the snapshot of that name of each of `count` containers: of all, or of none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_delete_snapshot(
+    store: *const cenote_store_t,
+    containers: *const *const cenote_container_t,
+    count: usize,
+    name: *const c_char,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let (store, all, name) = unsafe { (handle::get(store)?, handles(containers, count)?, text(name, "name")?) };
+        store.delete_snapshot(&all, name)
+    })
+}
+
+/// Restores the content that each of `count` containers had when its snapshot of that name was made: all, or none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_roll_back(
+    store: *const cenote_store_t,
+    containers: *const *const cenote_container_t,
+    count: usize,
+    name: *const c_char,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let (store, all, name) = unsafe { (handle::get(store)?, handles(containers, count)?, text(name, "name")?) };
+        store.roll_back(&all, name)
+    })
+}
+
+/// The containers of an array of handles.
+///
+/// # Safety
+/// The caller keeps the rules in the header's introduction.
+unsafe fn handles<'a>(containers: *const *const cenote_container_t, count: usize) -> Result<Vec<&'a Container>> {
+    // SAFETY: as the caller promises.
+    unsafe { slice(containers, count, "containers")?.iter().map(|container| handle::get(*container)).collect() }
 }
 
 /// Returns when everything acknowledged so far in this container survives power loss.

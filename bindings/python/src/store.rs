@@ -90,6 +90,10 @@ impl From<cenote::Store> for Store {
     }
 }
 
+fn handles(containers: &[Bound<'_, Container>]) -> Vec<cenote::Container> {
+    containers.iter().map(|container| container.get().0.clone()).collect()
+}
+
 #[pymethods]
 impl Store {
     /// The container with that label; made if it does not exist and `create` is true. The other arguments are for a new one.
@@ -162,6 +166,29 @@ impl Store {
     #[pyo3(signature = (detect_conflicts = false))]
     fn transaction(&self, detect_conflicts: bool) -> Transaction {
         Transaction::begin(&self.0, detect_conflicts)
+    }
+    /// Keep the present content of several containers for reading, under a name, all at one moment; no data are copied. All
+    /// of them get their snapshot, or none.
+    ///
+    ///     >>> store.snapshot([runs, fields], "monday")
+    #[pyo3(signature = (containers, name, replace = false))]
+    fn snapshot(&self, py: Python<'_>, containers: Vec<Bound<'_, Container>>, name: &str, replace: bool) -> PyResult<()> {
+        let containers = handles(&containers);
+        let make = || {
+            let all: Vec<_> = containers.iter().collect();
+            if replace { self.0.replace_snapshot(&all, name) } else { self.0.snapshot(&all, name) }
+        };
+        py.detach(make).map_err(raise)
+    }
+    /// Delete the snapshot of that name of several containers: of all, or of none.
+    fn delete_snapshot(&self, py: Python<'_>, containers: Vec<Bound<'_, Container>>, name: &str) -> PyResult<()> {
+        let containers = handles(&containers);
+        py.detach(|| self.0.delete_snapshot(&containers.iter().collect::<Vec<_>>(), name)).map_err(raise)
+    }
+    /// Restore the content of several containers to that of their snapshots, all or none.
+    fn roll_back(&self, py: Python<'_>, containers: Vec<Bound<'_, Container>>, name: &str) -> PyResult<()> {
+        let containers = handles(&containers);
+        py.detach(|| self.0.roll_back(&containers.iter().collect::<Vec<_>>(), name)).map_err(raise)
     }
     /// Return when everything acknowledged so far survives power loss.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {

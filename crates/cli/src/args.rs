@@ -18,6 +18,7 @@ use crate::cmd::init::InitArgs;
 use crate::cmd::layout::{LAYOUT_HELP, LayoutArgs};
 use crate::cmd::mount::{MOUNT_HELP, MountArgs, UnmountArgs};
 use crate::cmd::policy::{PolicyCommand, RulesArgs};
+use crate::cmd::snapshot::SnapshotCommand;
 use crate::cmd::run::{RUN_HELP, RunArgs};
 use crate::cmd::s3::S3Args;
 use crate::cmd::{cluster::ClusterCommand, ha::HaArgs, home::HomeCommand, verify::ProtectArgs};
@@ -320,50 +321,6 @@ The same as a file for --config:
   endpoint = \"https://s3.example.org\"
   region = \"us-east-1\"
   credentials = \"secrets.ini#cold\"";
-
-/// Snapshot commands.
-#[derive(Subcommand, Debug)]
-pub enum SnapshotCommand {
-    /// Keep the current content of a container for reading; no data are copied
-    Create {
-        /// CONTAINER, or the path of an HDF5 file that lives in the store
-        container: OsString,
-        /// Name of the snapshot
-        name: String,
-        /// Replace a snapshot of that name
-        #[arg(short, long)]
-        replace: bool,
-    },
-    /// List the snapshots
-    List {
-        /// CONTAINER, or the path of an HDF5 file
-        container: OsString,
-    },
-    /// Create a file by which HDF5 programs read a snapshot of an HDF5 file; for other containers, list its objects
-    Open {
-        /// CONTAINER, or the path of an HDF5 file
-        container: OsString,
-        /// Name of the snapshot
-        name: String,
-        /// The file to create [default: FILE@NAME]
-        stub: Option<PathBuf>,
-    },
-    /// Restore a container's content to that of a snapshot, which stays
-    Rollback {
-        /// CONTAINER, or the path of an HDF5 file
-        container: OsString,
-        /// Name of the snapshot
-        name: String,
-    },
-    /// Delete snapshots
-    Delete {
-        /// CONTAINER, or the path of an HDF5 file
-        container: OsString,
-        /// Names of snapshots
-        #[arg(required = true)]
-        names: Vec<String>,
-    },
-}
 
 const HDF5_HELP: &str = "\
 HDF5 1.14 or newer is used to read and write native files: the one that --hdf5 names, or the system's, or the copy that

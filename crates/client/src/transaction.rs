@@ -309,6 +309,12 @@ impl Transaction {
         self.updates.push(Update::ContainerDelete { id: container.id() });
         Ok(())
     }
+    /// Adds a change of a snapshot. A transaction with such changes has no others, and one of each container.
+    pub(crate) fn change_snapshot(&mut self, of: &Container, change: Update) -> Result<()> {
+        self.changing(of.store())?;
+        self.updates.push(change);
+        Ok(())
+    }
     /// Sets a record.
     pub fn put(&mut self, index: &Index, key: &[u8], value: &[u8]) -> Result<()> {
         self.put_record(index, key, value, false)

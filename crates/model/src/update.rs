@@ -52,7 +52,7 @@ pub enum Update {
 }
 
 impl Update {
-    /// Returns true if it is about a snapshot: such an update must be alone in its request.
+    /// Returns true if it is about a snapshot: a request with such an update has no others, and one of each container.
     pub fn is_about_snapshot(&self) -> bool {
         matches!(self, Self::SnapshotCreate { .. } | Self::SnapshotDelete { .. } | Self::SnapshotRollback { .. })
     }
@@ -65,10 +65,6 @@ impl Update {
                 | Self::ContainerSet { .. }
                 | Self::ContainerDelete { .. }
         )
-    }
-    /// Returns true if no transaction over several homes can have it: changes of containers and of snapshots.
-    pub fn has_one_home(&self) -> bool {
-        self.is_about_container() || self.is_about_snapshot()
     }
     /// The hash of the version word of what it changes: of an object that is there, or of an index. Changes of containers and
     /// snapshots, which concern many words or none, have no one word.

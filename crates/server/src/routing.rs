@@ -339,7 +339,7 @@ fn home_of_update(update: &Update, created: Option<usize>, homes: usize) -> usiz
 
 /// Plans a request. Fails if it is to be all or nothing over several homes, and cannot be.
 fn plan(checks: &[Check], updates: &[Update], atomic: bool, homes: usize) -> Result<Plan> {
-    let has_containers = updates.iter().any(Update::has_one_home);
+    let has_containers = updates.iter().any(Update::is_about_container);
     let cross = |one, other| {
         if atomic && !has_containers { Ok(Plan::Across) } else { Err(crossing(one, other, has_containers)) }
     };
@@ -377,7 +377,7 @@ fn plan(checks: &[Check], updates: &[Update], atomic: bool, homes: usize) -> Res
 #[cold]
 fn crossing(one: ContainerId, other: ContainerId, has_containers: bool) -> Error {
     let why = if has_containers {
-        "a change of containers or snapshots has one engine"
+        "a change of containers has one engine"
     } else {
         "what is sent without waiting has one engine"
     };

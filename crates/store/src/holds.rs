@@ -15,6 +15,18 @@ pub(crate) enum Part<'a> {
     Prefix(IndexKey, &'a [u8]),
     /// Everything in a container.
     Container(ContainerId),
+    /// The snapshots of a container. A change of one relies on everything in the container.
+    Snapshots(ContainerId),
+}
+
+impl Part<'_> {
+    fn container(self) -> ContainerId {
+        match self {
+            Self::Object(key) => key.container,
+            Self::Record(index, _) | Self::Index(index) | Self::Prefix(index, _) => index.container,
+            Self::Container(id) | Self::Snapshots(id) => id,
+        }
+    }
 }
 
 /// Who holds one thing.
@@ -50,6 +62,8 @@ pub(crate) struct Holds {
     records: BTreeMap<(IndexKey, Vec<u8>), Hold>,
     indices: BTreeMap<IndexKey, Hold>,
     prefixes: Vec<(IndexKey, Vec<u8>, TransactionId)>,
+    /// Whole containers: changed by a rollback, relied on by a new snapshot.
+    containers: BTreeMap<ContainerId, Hold>,
 }
 
 impl Holds {
@@ -63,7 +77,8 @@ impl Holds {
                 }
                 Part::Index(key) => self.indices.entry(key).or_default().add(transaction, changes),
                 Part::Prefix(index, prefix) => self.prefixes.push((index, prefix.to_vec(), transaction)),
-                Part::Container(_) => {} // refused before
+                Part::Container(id) => self.containers.entry(id).or_default().add(transaction, changes),
+                Part::Snapshots(id) => self.containers.entry(id).or_default().add(transaction, false),
             }
             None::<()>
         });
@@ -75,7 +90,8 @@ impl Holds {
                 Part::Object(key) => drop_if(&mut self.objects, &key, transaction),
                 Part::Record(index, key) => drop_if(&mut self.records, &(index, key.to_vec()), transaction),
                 Part::Index(key) => drop_if(&mut self.indices, &key, transaction),
-                Part::Prefix(..) | Part::Container(_) => {}
+                Part::Container(id) | Part::Snapshots(id) => drop_if(&mut self.containers, &id, transaction),
+                Part::Prefix(..) => {}
             }
             None::<()>
         });
@@ -102,6 +118,9 @@ impl Holds {
                 look(Part::Container(*container))
             }
             Request::ContainerContent { id, .. } => look(Part::Container(*id)),
+            Request::SnapshotList { container, .. } | Request::SnapshotByName { container, .. } => {
+                look(Part::Snapshots(*container))
+            }
             _ => None,
         }
     }
@@ -113,10 +132,16 @@ impl Holds {
         each_part(checks, updates, &mut |part, changes| self.find(part, changes))
     }
     fn is_empty(&self) -> bool {
-        self.objects.is_empty() && self.records.is_empty() && self.indices.is_empty() && self.prefixes.is_empty()
+        self.objects.is_empty()
+            && self.records.is_empty()
+            && self.indices.is_empty()
+            && self.prefixes.is_empty()
+            && self.containers.is_empty()
     }
     fn find(&self, part: Part<'_>, changes: bool) -> Option<(TransactionId, String)> {
+        let whole = self.containers.get(&part.container()).and_then(|hold| hold.against(changes));
         let by = match part {
+            _ if whole.is_some() => whole?,
             Part::Object(key) => self.objects.get(&key)?.against(changes)?,
             Part::Record(index, key) => self.against_record(index, key, changes)?,
             Part::Index(index) => {
@@ -129,6 +154,8 @@ impl Holds {
                 whole.or_else(|| self.against_prefix(index, prefix, changes))?
             }
             Part::Container(id) => self.against_container(id, changes)?,
+            Part::Snapshots(id) if changes => self.against_container(id, true)?,
+            Part::Snapshots(id) => self.containers.get(&id)?.against(true)?, // what it holds may be a snapshot
         };
         Some((by, name(part)))
     }
@@ -186,11 +213,8 @@ fn each_part<T>(checks: &[Check], updates: &[Update], each: &mut impl FnMut(Part
     }
     updates.iter().find_map(|update| match update {
         Update::ContainerCreate { .. } | Update::ContainerRename { .. } | Update::Fill { .. } => None,
-        Update::ContainerSet { .. }
-        | Update::ContainerDelete { .. }
-        | Update::SnapshotCreate { .. }
-        | Update::SnapshotDelete { .. }
-        | Update::SnapshotRollback { .. } => each(Part::Container(update.container()), true),
+        Update::SnapshotCreate { of, .. } | Update::SnapshotDelete { of, .. } => each(Part::Snapshots(*of), true),
+        Update::ContainerSet { .. } | Update::ContainerDelete { .. } | Update::SnapshotRollback { .. } => each(Part::Container(update.container()), true),
         Update::ObjectCreate { key, .. }
         | Update::ObjectDelete { key }
         | Update::Write { key, .. }
@@ -210,7 +234,7 @@ fn name(part: Part<'_>) -> String {
             format!("record `{}` of index {index}", crate::apply::shortened_bytes(key))
         }
         Part::Index(key) | Part::Prefix(key, _) => format!("index {key}"),
-        Part::Container(id) => format!("container {id}"),
+        Part::Container(id) | Part::Snapshots(id) => format!("container {id}"),
     }
 }
 
@@ -269,6 +293,34 @@ mod tests {
         assert_eq!(holds.against(&apply(vec![put(1, b"read")])).unwrap().0, id(2), "another one relies on it still");
         holds.remove(id(2), &checks[..1], &[]);
         assert!(holds.is_empty());
+    }
+
+    #[test]
+    fn a_new_snapshot_can_be_read_past_but_nothing_changes_in_its_container() {
+        let mut holds = Holds::default();
+        let of = ContainerId(4);
+        let make = Update::SnapshotCreate { of, id: ContainerId(9), name: "s".into(), replace: false, unix_ms: 1 };
+        let list = Request::SnapshotList { container: of, after: None, limit: 1 };
+        let object = ObjectKey { container: of, object: ObjectId(1) };
+        holds.add(id(1), &[], std::slice::from_ref(&make));
+        assert!(holds.against(&get(b"a")).is_none() && holds.against(&next(b"")).is_none());
+        assert!(holds.against(&Request::ObjectStat { key: object }).is_none());
+        assert!(holds.against(&Request::ObjectList { container: of, after: None, limit: 1 }).is_none());
+        assert!(holds.against(&list).is_some(), "whoever looks for the snapshot waits");
+        for change in [put(1, b"a"), Update::ObjectCreate { key: object, block_shift: 12 }, make.clone()] {
+            assert!(holds.against(&apply(vec![change])).is_some());
+        }
+        let elsewhere = Update::ObjectCreate { key: ObjectKey { container: ContainerId(5), ..object }, block_shift: 12 };
+        assert!(holds.against(&apply(vec![elsewhere])).is_none());
+        holds.remove(id(1), &[], &[make]);
+        let back = Update::SnapshotRollback { of, name: "s".into() };
+        holds.add(id(2), &[], std::slice::from_ref(&back));
+        assert!(holds.against(&get(b"a")).is_some() && holds.against(&list).is_some());
+        assert!(holds.against(&Request::ObjectStat { key: object }).is_some());
+        holds.remove(id(2), &[], &[back]);
+        assert!(holds.is_empty());
+        holds.add(id(3), &[], &[put(1, b"a")]);
+        assert!(holds.against(&list).is_none(), "the snapshots that there are do not change");
     }
 
     #[test]

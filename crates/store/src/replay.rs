@@ -132,7 +132,7 @@ impl EngineState {
         if self.two_phase.prepared.contains_key(&transaction) {
             return Err("a transaction is prepared twice");
         }
-        self.two_phase.prepare(transaction, Prepared { session, checks, updates, leases, since_ns: 0 });
+        self.hold_prepared(transaction, Prepared { session, checks, updates, leases, since_ns: 0 });
         let epoch = self.epoch;
         if let Some(session) = self.sessions.open.get_mut(&session) {
             session.record(Recorded { seq, epoch, detail: None });

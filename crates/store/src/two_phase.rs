@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cenote_model::{Check, ContainerId, HomeId, TransactionId, Update};
+use cenote_model::{Check, ContainerId, Durability, HomeId, TransactionId, Update};
 
 use crate::SessionId;
 use crate::apply::{NO_KEY, Refusal, Txn};
+use crate::codec::ORDINALS_END;
 use crate::holds::Holds;
 use crate::map::DeviceIndex;
 use crate::session::Session;
@@ -137,6 +138,17 @@ impl EngineState {
         }
         Ok(prepared)
     }
+    /// Adds a prepared transaction, holds what it concerns, and keeps the numbers of its new snapshots for it.
+    pub fn hold_prepared(&mut self, transaction: TransactionId, prepared: Prepared) {
+        for update in &prepared.updates {
+            if let Update::SnapshotCreate { id, .. } = update
+                && id.0 < ORDINALS_END / 2
+            {
+                self.containers.next_id = self.containers.next_id.max(id.0 + 1);
+            }
+        }
+        self.two_phase.prepare(transaction, prepared);
+    }
     /// After [`EngineState::revert`]: the transaction is prepared again.
     pub fn unsettle(&mut self, transaction: TransactionId, mut prepared: Prepared) {
         prepared.leases = self.sessions.open.remove(&SETTLER).unwrap_or_default();
@@ -147,7 +159,8 @@ impl EngineState {
         self.sessions.open.remove(&SETTLER).unwrap_or_default().leases
     }
     /// After a power loss, when containers have gone back: forgets decisions whose part here was lost, so that no home
-    /// carries them out any more, and prepared transactions that write bytes, which may be lost.
+    /// carries them out any more, and prepared transactions that write bytes, which may be lost, or that make a snapshot
+    /// of what may be lost.
     pub fn settle_power_loss(&mut self) -> Vec<TransactionId> {
         let containers = &self.containers;
         let is_there = |decision: &Decision| {
@@ -157,8 +170,16 @@ impl EngineState {
         };
         self.two_phase.decided.retain(|_, decision| is_there(decision));
         self.two_phase.given_up.clear(); // their sessions are over
-        let writes = |it: &Prepared| it.updates.iter().any(|update| matches!(update, Update::Write { .. }));
-        let lost = self.two_phase.prepared.iter().filter(|(_, prepared)| writes(prepared));
+        let is_sync =
+            |id: &ContainerId| containers.get(*id).is_some_and(|it| it.spec.durability == Durability::Sync);
+        let loses = |it: &Prepared| {
+            it.updates.iter().any(|update| match update {
+                Update::Write { .. } => true,
+                Update::SnapshotCreate { of, .. } => !is_sync(of),
+                _ => false,
+            })
+        };
+        let lost = self.two_phase.prepared.iter().filter(|(_, prepared)| loses(prepared));
         let lost: Vec<TransactionId> = lost.map(|(id, _)| *id).collect();
         for transaction in &lost {
             self.two_phase.let_go(*transaction);

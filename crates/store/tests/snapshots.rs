@@ -28,6 +28,77 @@ fn refused(world: &mut World, update: Update) -> ErrorKind {
     }
 }
 
+/// All of these in one request.
+fn together(world: &mut World, updates: Vec<Update>) -> std::result::Result<(), ErrorKind> {
+    match world.apply(updates, true) {
+        Response::Failed(error) => Err(error.kind()),
+        _ => Ok(()),
+    }
+}
+
+#[test]
+fn snapshots_of_several_containers_are_made_together_or_not_at_all() {
+    let (mut world, one) = filled(Durability::Async);
+    let two = world.container("d", Durability::Async);
+    world.must(vec![Update::IndexCreate { key: index(two, 1) }]);
+    let record = |value: u8| Update::Put { index: index(two, 1), key: vec![1], value: vec![value], only_new: false };
+    world.must(vec![record(1)]);
+    together(&mut world, vec![create(one, "s", false), create(two, "s", false)]).unwrap();
+    let ids = [one, two].map(|of| find(&mut world, of, "s", false).unwrap().id);
+    assert_ne!(ids[0], ids[1]);
+    change(&mut world, one);
+    world.must(vec![record(2)]);
+
+    // The second one is refused, so the first one is not made, and numbers are given as if neither had been.
+    world.must(vec![create(two, "taken", false)]);
+    let refused = together(&mut world, vec![create(one, "taken", false), create(two, "taken", false)]);
+    assert_eq!(refused, Err(Exists));
+    assert_eq!(find(&mut world, one, "taken", false).unwrap_err().kind(), NotFound);
+    let mixed = vec![create(one, "x", false), record(3)];
+    assert_eq!(together(&mut world, mixed), Err(InvalidInput));
+    let twice = vec![create(one, "x", false), create(one, "y", false)];
+    assert_eq!(together(&mut world, twice), Err(InvalidInput));
+    assert!(matches!(
+        world.apply(vec![create(one, "x", false), create(two, "x", false)], false),
+        Response::Failed(error) if error.kind() == InvalidInput
+    ));
+
+    let back = |of, name: &str| Update::SnapshotRollback { of, name: name.into() };
+    assert_eq!(together(&mut world, vec![back(one, "s"), back(two, "none")]), Err(NotFound));
+    assert_eq!(world.read(object(one, 9)).unwrap(), [9; 5000], "the first one was not rolled back either");
+    together(&mut world, vec![back(one, "s"), back(two, "s")]).unwrap();
+    assert_eq!(world.read(object(one, 1)).unwrap(), vec![1; LEN]);
+    world.kill();
+    world.open().unwrap();
+    assert_eq!(world.read(object(one, 0)).unwrap(), vec![0; LEN]);
+    world.settle();
+    let delete = |of| Update::SnapshotDelete { of, name: "s".into() };
+    together(&mut world, vec![delete(one), delete(two)]).unwrap();
+    world.kill();
+    world.open().unwrap();
+    for of in [one, two] {
+        assert_eq!(find(&mut world, of, "s", false).unwrap_err().kind(), NotFound);
+    }
+}
+
+/// After power loss both snapshots are there, or neither, whichever container is cut.
+#[test]
+fn snapshots_that_were_made_together_survive_power_loss_together() {
+    for flushed in [false, true] {
+        let (mut world, one) = filled(Durability::Async);
+        let two = world.container("d", Durability::Async);
+        world.settle();
+        together(&mut world, vec![create(one, "s", false), create(two, "s", false)]).unwrap();
+        if flushed {
+            world.flush(FlushTarget::Container(two)).unwrap();
+        }
+        world.power_loss(Keep::Nothing);
+        world.open().unwrap();
+        let there = [one, two].map(|of| find(&mut world, of, "s", false).is_ok());
+        assert_eq!(there, [flushed; 2]);
+    }
+}
+
 /// Used bytes on all devices, at rest.
 fn used(world: &mut World) -> u64 {
     world.settle();

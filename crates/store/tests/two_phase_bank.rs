@@ -1,9 +1,10 @@
 //! Random transfers between accounts of several engines, with deaths of engines and clients at any time: no transfer is
-//! carried out in part, none that was answered is lost, and the total stays. `CENOTE_SEED=N` repeats one run.
+//! carried out in part, none that was answered is lost, and the total stays, in snapshots of all engines too.
+//! `CENOTE_SEED=N` repeats one run.
 
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cenote_model::*;
 use world::Rng;
@@ -12,11 +13,11 @@ use world::engines::{Engines, put};
 const ACCOUNTS: u64 = 3;
 const BALANCE: u64 = 100_000;
 
-/// A transfer under way.
+/// A transfer, or a snapshot of all banks, that is under way.
 struct Transfer {
     transaction: TransactionId,
-    /// Of each home, in their order: the account, and its change.
-    parts: Vec<(usize, u64, i64)>,
+    /// In their order.
+    homes: Vec<usize>,
     /// Parts that are prepared.
     done: usize,
     seqs: Vec<u64>,
@@ -29,8 +30,9 @@ struct Bank {
     at: Vec<IndexKey>,
     open: Vec<Transfer>,
     next: u64,
-    /// The homes of each transfer, and whether it was answered.
+    /// The homes of each transfer and snapshot, and whether it was answered.
     known: BTreeMap<u64, (Vec<usize>, bool)>,
+    snapshots: BTreeSet<u64>,
     carried_out: u64,
 }
 
@@ -39,6 +41,9 @@ fn account(n: u64) -> Vec<u8> {
 }
 fn mark(n: u64) -> Vec<u8> {
     format!("transfer {n}").into_bytes()
+}
+fn snapshot(n: u64) -> String {
+    format!("snapshot {n}")
 }
 fn number(value: &[u8]) -> u64 {
     u64::from_le_bytes(value.try_into().unwrap())
@@ -58,7 +63,16 @@ impl Bank {
             }
             at.push(index);
         }
-        Self { world, rng, at, open: Vec::new(), next: 1, known: BTreeMap::new(), carried_out: 0 }
+        Self {
+            world,
+            rng,
+            at,
+            open: Vec::new(),
+            next: 1,
+            known: BTreeMap::new(),
+            snapshots: BTreeSet::new(),
+            carried_out: 0,
+        }
     }
     /// Begins a transfer, if what it reads is not held.
     fn begin(&mut self) {
@@ -72,7 +86,6 @@ impl Bank {
         let parts: Vec<_> =
             homes.iter().enumerate().map(|(at, home)| (*home, self.rng.below(ACCOUNTS), change(at))).collect();
         let id = self.next;
-        let mut requests = Vec::new();
         let mut both = Vec::new();
         for (home, of, change) in &parts {
             let (index, key) = (self.at[*home], account(*of));
@@ -81,7 +94,22 @@ impl Bank {
             let checks = vec![Check::Value { index, key: key.clone(), value: Some(value) }];
             both.push((checks, vec![put(index, &key, &after.to_le_bytes()), put(index, &mark(id), b"")]));
         }
+        self.begin_with(homes, both);
+    }
+    /// Begins a snapshot of all banks.
+    fn begin_snapshot(&mut self) {
+        let name = snapshot(self.next);
+        self.snapshots.insert(self.next);
+        let make = |index: &IndexKey| {
+            let (of, name) = (index.container, name.clone());
+            (Vec::new(), vec![Update::SnapshotCreate { of, id: ContainerId(0), name, replace: false, unix_ms: 0 }])
+        };
+        self.begin_with((0..self.at.len()).collect(), self.at.iter().map(make).collect());
+    }
+    fn begin_with(&mut self, homes: Vec<usize>, both: Vec<(Vec<Check>, Vec<Update>)>) {
+        let id = self.next;
         self.next += 1;
+        let mut requests = Vec::new();
         let decider = HomeId(homes[homes.len() - 1] as u16);
         let transaction = TransactionId { home: decider, session: self.world.session.0, number: id };
         let participants: Vec<HomeId> = homes[..homes.len() - 1].iter().map(|home| HomeId(*home as u16)).collect();
@@ -95,8 +123,8 @@ impl Bank {
             });
         }
         let seqs = requests.iter().map(|_| self.world.next_seq()).collect();
-        self.known.insert(id, (homes, false));
-        self.open.push(Transfer { transaction, parts, done: 0, seqs, requests });
+        self.known.insert(id, (homes.clone(), false));
+        self.open.push(Transfer { transaction, homes, done: 0, seqs, requests });
     }
     /// The next step of one that is under way; now and then a step is repeated.
     fn step(&mut self) {
@@ -106,7 +134,7 @@ impl Bank {
         let at = self.rng.below(self.open.len() as u64) as usize;
         let transfer = &self.open[at];
         let step = if transfer.done > 0 && self.rng.below(8) == 0 { transfer.done - 1 } else { transfer.done };
-        let (home, ..) = transfer.parts[step];
+        let home = transfer.homes[step];
         match self.world.ask_as(home, transfer.seqs[step], transfer.requests[step].clone()) {
             Response::Prepared { .. } => self.open[at].done = self.open[at].done.max(step + 1),
             Response::Applied { .. } => {
@@ -125,8 +153,8 @@ impl Bank {
     fn give_up(&mut self, at: usize) {
         let transfer = self.open.swap_remove(at);
         if self.rng.below(3) > 0 {
-            let prepared = &transfer.parts[..transfer.done.min(transfer.parts.len() - 1)];
-            let tell = prepared.iter().map(|(home, ..)| HomeId(*home as u16)).collect();
+            let prepared = &transfer.homes[..transfer.done.min(transfer.homes.len() - 1)];
+            let tell = prepared.iter().map(|home| HomeId(*home as u16)).collect();
             let decider = usize::from(transfer.transaction.home.0);
             let answer = self.world.ask(decider, Request::Ask { transaction: transfer.transaction, tell });
             assert_eq!(answer, Response::Decided(false));
@@ -146,6 +174,7 @@ impl Bank {
                 self.world.work();
             }
             8..=17 if self.open.len() < 4 => self.begin(),
+            18 | 19 if self.open.len() < 4 => self.begin_snapshot(),
             _ => self.step(),
         }
     }
@@ -156,18 +185,43 @@ impl Bank {
         self.world.errands();
         self.world.kill();
         self.world.check();
-        let mut total = 0;
-        for home in 0..self.at.len() {
-            for n in 0..ACCOUNTS {
-                total += number(&self.world.get(home, self.at[home], &account(n)).unwrap().unwrap());
+        self.check_total(&self.at.clone(), "the total");
+        for (id, (homes, answered)) in self.known.clone() {
+            let is_snapshot = self.snapshots.contains(&id);
+            let made: Vec<Option<IndexKey>> = homes
+                .iter()
+                .map(|home| if is_snapshot { self.made(*home, id) } else { self.marked(*home, id) })
+                .collect();
+            let there: Vec<bool> = made.iter().map(Option::is_some).collect();
+            assert!(there.iter().all(|it| *it == there[0]), "transaction {id} was carried out in part: {there:?}");
+            assert!(there[0] || !answered, "transaction {id} was answered, and is lost");
+            if is_snapshot && there[0] {
+                let at: Vec<IndexKey> = made.into_iter().flatten().collect();
+                self.check_total(&at, &format!("the total in snapshot {id}"));
             }
         }
-        assert_eq!(total, BALANCE * ACCOUNTS * self.at.len() as u64, "the total");
-        for (id, (homes, answered)) in self.known.clone() {
-            let mut has = |home: usize| self.world.get(home, self.at[home], &mark(id)).unwrap().is_some();
-            let there: Vec<bool> = homes.iter().copied().map(&mut has).collect();
-            assert!(there.iter().all(|it| *it == there[0]), "transfer {id} was carried out in part: {there:?}");
-            assert!(there[0] || !answered, "transfer {id} was answered, and is lost");
+    }
+    fn check_total(&mut self, at: &[IndexKey], what: &str) {
+        let mut total = 0;
+        for (home, index) in at.iter().enumerate() {
+            for n in 0..ACCOUNTS {
+                total += number(&self.world.get(home, *index, &account(n)).unwrap().unwrap());
+            }
+        }
+        assert_eq!(total, BALANCE * ACCOUNTS * self.at.len() as u64, "{what}");
+    }
+    /// The index of a bank, if it has the mark of a transfer.
+    fn marked(&mut self, home: usize, id: u64) -> Option<IndexKey> {
+        let index = self.at[home];
+        self.world.get(home, index, &mark(id)).unwrap().map(|_| index)
+    }
+    /// The same index in a snapshot, if there is one.
+    fn made(&mut self, home: usize, id: u64) -> Option<IndexKey> {
+        let (container, name) = (self.at[home].container, snapshot(id));
+        match self.world.ask(home, Request::SnapshotByName { container, name, pin: false }) {
+            Response::Snapshots(found) => Some(IndexKey { container: found[0].id, ..self.at[home] }),
+            Response::Failed(error) if error.kind() == ErrorKind::NotFound => None,
+            other => panic!("{other:?}"),
         }
     }
 }

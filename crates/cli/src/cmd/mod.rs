@@ -26,7 +26,7 @@ pub mod run;
 pub mod s3;
 mod s3_zarr;
 mod serve;
-mod snapshot;
+pub mod snapshot;
 mod status;
 mod tier;
 mod tiers;

@@ -1,14 +1,14 @@
 //! `snapshot`: of containers, and of HDF5 files by path.
 
-use std::ffi::OsStr;
-use std::path::Path;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
 use cenote::model::size::{count, human};
 use cenote::{Container, Error, ErrorKind, ObjectId, Result, SnapshotInfo, Store};
+use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::{Access, Context};
-use crate::args::SnapshotCommand;
 use crate::failure::Done;
 use crate::out::escaped;
 use crate::target;
@@ -16,17 +16,74 @@ use crate::target;
 /// Prefix of the labels of containers that are HDF5 files; the absolute path follows.
 const HDF5_PREFIX: &str = "hdf5:";
 
+/// Snapshot commands.
+#[derive(Subcommand, Debug)]
+pub enum SnapshotCommand {
+    /// Keep the current content of a container for reading; no data are copied
+    Create {
+        /// CONTAINER, or the path of an HDF5 file that lives in the store
+        container: OsString,
+        /// Name of the snapshot
+        name: String,
+        /// Replace a snapshot of that name
+        #[arg(short, long)]
+        replace: bool,
+        /// Further containers or files, all at one moment: each gets its snapshot, or none does
+        #[arg(long, value_name = "CONTAINER", num_args = 1..)]
+        also: Vec<OsString>,
+    },
+    /// List the snapshots
+    List {
+        /// CONTAINER, or the path of an HDF5 file
+        container: OsString,
+    },
+    /// Create a file by which HDF5 programs read a snapshot of an HDF5 file; for other containers, list its objects
+    Open {
+        /// CONTAINER, or the path of an HDF5 file
+        container: OsString,
+        /// Name of the snapshot
+        name: String,
+        /// The file to create [default: FILE@NAME]
+        stub: Option<PathBuf>,
+    },
+    /// Restore a container's content to that of a snapshot, which stays
+    Rollback {
+        /// CONTAINER, or the path of an HDF5 file
+        container: OsString,
+        /// Name of the snapshot
+        name: String,
+        /// Further containers or files: all are rolled back, or none is
+        #[arg(long, value_name = "CONTAINER", num_args = 1..)]
+        also: Vec<OsString>,
+    },
+    /// Delete snapshots
+    Delete {
+        /// CONTAINER, or the path of an HDF5 file
+        container: OsString,
+        /// Names of snapshots
+        #[arg(required = true)]
+        names: Vec<String>,
+        /// Further containers or files with snapshots of these names
+        #[arg(long, value_name = "CONTAINER", num_args = 1..)]
+        also: Vec<OsString>,
+    },
+}
+
 pub fn snapshot(context: &mut Context<'_>, command: &SnapshotCommand) -> Done {
     match command {
-        SnapshotCommand::Create { container, name, replace } => {
+        SnapshotCommand::Create { container, name, replace, also } => {
             let store = context.open(Access::Write)?;
-            let container = container_or_file(&store, container)?;
-            if *replace { container.replace_snapshot(name) } else { container.snapshot(name) }?;
-            if context.out.json {
-                let made = found(&container, name)?;
-                return context.out.document(&document(&made));
+            let containers = all_of(&store, container, also)?;
+            let of: Vec<&Container> = containers.iter().collect();
+            if *replace { store.replace_snapshot(&of, name) } else { store.snapshot(&of, name) }?;
+            match of[..] {
+                _ if !context.out.json => Ok(()),
+                [one] => context.out.document(&document(&found(one, name)?)),
+                _ => {
+                    let made: Result<Vec<SnapshotInfo>> = of.iter().map(|container| found(container, name)).collect();
+                    context.out.document(&made?.iter().map(document).collect())
+                }
             }
-            Ok(())
         }
         SnapshotCommand::List { container } => {
             let store = context.open(Access::Read)?;
@@ -37,22 +94,35 @@ pub fn snapshot(context: &mut Context<'_>, command: &SnapshotCommand) -> Done {
             let store = context.open(Access::Read)?;
             open(context, &container_or_file(&store, container)?, name, stub.as_deref())
         }
-        SnapshotCommand::Rollback { container, name } => {
+        SnapshotCommand::Rollback { container, name, also } => {
             let store = context.open(Access::Write)?;
-            Ok(container_or_file(&store, container)?.roll_back(name)?)
+            let containers = all_of(&store, container, also)?;
+            Ok(store.roll_back(&containers.iter().collect::<Vec<_>>(), name)?)
         }
-        SnapshotCommand::Delete { container, names } => {
+        SnapshotCommand::Delete { container, names, also } => {
             let store = context.open(Access::Write)?;
-            let container = container_or_file(&store, container)?;
-            for name in names {
-                found(&container, name)?; // a wrong name changes nothing
+            let containers = all_of(&store, container, also)?;
+            for (container, name) in containers.iter().flat_map(|of| names.iter().map(move |name| (of, name))) {
+                found(container, name)?; // a wrong name changes nothing
             }
             for name in names {
-                container.delete_snapshot(name)?;
+                store.delete_snapshot(&containers.iter().collect::<Vec<_>>(), name)?;
             }
             Ok(())
         }
     }
+}
+
+/// The containers or files of one command. Those that are named twice are there once.
+fn all_of(store: &Store, first: &OsStr, also: &[OsString]) -> Result<Vec<Container>> {
+    let mut all: Vec<Container> = Vec::new();
+    for name in std::iter::once(first).chain(also.iter().map(OsString::as_os_str)) {
+        let container = container_or_file(store, name)?;
+        if all.iter().all(|known| known.id() != container.id()) {
+            all.push(container);
+        }
+    }
+    Ok(all)
 }
 
 /// Returns a container by its label, or an HDF5 file by its path.

@@ -113,7 +113,7 @@ fn parts_of(checks: Vec<Check>, updates: Vec<Update>) -> BTreeMap<HomeId, Part> 
 
 /// Refuses what has one home: the homes would, too.
 fn check_updates(updates: &[Update]) -> Result<()> {
-    let Some(wrong) = updates.iter().find(|update| update.has_one_home()) else { return Ok(()) };
+    let Some(wrong) = updates.iter().find(|update| update.is_about_container()) else { return Ok(()) };
     Err(Error::new(ErrorKind::Unsupported, format!("a change of container {} in a transaction", wrong.container()))
         .because("the transaction is over several nodes, and changes of containers have one home")
         .try_next("make this change by itself, or on conditions of its own home alone"))

@@ -48,7 +48,7 @@ impl EngineState {
             Step::ContainerSet { slot, was } => self.containers.at_mut(slot).spec = was,
             Step::ContainerDeleted { slot } => self.containers.show(slot),
             Step::SnapshotMade { .. } | Step::RolledBack { .. } => {} // other steps of the transaction did the work
-            Step::SnapshotFilled { slot } => self.drop_new_snapshot(slot),
+            Step::SnapshotFilled { slot } => self.drop_new_snapshot(txn, slot),
             Step::SnapshotDeleted { slot, .. } => self.set_deleted(slot, false),
             Step::ObjectCloned { slot } => {
                 let object = self.objects.get(slot);

@@ -8,7 +8,7 @@ use std::ops::Bound;
 
 use cenote_model::{ContainerId, IndexId, KeyCode, ObjectId, SNAPSHOT_NAME_BYTES_MAX};
 
-use super::{NO_CONTAINER, NO_SNAPSHOT, Refusal, Step, Txn, refuse};
+use super::{NO_CONTAINER, NO_SNAPSHOT, RangeStep, Refusal, Step, Txn, refuse};
 use crate::codec::ORDINALS_END;
 use crate::container::{Container, Fresh, Snapshot};
 use crate::index::{Index, Key, Record, Value};
@@ -39,15 +39,17 @@ impl EngineState {
         replace: bool,
         unix_ms: u64,
     ) -> Result<(), Refusal> {
-        stands_alone(txn)?;
         check_name(name)?;
         let origin = self.containers.slot_of(of).ok_or(NO_CONTAINER)?;
+        self.stands_alone(txn, origin)?;
         let old = self.containers.snapshot_slot(of, name);
         if old.is_some() && !replace {
             return Err(refuse(KeyCode::Exists, "the container has a snapshot of that name already"));
         }
         let id = if id.0 == 0 { ContainerId(self.containers.next_id) } else { id };
-        if id.0 < self.containers.next_id || id.0 >= ORDINALS_END / 2 {
+        // A number that was given when the transaction was prepared has been nobody else's since.
+        let is_new = id.0 >= self.containers.next_id || txn.is_settled && self.containers.slot_of(id).is_none();
+        if !is_new || id.0 >= ORDINALS_END / 2 {
             return Err(refuse(KeyCode::Invalid, "ids are never reused: give 0, or one that was not used yet"));
         }
         if (self.containers.at(origin).content.objects.len() as u64) > self.objects.room() {
@@ -125,8 +127,8 @@ impl EngineState {
     }
 
     pub(super) fn snapshot_delete(&mut self, txn: &mut Txn, of: ContainerId, name: &str) -> Result<(), Refusal> {
-        stands_alone(txn)?;
         let origin = self.containers.slot_of(of).ok_or(NO_CONTAINER)?;
+        self.stands_alone(txn, origin)?;
         let slot = self.containers.snapshot_slot(of, name).ok_or(NO_SNAPSHOT)?;
         self.hide_snapshot(txn, origin, slot);
         Ok(())
@@ -147,8 +149,8 @@ impl EngineState {
     /// Rolls a container back to a snapshot. Unchanged objects and records stay as they are. Changed ones are replaced
     /// like a deletion and a creation, by ordinary updates with their own undo and version words.
     pub(super) fn snapshot_rollback(&mut self, txn: &mut Txn, of: ContainerId, name: &str) -> Result<(), Refusal> {
-        stands_alone(txn)?;
         let origin = self.containers.slot_of(of).ok_or(NO_CONTAINER)?;
+        self.stands_alone(txn, origin)?;
         let snapshot = self.containers.snapshot_slot(of, name).ok_or(NO_SNAPSHOT)?;
         if (self.containers.at(snapshot).content.objects.len() as u64) > self.objects.room() {
             return Err(TOO_MANY);
@@ -222,14 +224,43 @@ impl EngineState {
         }
     }
 
+    /// Refuses a change of a snapshot of a container that the same request changes.
+    fn stands_alone(&self, txn: &Txn, origin: u32) -> Result<(), Refusal> {
+        let alone = txn.steps.iter().all(|step| self.changed_by(step) != origin);
+        if alone { Ok(()) } else { Err(refuse(KeyCode::Invalid, "changes of snapshots stand alone")) }
+    }
+
+    /// The slot of the container that a step changes.
+    fn changed_by(&self, step: &Step) -> u32 {
+        match step {
+            Step::Range(RangeStep { slot, .. })
+            | Step::ObjectCreated { slot }
+            | Step::ObjectDeleted { slot }
+            | Step::ObjectCloned { slot } => self.objects.get(*slot).container,
+            Step::IndexCreated { container, .. }
+            | Step::IndexDeleted { container, .. }
+            | Step::Record { container, .. } => *container,
+            Step::SnapshotMade { origin, .. } | Step::SnapshotDeleted { origin, .. } | Step::RolledBack { origin } => {
+                *origin
+            }
+            Step::ContainerCreated { slot }
+            | Step::ContainerRenamed { slot, .. }
+            | Step::ContainerSet { slot, .. }
+            | Step::ContainerDeleted { slot }
+            | Step::SnapshotFilled { slot } => *slot,
+        }
+    }
+
     /// Takes back a snapshot that is being made.
-    pub(super) fn drop_new_snapshot(&mut self, slot: u32) {
+    pub(super) fn drop_new_snapshot(&mut self, txn: &Txn, slot: u32) {
         let container = self.containers.at_mut(slot);
         let (id, objects) = (container.id, std::mem::take(&mut container.content.objects));
         for object in objects.into_values() {
             self.drop_clone(object);
         }
-        self.containers.next_id = id.0;
+        if !txn.is_settled {
+            self.containers.next_id = id.0;
+        }
         self.containers.hide(slot);
         self.containers.vacate(slot);
     }
@@ -300,11 +331,6 @@ impl EngineState {
     }
 }
 
-/// Refuses a change of a snapshot that is not the only update of its request.
-fn stands_alone(txn: &Txn) -> Result<(), Refusal> {
-    let alone = txn.steps.is_empty();
-    if alone { Ok(()) } else { Err(refuse(KeyCode::Invalid, "changes of snapshots stand alone")) }
-}
 
 /// Returns the changes that turn `head` into `kept`: keys with their values, or `None` for keys to delete.
 fn differences(head: &Index, kept: &Index) -> Vec<(Key, Option<Value>)> {

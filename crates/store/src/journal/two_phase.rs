@@ -37,7 +37,7 @@ pub(crate) fn encode_part(bytes: &mut Vec<u8>, checks: &[Check], updates: &[Upda
 pub(crate) fn decode_part(from: &mut Decoder<'_>) -> Decoded<(Vec<Check>, Vec<Update>)> {
     let checks = (0..from.count(25)?).map(|_| decode_check(from)).collect::<Decoded<_>>()?;
     let updates: Vec<Update> = (0..from.count(9)?).map(|_| decode_update(from)).collect::<Decoded<_>>()?;
-    if updates.iter().any(Update::has_one_home) {
+    if updates.iter().any(Update::is_about_container) {
         return Err(Malformed("a transaction over several homes that changes containers"));
     }
     Ok((checks, updates))

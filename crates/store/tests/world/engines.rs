@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cenote_device::Control as _;
 use cenote_device::mem::{Keep, MemClock, MemControl, MemDevices, MemMetaDir};
 use cenote_model::*;
 use cenote_store::{Engine, Errand, Outcome, Seams, SessionId, SessionInfo, Tuning};
@@ -99,6 +100,10 @@ impl Engines {
                 engine.finish_job(job.run());
             }
         }
+    }
+    /// The value of a version word.
+    pub fn word(&self, hash: u64) -> u64 {
+        self.control.word(hash)
     }
     pub fn next_seq(&mut self) -> u64 {
         self.seq += 1;

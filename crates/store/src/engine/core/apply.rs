@@ -1,10 +1,11 @@
 //! `Apply`: checks and updates, each request exactly once.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use cenote_model::{
-    Check, DeviceKind, Durability, Error, ErrorKind, IndexKey, KeyCode, Response, Result, TRANSACTION_UPDATES_MAX,
-    Update,
+    Check, ContainerId, DeviceKind, Durability, Error, ErrorKind, IndexKey, KeyCode, Response, Result,
+    TRANSACTION_UPDATES_MAX, Update,
 };
 
 use super::Core;
@@ -348,9 +349,9 @@ pub(super) fn check_shape(checks: &[Check], updates: &[Update], atomic: bool) ->
             .because(format!("{} updates, the limit is {TRANSACTION_UPDATES_MAX}", updates.len().max(checks.len())))
             .try_next("split it"));
     }
-    if updates.len() > 1 && updates.iter().any(Update::is_about_snapshot) {
+    if updates.len() > 1 && updates.iter().any(Update::is_about_snapshot) && !(atomic && are_of_snapshots(updates)) {
         return Err(Error::new(ErrorKind::InvalidInput, "a request")
-            .because("changes of snapshots stand alone")
+            .because("changes of snapshots stand alone: one of each container, and nothing else")
             .try_next("make them one by one"));
     }
     if atomic && updates.len() > 1 && updates.iter().any(Update::is_about_container) && !makes_container_whole(updates)
@@ -360,4 +361,10 @@ pub(super) fn check_shape(checks: &[Check], updates: &[Update], atomic: bool) ->
             .try_next("make them one by one, before the transaction"));
     }
     Ok(())
+}
+
+/// Returns true if all are about snapshots, each of another container.
+fn are_of_snapshots(updates: &[Update]) -> bool {
+    let containers: BTreeSet<ContainerId> = updates.iter().map(Update::container).collect();
+    containers.len() == updates.len() && updates.iter().all(Update::is_about_snapshot)
 }

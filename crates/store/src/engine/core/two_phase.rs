@@ -87,11 +87,25 @@ impl Core {
         if let Some(held) = self.state.two_phase.holds.against_updates(&checks, &updates) {
             return Err(self.held(held));
         }
+        self.store.home.check_new(&updates)?;
         updates.iter().try_for_each(|update| self.fill(session, update))?;
         self.check_all(&checks)?;
+        let updates = self.with_numbers(updates);
         let (updates, is_sync) = self.try_out(session, updates)?;
         self.keep_prepared((session, seq), transaction, checks, updates)?;
         Ok(is_sync)
+    }
+
+    /// Gives new snapshots their numbers, so that they have the same ones whenever the transaction is settled.
+    fn with_numbers(&self, mut updates: Vec<Update>) -> Vec<Update> {
+        let mut next = self.state.containers.next_id;
+        for update in &mut updates {
+            let Update::SnapshotCreate { id, unix_ms, .. } = update else { continue };
+            id.0 = if id.0 == 0 { self.store.home.next_container(next) } else { id.0 };
+            next = id.0.saturating_add(1);
+            *unix_ms = if *unix_ms == 0 { self.seams.clock.unix_ms() } else { *unix_ms };
+        }
+        updates
     }
 
     /// Applies updates and takes them back. Returns those that did something, and whether one of them is in a container
@@ -99,13 +113,14 @@ impl Core {
     fn try_out(&mut self, session: SessionId, updates: Vec<Update>) -> Result<(Vec<Update>, bool)> {
         let mut txn = Txn { session, epoch: self.state.epoch + 1, ..Txn::default() };
         let mut kept = Vec::with_capacity(updates.len());
-        let mut is_sync = false;
+        let (mut is_sync, mut rolls_back) = (false, false);
         let mut done = Ok(());
         for update in updates {
             if matches!(update, Update::Fill { .. }) {
                 continue;
             }
             let container = self.state.containers.get(update.container());
+            rolls_back |= matches!(update, Update::SnapshotRollback { .. });
             is_sync |= container.is_some_and(|container| container.spec.durability == Durability::Sync);
             match self.state.apply(&mut txn, update.clone()) {
                 Ok(()) => kept.push(update),
@@ -117,6 +132,10 @@ impl Core {
             }
         }
         let done = done.and_then(|()| self.announce_written(&txn));
+        if rolls_back && done.is_ok() {
+            // Clients that remember what changes have to ask, and wait. Its updates alone do not say what that is.
+            self.state.raise_words(&txn, self.seams.control.as_ref());
+        }
         self.state.revert(&mut txn);
         done.map(|()| (kept, is_sync))
     }
@@ -144,7 +163,7 @@ impl Core {
         self.note_journal_dirty();
         self.raise_words_of_updates(&updates);
         let since_ns = self.seams.clock.now_ns();
-        self.state.two_phase.prepare(transaction, Prepared { session, checks, updates, leases, since_ns });
+        self.state.hold_prepared(transaction, Prepared { session, checks, updates, leases, since_ns });
         let epoch = self.state.epoch;
         if let Some(session) = self.state.sessions.open.get_mut(&session) {
             session.record(Recorded { seq, epoch, detail: None });
@@ -356,8 +375,8 @@ impl Core {
 
 /// Refuses what a transaction over several homes cannot have.
 fn check_parts(updates: &[Update]) -> Result<()> {
-    let Some(wrong) = updates.iter().find(|update| update.has_one_home()) else { return Ok(()) };
+    let Some(wrong) = updates.iter().find(|update| update.is_about_container()) else { return Ok(()) };
     Err(Error::new(ErrorKind::Unsupported, subject_of(wrong))
-        .because("a transaction over several homes changes no containers and snapshots")
+        .because("a transaction over several homes changes no containers")
         .try_next("make this change by itself, or on conditions of its own home alone"))
 }
