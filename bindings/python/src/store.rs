@@ -172,7 +172,13 @@ impl Store {
     ///
     ///     >>> store.snapshot([runs, fields], "monday")
     #[pyo3(signature = (containers, name, replace = false))]
-    fn snapshot(&self, py: Python<'_>, containers: Vec<Bound<'_, Container>>, name: &str, replace: bool) -> PyResult<()> {
+    fn snapshot(
+        &self,
+        py: Python<'_>,
+        containers: Vec<Bound<'_, Container>>,
+        name: &str,
+        replace: bool,
+    ) -> PyResult<()> {
         let containers = handles(&containers);
         let make = || {
             let all: Vec<_> = containers.iter().collect();

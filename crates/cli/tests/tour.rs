@@ -340,6 +340,17 @@ fn a_container_is_kept_and_gone_back_to() {
     place.ok(["snapshot", "delete", "runs", "before"]);
     let gone = place.run(["snapshot", "rollback", "runs", "before"]);
     assert!(gone.code == 1 && gone.err.contains("before") && gone.err.contains("runs"), "{}", gone.err);
+    assert_eq!(place.run_with_input(b"one", ["put", "-", "logs/1"]).code, 0);
+    let made = place.json(["snapshot", "create", "runs", "both", "--also", "logs", "runs"]);
+    assert_eq!(made.as_array().map(Vec::len), Some(2), "{made}");
+    for (object, text) in [("runs/2a", "3rd"), ("logs/1", "two")] {
+        assert_eq!(place.run_with_input(text.as_bytes(), ["put", "-f", "-", object]).code, 0);
+    }
+    place.ok(["snapshot", "rollback", "runs", "both", "--also", "logs"]);
+    assert_eq!((place.ok(["cat", "runs/2a"]), place.ok(["cat", "logs/1"])), ("first".into(), "one".into()));
+    place.ok(["snapshot", "delete", "runs", "both"]);
+    let half = place.run(["snapshot", "rollback", "logs", "both", "--also", "runs"]);
+    assert!(half.code == 1 && half.err.contains("`runs`"), "{}", half.err);
     let none = place.run(["snapshot", "list", "nowhere.h5"]);
     assert!(none.code == 1 && none.err.contains("nowhere.h5"), "{}", none.err);
 }

@@ -214,7 +214,9 @@ fn each_part<T>(checks: &[Check], updates: &[Update], each: &mut impl FnMut(Part
     updates.iter().find_map(|update| match update {
         Update::ContainerCreate { .. } | Update::ContainerRename { .. } | Update::Fill { .. } => None,
         Update::SnapshotCreate { of, .. } | Update::SnapshotDelete { of, .. } => each(Part::Snapshots(*of), true),
-        Update::ContainerSet { .. } | Update::ContainerDelete { .. } | Update::SnapshotRollback { .. } => each(Part::Container(update.container()), true),
+        Update::ContainerSet { .. } | Update::ContainerDelete { .. } | Update::SnapshotRollback { .. } => {
+            each(Part::Container(update.container()), true)
+        }
         Update::ObjectCreate { key, .. }
         | Update::ObjectDelete { key }
         | Update::Write { key, .. }
@@ -310,7 +312,8 @@ mod tests {
         for change in [put(1, b"a"), Update::ObjectCreate { key: object, block_shift: 12 }, make.clone()] {
             assert!(holds.against(&apply(vec![change])).is_some());
         }
-        let elsewhere = Update::ObjectCreate { key: ObjectKey { container: ContainerId(5), ..object }, block_shift: 12 };
+        let elsewhere =
+            Update::ObjectCreate { key: ObjectKey { container: ContainerId(5), ..object }, block_shift: 12 };
         assert!(holds.against(&apply(vec![elsewhere])).is_none());
         holds.remove(id(1), &[], &[make]);
         let back = Update::SnapshotRollback { of, name: "s".into() };

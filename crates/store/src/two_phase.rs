@@ -170,8 +170,7 @@ impl EngineState {
         };
         self.two_phase.decided.retain(|_, decision| is_there(decision));
         self.two_phase.given_up.clear(); // their sessions are over
-        let is_sync =
-            |id: &ContainerId| containers.get(*id).is_some_and(|it| it.spec.durability == Durability::Sync);
+        let is_sync = |id: &ContainerId| containers.get(*id).is_some_and(|it| it.spec.durability == Durability::Sync);
         let loses = |it: &Prepared| {
             it.updates.iter().any(|update| match update {
                 Update::Write { .. } => true,

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cenote::{ContainerSpec, ErrorKind, Index, IndexId, ObjectId, Store};
+use cenote::{Container, ContainerSpec, ErrorKind, Index, IndexId, ObjectId, Store};
 use cenote_testkit::crash::nodes::{self, Cluster};
 
 const INDEX: IndexId = IndexId(3);
@@ -257,6 +257,63 @@ fn daemons_that_are_killed_leave_all_or_nothing() {
         child.wait().unwrap();
     }
     assert!(check_whole(&nodes) > 5);
+}
+
+/// What all banks have together, in a snapshot.
+fn total_in(store: &Store, count: usize, name: &str) -> u64 {
+    let snapshot = |node| store.container(&format!("bank {node}")).unwrap().open_snapshot(name).unwrap();
+    (0..count).map(|node| balance(&snapshot(node).index(INDEX))).sum()
+}
+
+/// Snapshots of containers of all nodes, while programs move money between these and daemons are killed.
+#[test]
+fn a_snapshot_of_all_nodes_is_of_one_moment() {
+    let nodes = Nodes::new("moment", 3);
+    nodes.accounts();
+    let store = &nodes.stores[1];
+    let banks: Vec<Container> = (0..3).map(|node| store.container(&format!("bank {node}")).unwrap()).collect();
+    let banks: Vec<&Container> = banks.iter().collect();
+    let mut children: Vec<_> = (0..2).map(|node| start_child(&nodes.dir_of(node))).collect();
+    let (mut made, mut seen) = (0, std::collections::BTreeSet::new());
+    let begin = Instant::now();
+    while made < 30 {
+        assert!(begin.elapsed() < PATIENCE, "{made} snapshots in a minute");
+        let name = format!("s{made}");
+        match store.snapshot(&banks, &name) {
+            Ok(()) => {
+                let total: u64 = total_in(&nodes.stores[made % 3], 3, &name);
+                assert_eq!(total, 3 * BALANCE, "snapshot {name}");
+                seen.insert(balance(&banks[0].open_snapshot(&name).unwrap().index(INDEX)));
+                made += 1;
+            }
+            // It may have been made, if its answer was lost.
+            Err(error) if error.kind() == ErrorKind::Exists => made += 1,
+            Err(error) => assert!([ErrorKind::Conflict, ErrorKind::Busy].contains(&error.kind()), "{error}"),
+        }
+        if made == 15 {
+            nodes.kill_daemon(0);
+            nodes::begin(&nodes.dir_of(0), Path::new(env!("CARGO_BIN_EXE_crash"))).unwrap();
+        }
+    }
+    for child in &mut children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert!(seen.len() > 5, "the transfers did not go on between snapshots: {seen:?}");
+    check_whole(&nodes);
+    let known = banks[0].index(INDEX).remembering();
+    let now = balance(&known);
+    store.roll_back(&banks, "s3").unwrap();
+    let then: Vec<u64> = banks.iter().map(|bank| balance(&bank.index(INDEX))).collect();
+    assert_eq!(then.iter().sum::<u64>(), 3 * BALANCE);
+    assert_eq!(balance(&known), then[0], "{now} before");
+    let none = store.roll_back(&banks[..2], "none").unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::NotFound);
+    assert!(none.to_string().contains("`bank 0`"), "{none}");
+    store.delete_snapshot(&banks, "s3").unwrap();
+    assert!(banks.iter().all(|bank| bank.open_snapshot("s3").is_err()));
+    let twice = store.snapshot(&[banks[0], banks[1], banks[0]], "twice").unwrap_err();
+    assert_eq!(twice.kind(), ErrorKind::InvalidInput);
 }
 
 /// Transactions go on without a lost node, and what it had prepared or decided is settled by the node that takes its home

@@ -331,7 +331,6 @@ impl EngineState {
     }
 }
 
-
 /// Returns the changes that turn `head` into `kept`: keys with their values, or `None` for keys to delete.
 fn differences(head: &Index, kept: &Index) -> Vec<(Key, Option<Value>)> {
     let mut found = Vec::new();

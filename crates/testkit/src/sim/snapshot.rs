@@ -24,29 +24,46 @@ impl Sim {
         } else {
             self.rng.pick(&names).clone()
         };
-        match self.rng.below(10) {
-            0..=3 => self.make_snapshot(at, of),
-            4 => {
-                let change = Change::SnapshotDelete { of, name: name.clone() };
-                self.send_updates(at, Vec::new(), vec![Update::SnapshotDelete { of, name }], &[change], true)
-            }
-            5 | 6 => {
-                let change = Change::SnapshotRollback { of, name: name.clone() };
-                self.send_updates(at, Vec::new(), vec![Update::SnapshotRollback { of, name }], &[change], true)
+        let kind = self.rng.below(10);
+        match kind {
+            0..=6 => {
+                let group = self.group(of);
+                let both = group.into_iter().map(|of| match kind {
+                    0..=3 => self.make_snapshot(of),
+                    4 => Self::delete_snapshot(of, name.clone()),
+                    _ => Self::roll_back(of, name.clone()),
+                });
+                let (updates, changes): (Vec<Update>, Vec<Change>) = both.unzip();
+                self.send_updates(at, Vec::new(), updates, &changes, true)
             }
             7 => self.pin(at, of, &name),
             8 => self.unpin(at),
             _ => self.read_pinned(at),
         }
     }
-    fn make_snapshot(&mut self, at: usize, of: ContainerId) -> Check {
+    /// The container, and now and then others, in an order of their own.
+    fn group(&mut self, of: ContainerId) -> Vec<ContainerId> {
+        let mut group = vec![of];
+        if self.rng.chance(250) {
+            let others: Vec<ContainerId> =
+                self.oracle.current().containers.keys().copied().filter(|other| *other != of).collect();
+            group.extend(others.into_iter().filter(|_| self.rng.chance(500)));
+        }
+        group
+    }
+    fn make_snapshot(&mut self, of: ContainerId) -> (Update, Change) {
         let id = self.new_container();
         let name = if self.rng.chance(30) { String::new() } else { format!("name{}", self.rng.below(3)) };
         let (replace, unix_ms) = (self.rng.chance(600), 1);
         self.origins.insert(id, of);
         let change = Change::SnapshotCreate { of, id, name: name.clone(), replace };
-        let update = Update::SnapshotCreate { of, id, name, replace, unix_ms };
-        self.send_updates(at, Vec::new(), vec![update], &[change], true)
+        (Update::SnapshotCreate { of, id, name, replace, unix_ms }, change)
+    }
+    fn delete_snapshot(of: ContainerId, name: String) -> (Update, Change) {
+        (Update::SnapshotDelete { of, name: name.clone() }, Change::SnapshotDelete { of, name })
+    }
+    fn roll_back(of: ContainerId, name: String) -> (Update, Change) {
+        (Update::SnapshotRollback { of, name: name.clone() }, Change::SnapshotRollback { of, name })
     }
     fn pin(&mut self, at: usize, of: ContainerId, name: &str) -> Check {
         trace!(self.trace, "c{} pins `{name}` of {of}", self.clients[at].info.nonce);
