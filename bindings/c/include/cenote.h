@@ -817,6 +817,35 @@ int32_t cenote_container_roll_back(const cenote_container_t *container,
                                    cenote_error_t **error);
 
 /**
+ * Makes a snapshot of each of `count` containers under one name, all of one moment: in one transaction, wherever these
+ * containers are. `replace` not 0: replaces snapshots of that name; otherwise `CENOTE_EXISTS` if a container has one.
+ */
+int32_t cenote_snapshot(const cenote_store_t *store,
+                        const cenote_container_t *const *containers,
+                        size_t count,
+                        const char *name,
+                        int32_t replace,
+                        cenote_error_t **error);
+
+/**
+ * Deletes the snapshot of that name of each of `count` containers: of all, or of none.
+ */
+int32_t cenote_delete_snapshot(const cenote_store_t *store,
+                               const cenote_container_t *const *containers,
+                               size_t count,
+                               const char *name,
+                               cenote_error_t **error);
+
+/**
+ * Restores the content that each of `count` containers had when its snapshot of that name was made: all, or none.
+ */
+int32_t cenote_roll_back(const cenote_store_t *store,
+                         const cenote_container_t *const *containers,
+                         size_t count,
+                         const char *name,
+                         cenote_error_t **error);
+
+/**
  * Returns when everything acknowledged so far in this container survives power loss.
  */
 int32_t cenote_container_flush(const cenote_container_t *container, cenote_error_t **error);

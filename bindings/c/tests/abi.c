@@ -350,6 +350,36 @@ static void transactions(cenote_store_t *store, cenote_container_t *runs) {
     cenote_index_free(index);
 }
 
+static void count_names(void *context, const char *name) {
+    EXPECT(strcmp(name, "s") == 0);
+    ++*(int *)context;
+}
+
+/* Snapshots of two containers at one moment. */
+static void snapshots(cenote_store_t *store, cenote_container_t *runs) {
+    cenote_container_t *more = NULL;
+    const cenote_container_t *both[2];
+    int counted = 0;
+    WORKS(cenote_container_create(store, "rounds", NULL, &more, &error));
+    both[0] = runs;
+    both[1] = more;
+    WORKS(cenote_snapshot(store, both, 2, "s", 0, &error));
+    GIVES(CENOTE_EXISTS, cenote_snapshot(store, both, 2, "s", 0, &error));
+    WORKS(cenote_snapshot(store, both, 2, "s", 1, &error));
+    WORKS(cenote_roll_back(store, both, 2, "s", &error));
+    WORKS(cenote_container_snapshots(more, count_names, &counted, &error));
+    EXPECT(counted == 1);
+    WORKS(cenote_container_delete_snapshot(more, "s", &error));
+    GIVES(CENOTE_NOT_FOUND, cenote_delete_snapshot(store, both, 2, "s", &error));
+    WORKS(cenote_delete_snapshot(store, both, 1, "s", &error));
+    GIVES(CENOTE_INVALID_INPUT, cenote_snapshot(store, both, 2, NULL, 0, &error));
+    GIVES(CENOTE_INVALID_INPUT, cenote_snapshot(store, NULL, 2, "s", 0, &error));
+    both[1] = NULL;
+    GIVES(CENOTE_INVALID_INPUT, cenote_snapshot(store, both, 2, "s", 0, &error));
+    cenote_container_free(more);
+    WORKS(cenote_container_delete(store, "rounds", &error));
+}
+
 int main(int argc, char **argv) {
     char path[4096], disk[4200], digits[33];
     const char *tiers[2];
@@ -408,6 +438,7 @@ int main(int argc, char **argv) {
     GIVES(CENOTE_EXISTS, cenote_container_create(store, "runs", NULL, &more, &error));
     WORKS(cenote_containers(store, "r", count_labels, &counted, &error));
     EXPECT(counted == 2);
+    snapshots(store, runs);
     WORKS(cenote_container_rename(store, "rests", "walks", &error));
     WORKS(cenote_container_delete(store, "walks", &error));
     GIVES(CENOTE_NOT_FOUND, cenote_container_delete(store, "walks", &error));

@@ -2,6 +2,7 @@
 
 mod concerns;
 mod homes;
+mod snapshots;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -309,12 +310,6 @@ impl Transaction {
         self.updates.push(Update::ContainerDelete { id: container.id() });
         Ok(())
     }
-    /// Adds a change of a snapshot. A transaction with such changes has no others, and one of each container.
-    pub(crate) fn change_snapshot(&mut self, of: &Container, change: Update) -> Result<()> {
-        self.changing(of.store())?;
-        self.updates.push(change);
-        Ok(())
-    }
     /// Sets a record.
     pub fn put(&mut self, index: &Index, key: &[u8], value: &[u8]) -> Result<()> {
         self.put_record(index, key, value, false)
@@ -393,8 +388,7 @@ impl Transaction {
     pub fn del(&mut self, index: &Index, key: &[u8]) -> Result<()> {
         self.changing(index.store())?;
         check_key(key)?;
-        let was = self.records(index)?.changed.insert(key.to_vec(), None);
-        if was == Some(None) {
+        if self.records(index)?.changed.insert(key.to_vec(), None) == Some(None) {
             return Ok(()); // deleted here already
         }
         self.updates.push(Update::Del { index: index.key(), key: key.to_vec() });

@@ -109,6 +109,12 @@ class Store:
 
         detect_conflicts: fail with Conflict if others have changed anything read through it.
         """
+    def snapshot(self, containers: Sequence[Container], name: str, replace: bool = False) -> None:
+        """Keep the present content of several containers for reading, all at one moment: of all, or of none."""
+    def delete_snapshot(self, containers: Sequence[Container], name: str) -> None:
+        """Delete the snapshot of that name of several containers: of all, or of none."""
+    def roll_back(self, containers: Sequence[Container], name: str) -> None:
+        """Restore the content of several containers to that of their snapshots, all or none."""
     def flush(self) -> None:
         """Return when everything acknowledged so far survives power loss."""
     def checkpoint(self) -> None:
