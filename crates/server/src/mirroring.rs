@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use cenote_device::control::boot_ns;
 use cenote_device::mirror::{MirroredDevices, MirroredFiles, Source, Stream};
@@ -20,9 +21,15 @@ pub(crate) struct Mirroring {
     /// Tells this opening of the home from others.
     pub number: u64,
     lease: Lease,
+    /// Until when the register's last answer counts, in nanoseconds of the same clock, whoever is the home's host.
+    heard_until: AtomicU64,
     /// The table in which readers of this node see it.
     table: Arc<SharedControl>,
 }
+
+/// Once the register has been silent for so much longer than its last answer counts, requests fail. Before that it may be on
+/// its way back, and whoever asks waits.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Until when a host may answer, in nanoseconds of the clock that goes on while the machine sleeps.
 struct Lease(AtomicU64);
@@ -36,13 +43,35 @@ impl Mirroring {
         let devices = Arc::new(MirroredDevices::new(seams.devices.clone(), stream.clone()));
         let source = Source::new(inner.clone(), &devices, stream.clone(), file_kind);
         let files = Arc::new(MirroredFiles::new(inner, stream.clone(), file_kind));
-        let this = Self { stream, source, number, lease: Lease(AtomicU64::new(u64::MAX)), table };
+        let (lease, heard_until) = (Lease(AtomicU64::new(u64::MAX)), AtomicU64::new(boot_ns()));
+        let this = Self { stream, source, number, lease, heard_until, table };
         (Seams { meta: files, devices, ..seams }, Arc::new(this))
     }
     /// Sets until when the home may answer.
     pub fn set_lease(&self, until_ns: u64) {
         self.lease.0.store(until_ns, Ordering::SeqCst);
         self.table.trust_until(until_ns);
+    }
+    /// The register has answered. That counts until this time.
+    pub fn heard(&self, until_ns: u64) {
+        self.heard_until.fetch_max(until_ns, Ordering::SeqCst);
+    }
+    /// Why requests are answered with an error by now: the register has been silent for long. What they asked may have been
+    /// carried out, and may be lost if the home goes on elsewhere.
+    pub fn refusal(&self, home: HomeId) -> Option<Error> {
+        let silent_ns = boot_ns().saturating_sub(self.heard_until.load(Ordering::SeqCst));
+        if self.may_act() || silent_ns < SILENCE_MAX.as_nanos() as u64 {
+            return None;
+        }
+        Some(
+            Error::new(ErrorKind::Busy, format!("home {home}"))
+                .because(format!(
+                    "this node has not heard the cluster's register for {} s, so another node may be its host by now; a \
+                     change may have been carried out or not",
+                    silent_ns / 1_000_000_000
+                ))
+                .try_next("see with `cenote ha` which nodes are missing, start them or mend the network, and try again"),
+        )
     }
     /// Returns true if the home may answer now, as far as time is concerned.
     pub fn may_act(&self) -> bool {
@@ -110,12 +139,18 @@ mod tests {
         assert!(mirroring.may_tell(mirroring.stream.end()));
         mirroring.set_lease(boot_ns().saturating_sub(1));
         assert!(!mirroring.may_tell(0));
+        assert!(mirroring.refusal(HomeId(1)).is_none(), "the register may be back in a moment");
+        mirroring.heard_until.store(boot_ns().saturating_sub(31_000_000_000), Ordering::SeqCst);
+        assert_eq!(mirroring.refusal(HomeId(1)).unwrap().kind(), ErrorKind::Busy);
+        mirroring.heard(boot_ns().saturating_sub(5));
+        assert!(mirroring.refusal(HomeId(1)).is_none(), "it has been heard since, and others are host");
+        mirroring.heard_until.store(0, Ordering::SeqCst);
         assert!(matches!(mirroring.protects(HomeId(1), 1), Response::Failed(error) if error.kind() == ErrorKind::Busy));
         mirroring.stream.require(&[NodeId(2)]);
         assert_eq!(mirroring.protects(HomeId(1), 1), Response::Done);
         mirroring.stream.require(&[]);
         mirroring.set_lease(boot_ns() + 3_600_000_000_000);
-        assert!(mirroring.may_tell(0));
+        assert!(mirroring.may_tell(0) && mirroring.refusal(HomeId(1)).is_none());
         std::fs::remove_dir_all(&base).unwrap();
     }
 }

@@ -32,25 +32,17 @@ impl Nodes {
             index.put(&[(b"account", &BALANCE.to_le_bytes())]).unwrap();
         }
     }
-    /// Loses a node for good: its daemon, its memory and its directory.
-    fn lose(&mut self, node: usize) {
-        let store = self.0.stores.remove(node);
-        self.kill_daemon(node);
-        let id = store.id();
-        drop(store);
-        nodes::take_away(&self.dir_of(node), id).unwrap();
-    }
-    fn kill_daemon(&self, node: usize) {
-        let holder = cenote_server::holder(&self.dir_of(node)).expect("a daemon has the store");
-        let pid = rustix::process::Pid::from_raw(holder.pid as i32).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    }
 }
 
 impl std::ops::Deref for Nodes {
     type Target = Cluster;
     fn deref(&self) -> &Cluster {
         &self.0
+    }
+}
+impl std::ops::DerefMut for Nodes {
+    fn deref_mut(&mut self) -> &mut Cluster {
+        &mut self.0
     }
 }
 

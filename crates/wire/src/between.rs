@@ -244,6 +244,11 @@ pub fn is_about_view(message: &[u8]) -> bool {
     message.get(1) == Some(&SESSIONS) && [BEAT, ASK_REGISTER, ASK_GROUP].iter().any(|it| kind == Some(it))
 }
 
+/// The number of an encoded request, or of the request that an encoded response answers.
+pub fn number_of(message: &[u8]) -> Option<u64> {
+    message.get(1..).and_then(<[u8]>::first_chunk).map(|number| u64::from_le_bytes(*number))
+}
+
 /// Returns true if an encoded request brings bytes that its client waits for: it may overtake others of its session.
 pub fn is_deposit(message: &[u8]) -> bool {
     message.get(HEAD_BYTES - 1) == Some(&DEPOSIT)

@@ -19,7 +19,7 @@ mod words;
 
 pub use between::{
     Between, NodeMessage, RemoteSession, decode_between, encode_between, encode_changes, encode_forwarded,
-    encode_locks, encode_piece, encode_words, is_about_view, is_deposit,
+    encode_locks, encode_piece, encode_words, is_about_view, is_deposit, number_of,
 };
 pub use codec::{
     PassedBytes, bytes_in_frame, decode_bytes, decode_request, decode_response, encode_bytes_head, encode_request,

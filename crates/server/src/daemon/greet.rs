@@ -157,7 +157,7 @@ fn serve(
     let standing = Arc::new(Standing::new(client.session, bell.clone()));
     let access = Access { write: who.write, bound: who.bound.is_some() || matches!(door, Door::Away(_)) };
     let mirroring = daemon.host.mirroring.clone().filter(|_| matches!(door, Door::Here));
-    let peer = Peer::new(client, standing.clone(), mirroring)?;
+    let peer = Peer::new(client, standing.clone(), daemon.host.summary.home, mirroring)?;
     match door {
         Door::Here => {
             lock(&at.fresh).push(peer);

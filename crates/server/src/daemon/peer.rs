@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cenote_device::control::ClientFile;
-use cenote_model::{ClusterChange, Error, ErrorKind, Request, Response, Result};
+use cenote_model::{ClusterChange, Error, ErrorKind, HomeId, Request, Response, Result};
 use cenote_rpc::{Consumer, Doorbell, Producer, RingMemory, Waker};
 use cenote_store::SessionId;
-use cenote_wire::{Assembly, MESSAGE_BYTES_MAX, PART_LAST, decode_request, encode_response, parts};
+use cenote_wire::{Assembly, MESSAGE_BYTES_MAX, PART_LAST, decode_request, encode_response, number_of, parts};
 
 use super::Daemon;
 use super::nodes::Nodes;
@@ -192,13 +192,19 @@ pub(super) struct Peer {
     is_held: bool,
     /// Of a home with copies on other nodes: it says which answers may be told.
     mirroring: Option<Arc<Mirroring>>,
+    home: HomeId,
     /// Answers that may not be told yet, each with the number of changes that the mirrors must have first.
     held: VecDeque<(u64, Vec<u8>)>,
 }
 
 impl Peer {
     /// `mirroring`: that of the home, if this process has it.
-    pub fn new(client: &Client, standing: Arc<Standing>, mirroring: Option<Arc<Mirroring>>) -> Result<Self> {
+    pub fn new(
+        client: &Client,
+        standing: Arc<Standing>,
+        home: HomeId,
+        mirroring: Option<Arc<Mirroring>>,
+    ) -> Result<Self> {
         let [requests, responses] = ring_memories(&client.file)?;
         Ok(Self {
             standing,
@@ -215,6 +221,7 @@ impl Peer {
             is_lost: false,
             is_held: false,
             mirroring,
+            home,
             held: VecDeque::new(),
         })
     }
@@ -364,10 +371,15 @@ impl Peer {
     /// Sends answers that may be told by now. Returns true if there were any.
     fn tell_held(&mut self) -> Result<bool> {
         let Some(mirroring) = self.mirroring.clone().filter(|_| !self.held.is_empty()) else { return Ok(false) };
+        let refusal = mirroring.refusal(self.home);
         let mut busy = false;
-        while self.held.front().is_some_and(|(after, _)| mirroring.may_tell(*after)) {
+        while self.held.front().is_some_and(|(after, _)| refusal.is_some() || mirroring.may_tell(*after)) {
             let Some((_, answer)) = self.held.pop_front() else { break };
             self.buffer = answer;
+            if let (Some(error), Some(seq)) = (&refusal, number_of(&self.buffer)) {
+                self.buffer.clear();
+                encode_answer(seq, &Response::Failed(error.clone()), &mut self.buffer);
+            }
             self.send_now()?;
             busy = true;
         }

@@ -49,6 +49,28 @@ impl Cluster {
     pub fn dir_of(&self, node: usize) -> PathBuf {
         dir_of(&self.dir, node)
     }
+    /// Kills the daemon of a node.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn kill_daemon(&self, node: usize) {
+        let holder = cenote_server::holder(&self.dir_of(node)).expect("a daemon has the store");
+        let pid = rustix::process::Pid::from_raw(holder.pid as i32).expect("a process");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("a daemon that can be killed");
+    }
+    /// Loses a node for good: its daemon, its memory and its directory.
+    ///
+    /// # Panics
+    /// If it was lost before.
+    pub fn lose(&mut self, node: usize) {
+        let dir = self.dir_of(node);
+        let at = self.stores.iter().position(|store| store.dir() == dir).expect("a node that is there");
+        let store = self.stores.remove(at);
+        self.kill_daemon(node);
+        let id = store.id();
+        drop(store);
+        take_away(&dir, id).expect("a directory of the node");
+    }
 }
 
 impl Drop for Cluster {

@@ -204,6 +204,9 @@ impl Reader<'_> {
         let after = mirroring.stream.end();
         while !mirroring.may_tell(after) {
             self.check_going()?;
+            if let Some(error) = mirroring.refusal(self.of.0) {
+                return Err(error); // its client asks the daemon of its node, and is told the same
+            }
             std::thread::sleep(MIRROR_EVERY);
         }
         Ok(())

@@ -24,11 +24,13 @@ pub(super) struct Outgoing {
     pub head: Vec<u8>,
     /// Bytes of an object, which go out from where they lie.
     pub rest: Vec<u8>,
+    /// The session, and the number of the request that it answers, if any.
+    pub to: Option<(u64, u64)>,
 }
 
 impl Outgoing {
     pub fn new(class: Class, bytes: Vec<u8>) -> Self {
-        Self { class, head: bytes, rest: Vec::new() }
+        Self { class, head: bytes, rest: Vec::new(), to: None }
     }
 }
 
@@ -190,11 +192,11 @@ pub(super) fn answer(session: u64, seq: u64, response: Response) -> Outgoing {
     match response {
         Response::Bytes { size, version, bytes } => {
             encode_bytes_head(seq, (size, version), bytes.len(), &mut head);
-            Outgoing { class: Class::Bulk, head, rest: bytes }
+            Outgoing { class: Class::Bulk, head, rest: bytes, to: Some((session, seq)) }
         }
         response => {
             encode_answer(seq, &response, &mut head);
-            Outgoing::new(Class::Control, head)
+            Outgoing { to: Some((session, seq)), ..Outgoing::new(Class::Control, head) }
         }
     }
 }

@@ -430,13 +430,19 @@ impl Acting for Acts {
             .collect()
     }
     fn lease(&self, until: Instant) {
-        let until_ns = boot_ns() + until.saturating_duration_since(Instant::now()).as_nanos() as u64;
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return; // the answer came too late to give any right
+        }
+        let until_ns = boot_ns() + left.as_nanos() as u64;
         let state = lock(&self.nodes.homes.state);
         let is_frozen = |home: HomeId| state.yielding.get(&home).is_some_and(|(_, is_frozen)| *is_frozen);
         let may_act = |hosted: &&Hosted| state.is_host(self.me(), hosted.home) && !is_frozen(hosted.home);
         for hosted in state.hosted.values().filter(may_act) {
             hosted.mirroring.set_lease(until_ns);
         }
+        let hosts = state.hosted.values().map(|hosted| &hosted.mirroring).chain(&self.daemon.host.mirroring);
+        hosts.for_each(|mirroring| mirroring.heard(until_ns));
         self.nodes.locks.lease(until_ns);
         self.nodes.reach.lease(until_ns);
     }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use cenote_model::{Error, ErrorKind, HomeId, NodeId, Result};
+use cenote_model::{Error, ErrorKind, HomeId, NodeId, Response, Result};
 use cenote_rpc::Poller;
 use cenote_rpc::net::{Class, Endpoint, Event, Introduction, Message, TcpConnection};
 use cenote_store::SessionId;
@@ -14,7 +14,7 @@ use cenote_wire::{Between, NodeMessage, decode_between, encode_forwarded, is_dep
 use super::super::Daemon;
 use super::super::peer::{Answering, Peer, Standing};
 use super::Nodes;
-use super::foreign::{Foreign, Outgoing, not_here};
+use super::foreign::{Foreign, Outgoing, answer, not_here};
 use super::gateway::Gateway;
 use super::outbox::{ConnectionId, Order};
 use super::talk::encoded;
@@ -54,7 +54,7 @@ impl Line {
         let now = Instant::now();
         Self { number, tcp, heard_at: now, beat_at: now, failed: None }
     }
-    fn send(&mut self, Outgoing { class, head, rest }: Outgoing) {
+    fn send(&mut self, Outgoing { class, head, rest, .. }: Outgoing) {
         if let Err(error) = self.tcp.endpoint().send_parts(class, head, rest) {
             self.fail(error);
         }
@@ -451,10 +451,15 @@ impl Visitor {
     /// Sends answers that may be told by now. Returns true if there were any.
     fn tell_held(&mut self) -> bool {
         let Some(mirroring) = self.mirroring().cloned().filter(|_| !self.held.is_empty()) else { return false };
+        let refusal = mirroring.refusal(self.foreign.host().summary.home);
         let mut busy = false;
-        while self.held.front().is_some_and(|(after, _)| mirroring.may_tell(*after)) {
-            let Some((_, answer)) = self.held.pop_front() else { break };
-            self.line.send(answer);
+        while self.held.front().is_some_and(|(after, _)| refusal.is_some() || mirroring.may_tell(*after)) {
+            let Some((_, told)) = self.held.pop_front() else { break };
+            let told = match (&refusal, told.to) {
+                (Some(error), Some((session, seq))) => answer(session, seq, Response::Failed(error.clone())),
+                _ => told,
+            };
+            self.line.send(told);
             busy = true;
         }
         busy
