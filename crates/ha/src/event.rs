@@ -83,6 +83,18 @@ pub enum Seen {
         /// When it was asked.
         asked_us: u64,
     },
+    /// A board answered this node. Comes after the [`Seen::Register`] of the same answer.
+    Board {
+        /// The node that has the board.
+        board: NodeId,
+        /// The number of the view that the board found in the register after the question had come.
+        view: u64,
+        /// When it was asked.
+        asked_us: u64,
+        /// When the board itself had heard each node last, as it was *after* it had found the view; by this node's clock, and
+        /// later rather than earlier.
+        heard: Vec<(NodeId, u64)>,
+    },
     /// The register heard this node at the event's time or before, but no earlier than an answer said.
     Heard(NodeId),
     /// The register passed on what a node reports now, this node's own reports among them, so that all of one answer are of

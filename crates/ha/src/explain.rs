@@ -115,6 +115,7 @@ fn changed(before: Option<&View>, view: &View) -> String {
 fn happened(event: &Event) -> String {
     match &event.seen {
         Seen::Register { view, .. } => format!("the register answered with view {}", view.number),
+        Seen::Board { board, view, .. } => format!("the board of node {} answered with view {view}", board.0),
         Seen::Heard(node) => format!("node {} was heard", node.0),
         Seen::Reports { by, .. } => format!("node {} reported", by.0),
         Seen::Refused(node) => format!("the machine of node {} refused a connection to its daemon", node.0),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use cenote_model::NodeId;
 
-use crate::{Detector, Event, Hello, HomeId, MirrorState, Report, Seen, Settings, View};
+use crate::ending::Ending;
+use crate::{Detector, Event, Hello, Home, HomeId, MemberState, MirrorState, Report, Seen, Settings, View, lease};
 
 /// Events that are kept for people to read; decisions need none of them.
 pub const LOG_EVENTS_MAX: usize = 256;
@@ -25,6 +26,20 @@ pub(crate) struct Peer {
     pub exclusions_us: Vec<u64>,
     pub clock_off_us: i64,
     pub given_up: bool,
+    /// While it takes part: the view that admitted it, and when this node was told.
+    pub admitted: Option<(u64, u64)>,
+    /// While it is excluded: what boards say of it.
+    pub ending: Option<Ending>,
+}
+
+/// The term of a home, as this node was told.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    term: u64,
+    host: NodeId,
+    at_us: u64,
+    /// The host of the term before and when this node was told of that, if it was.
+    former: Option<(NodeId, u64)>,
 }
 
 /// What one node has seen. Make it anew when the process starts; what it lacks only makes it more patient.
@@ -36,12 +51,20 @@ pub struct History {
     view: Option<Arc<View>>,
     /// When the register was asked for its last answer, and when that came.
     answered: Option<(u64, u64)>,
-    /// The term of each home, and when this node was told of it.
-    told: BTreeMap<HomeId, (u64, u64)>,
+    /// When a board was asked for the last answer that gives a lease.
+    leased_us: Option<u64>,
+    told: BTreeMap<HomeId, Told>,
+    /// This node, and all that have a board; none if nodes ask the register without boards.
+    boards: Option<(NodeId, Vec<NodeId>)>,
     log: VecDeque<Event>,
 }
 
 impl History {
+    /// The history of node `me` in a cluster where these nodes have a board, for as long as the cluster lives. Leases come with
+    /// [`Seen::Board`] then; without boards, with [`Seen::Register`].
+    pub fn of(me: NodeId, boards: Vec<NodeId>) -> Self {
+        Self { boards: Some((me, boards)), ..Self::default() }
+    }
     /// What a node said of itself last.
     pub fn hello(&self, node: NodeId) -> Option<&Hello> {
         self.peers.get(&node)?.hello.as_ref().map(|(_, _, hello)| hello)
@@ -52,6 +75,7 @@ impl History {
         let view_before = self.view.as_ref().map(|view| view.number);
         match &event.seen {
             Seen::Register { view, asked_us } => self.told_view(view, *asked_us, at_us, settings),
+            Seen::Board { board, view, asked_us, heard } => self.board_said(*board, *view, *asked_us, heard),
             Seen::Heard(node) => self.peer(*node).detector.heard(at_us),
             Seen::Reports { by, in_view, reports } => {
                 let peer = self.peer(*by);
@@ -91,7 +115,10 @@ impl History {
     /// Keeps what a person wants to read: not each heartbeat.
     fn keep(&mut self, event: Event, is_new_view: bool) {
         let is_news = match &event.seen {
-            Seen::Heard(_) | Seen::Reports { .. } | Seen::Mirror { state: MirrorState::Has(_), .. } => false,
+            Seen::Heard(_)
+            | Seen::Board { .. }
+            | Seen::Reports { .. }
+            | Seen::Mirror { state: MirrorState::Has(_), .. } => false,
             Seen::Register { .. } => is_new_view,
             seen => !self.log.iter().rev().take(16).any(|before| before.seen == *seen),
         };
@@ -118,9 +145,7 @@ impl History {
 
     fn adopt(&mut self, view: &Arc<View>, asked_us: u64, at_us: u64, settings: &Settings) {
         for home in &view.homes {
-            if self.told.get(&home.id).is_none_or(|(term, _)| *term != home.term) {
-                self.told.insert(home.id, (home.term, at_us));
-            }
+            self.told_term(home, at_us);
         }
         let before = self.view.replace(Arc::clone(view));
         for member in &view.members {
@@ -135,6 +160,17 @@ impl History {
                 peer.detector.restart(at_us);
                 (peer.hello, peer.refused_us, peer.given_up) = (None, None, false);
             }
+            match member.state {
+                MemberState::Live { since_view } => {
+                    let before = peer.admitted.filter(|(by, _)| *by == since_view);
+                    (peer.admitted, peer.ending) = (before.or(Some((since_view, at_us))), None);
+                }
+                MemberState::Excluded { since_view, .. } => {
+                    let before = peer.ending.take().filter(|ending| ending.is_by(since_view));
+                    peer.ending = before.or_else(|| Some(Ending::new(since_view, view.number)));
+                    peer.admitted = None;
+                }
+            }
         }
         // Leases count from a question that the new view answered.
         self.answered = Some((asked_us, at_us));
@@ -145,6 +181,53 @@ impl History {
         });
     }
 
+    fn told_term(&mut self, home: &Home, at_us: u64) {
+        let before = self.told.get(&home.id).copied();
+        if before.is_some_and(|before| before.term == home.term) {
+            return;
+        }
+        // A term that was skipped had a host of which nothing is known.
+        let is_next = |before: &Told| before.term + 1 == home.term;
+        let former = before.filter(is_next).map(|before| (before.host, before.at_us));
+        self.told.insert(home.id, Told { term: home.term, host: home.host, at_us, former });
+    }
+
+    fn board_said(&mut self, board: NodeId, view: u64, asked_us: u64, heard: &[(NodeId, u64)]) {
+        if self.gives_lease(board) {
+            self.leased_us = self.leased_us.max(Some(asked_us));
+        }
+        for (node, at_us) in heard {
+            if let Some(ending) = self.peers.get_mut(node).and_then(|peer| peer.ending.as_mut()) {
+                ending.said(board, view, *at_us);
+            }
+        }
+    }
+
+    /// Returns true if an answer of this board gives this node a lease, in the view that it knows.
+    pub fn gives_lease(&self, board: NodeId) -> bool {
+        let Some((me, boards)) = &self.boards else { return true };
+        self.view().is_some_and(|view| lease::counts(*me, board, boards, view))
+    }
+    /// The nodes with a board; none if nodes ask without.
+    pub(crate) fn boards(&self) -> &[NodeId] {
+        self.boards.as_ref().map_or(&[], |(_, boards)| boards)
+    }
+    /// When this node asked for the last answer that gives a lease.
+    pub(crate) fn leased_us(&self) -> Option<u64> {
+        if self.boards.is_some() { self.leased_us } else { self.asked_us() }
+    }
+    /// The host of a home in the term before, and when this node was told of that term.
+    pub(crate) fn former_host(&self, home: HomeId) -> Option<(NodeId, u64)> {
+        self.told.get(&home)?.former
+    }
+    /// What boards say of a node that is excluded.
+    pub(crate) fn ending(&self, node: NodeId) -> Option<&Ending> {
+        self.peers.get(&node)?.ending.as_ref()
+    }
+    /// When this node was told that another one takes part.
+    pub(crate) fn admitted_us(&self, node: NodeId) -> Option<u64> {
+        self.peers.get(&node)?.admitted.map(|(_, at_us)| at_us)
+    }
     /// The view that the register was last known to hold.
     pub fn view(&self) -> Option<&Arc<View>> {
         self.view.as_ref()
@@ -159,7 +242,7 @@ impl History {
     }
     /// When this node was told of the present term of a home; none if it knows another term.
     pub fn told_us(&self, home: HomeId, term: u64) -> Option<u64> {
-        self.told.get(&home).filter(|(known, _)| *known == term).map(|(_, told)| *told)
+        self.told.get(&home).filter(|told| told.term == term).map(|told| told.at_us)
     }
     /// How long the register had not heard a node when it last answered: nothing that this node missed since counts
     /// against anybody. None if it never heard it.

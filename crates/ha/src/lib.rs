@@ -8,6 +8,7 @@
 mod action;
 mod decide;
 mod detector;
+mod ending;
 mod event;
 mod explain;
 mod history;
@@ -22,7 +23,7 @@ pub use detector::Detector;
 pub use event::{Event, Hello, MirrorState, Report, Seen};
 pub use explain::{explain, story};
 pub use history::{History, LOG_EVENTS_MAX};
-pub use lease::{lease_until_us, leases_over_us, may_act};
+pub use lease::{acts_from_us, lease_until_us, leases_over_us, may_act};
 pub use reason::Reason;
 pub use settings::Settings;
 pub use view::{ClusterId, Home, HomeId, Identity, Member, MemberState, View};

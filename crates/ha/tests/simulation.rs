@@ -1,8 +1,10 @@
 //! A cluster in one thread: nodes with clocks that drift, links that lose, delay and are cut one way, slow, stopped,
-//! dying and returning nodes, and a register with compare-and-swap. All randomness comes from a seed.
+//! dying and returning nodes, a register with compare-and-swap, and boards that look at it and give leases. All randomness comes from a seed.
 //!
 //! `CENOTE_HA_SEEDS=N` runs so many seeds instead of 3,000, `CENOTE_HA_SEED=S` one with a trace.
 
+#[path = "simulation/boards.rs"]
+mod boards;
 #[path = "simulation/checks.rs"]
 mod checks;
 #[path = "simulation/cluster.rs"]
@@ -47,6 +49,7 @@ fn clusters_are_safe_under_faults_and_live_once_healed() {
     let each = |count: u64| count * 2 >= seeds;
     assert!(each(sum.excluded) && each(sum.taken_over) && each(sum.readmitted), "{sum:?}");
     assert!(sum.frozen * 10 >= seeds && sum.lost_swaps * 10 >= seeds && sum.mirrors_dropped * 10 >= seeds, "{sum:?}");
+    assert!(sum.shortened * 5 >= seeds, "{sum:?}");
     assert!(sum.refused * 20 >= seeds && sum.waited_for_daemon * 10 >= seeds, "{sum:?}");
 }
 

@@ -87,8 +87,12 @@ impl Mirroring {
         after <= self.stream.kept() && self.may_act()
     }
     /// Returns true if requests should be taken. Without a lease they are, too, and what they ask is not told.
-    pub fn may_take(&self) -> bool {
-        !self.stream.is_full()
+    pub fn may_take(&self, home: HomeId) -> bool {
+        !self.stream.is_full() || self.refusal(home).is_some()
+    }
+    /// Why a request that was taken is not carried out: what mirrors lack is too much already, and the register is silent.
+    pub fn refusal_of_more(&self, home: HomeId) -> Option<Error> {
+        if self.stream.is_full() { self.refusal(home) } else { None }
     }
     /// The answer to [`cenote_model::Request::Protect`], which may be told once the mirrors have all that was done before.
     pub fn protects(&self, home: HomeId, losses: u32) -> Response {
@@ -129,7 +133,7 @@ mod tests {
         let table = Arc::new(SharedControl::new(&base));
         table.attach(StoreId(1)).unwrap();
         let (seams, mirroring) = Mirroring::wrap(seams, table, 1);
-        assert!(mirroring.may_tell(0) && mirroring.may_take());
+        assert!(mirroring.may_tell(0) && mirroring.may_take(HomeId(1)));
         let spec = "name=m,kind=memory,size=1MiB".parse().unwrap();
         let device = seams.devices.open(StoreId(1), DeviceId(1), &spec, true).unwrap().device;
         mirroring.stream.require(&[NodeId(2)]);

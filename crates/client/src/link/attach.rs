@@ -41,6 +41,8 @@ const ENDING: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);
 /// Longest pause between failed attempts, each of which may start a daemon.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// The same while the daemon of this node answers that the home, on another node, cannot be reached.
+const AWAY_PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// The parameters of an attempt.
 struct Attempt<'a> {
@@ -316,7 +318,16 @@ fn reconnect(channel: &Channel, known: StoreId, patience: Duration, once: bool) 
         if let Some(error) = gone(channel, known) {
             return Err(error);
         }
-        let error = match attempt.daemon(Duration::ZERO) {
+        let mut longest = PAUSE_MAX;
+        let reached = match attempt.connect() {
+            Ok(Reached::Daemon(attachment)) => Ok(*attachment),
+            Ok(Reached::Away(error)) => {
+                longest = AWAY_PAUSE_MAX;
+                Err(error)
+            }
+            Ok(Reached::Moving) | Err(_) => attempt.daemon(Duration::ZERO),
+        };
+        let error = match reached {
             Ok(attachment) if is_elsewhere(channel, &attachment) => {
                 let _ = attachment.transport.close();
                 return Err(lost(
@@ -343,7 +354,7 @@ fn reconnect(channel: &Channel, known: StoreId, patience: Duration, once: bool) 
         }
         std::thread::sleep(pause);
         // Busy: another process is starting one, which takes a moment. Otherwise this attempt has failed to start one.
-        pause = if error.kind() == ErrorKind::Busy { PAUSE } else { (2 * pause).min(PAUSE_MAX) };
+        pause = if error.kind() == ErrorKind::Busy { PAUSE } else { (2 * pause).min(longest) };
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cenote_model::NodeId;
 
 use super::{Facts, Plan};
-use crate::{Action, Debt, Home, HomeId, MemberState, MirrorState, Reason, Report, leases_over_us};
+use crate::{Action, Debt, Home, HomeId, MemberState, MirrorState, Reason, Report, acts_from_us};
 
 /// Gives homes of excluded nodes to mirrors, and does what this node owes as host.
 pub(crate) fn care(facts: &Facts<'_>, plan: &mut Plan<'_>) {
@@ -59,8 +59,7 @@ fn replace_excluded(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
 }
 
 fn wait_for_leases(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
-    let told = facts.history.told_us(home.id, home.term);
-    let until = told.map(|told| leases_over_us(told, facts.settings)).filter(|until| facts.now_us < *until);
+    let until = acts_from_us(home.id, home.term, facts.history, facts.settings).filter(|until| facts.now_us < *until);
     if until.is_some() {
         let action = Action::TakeOver { home: home.id, by: facts.me, wait_leases_until_us: until };
         plan.add(action, Reason::LeasesRun { home: home.id, term: home.term });

@@ -40,11 +40,12 @@ impl Cluster {
         let is_live = member.is_live();
         let known = &self.register.nodes[&member.id];
         if was_live && !is_live {
-            let silence = known.gap.0.max(self.now_us - known.heard_us);
+            let silence = known.silence_us(self.now_us);
             let is_seen = silence * 5 / 4 >= self.settings.silence_us_min
                 || known.reported_us.is_some_and(|at| at + 3_000_000 > self.now_us)
                 || known.left_us.is_some_and(|at| at + 3_000_000 > self.now_us)
-                || known.hello.as_ref().is_some_and(|hello| !hello.lost_devices.is_empty());
+                || known.hello.as_ref().is_some_and(|hello| !hello.lost_devices.is_empty())
+                || !self.boards.is_empty(); // who proposes may have no way to the board that heard it
             assert!(is_seen, "node {} is excluded without silence or report", member.id.0);
             self.tally.excluded += 1;
         }

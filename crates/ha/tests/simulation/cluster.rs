@@ -6,6 +6,7 @@ use cenote_ha::{Action, Debt, Home, HomeId, Member, MemberState, Proposal, Repor
 use cenote_model::NodeId;
 use cenote_workload::Rng;
 
+use crate::boards::Asked;
 use crate::faults::{Fault, plan};
 use crate::node::{CLUSTER, Node, address, identity};
 use crate::register::{Beat, Register, Roster};
@@ -30,12 +31,14 @@ pub struct Tally {
     pub refused: u64,
     pub waited_for_daemon: u64,
     pub destroyed: u64,
+    /// Take-overs that wait for less than a whole lease.
+    pub shortened: u64,
     pub last_view: u64,
 }
 
 impl Tally {
     pub fn add(&mut self, other: &Self) {
-        let pairs: [(&mut u64, u64); 13] = [
+        let pairs: [(&mut u64, u64); 14] = [
             (&mut self.appended, other.appended),
             (&mut self.excluded, other.excluded),
             (&mut self.taken_over, other.taken_over),
@@ -48,6 +51,7 @@ impl Tally {
             (&mut self.refused, other.refused),
             (&mut self.waited_for_daemon, other.waited_for_daemon),
             (&mut self.destroyed, other.destroyed),
+            (&mut self.shortened, other.shortened),
             (&mut self.last_view, other.last_view),
         ];
         for (sum, more) in pairs {
@@ -56,9 +60,12 @@ impl Tally {
     }
 }
 
-enum What {
+pub enum What {
     Beat(NodeId, u64),
     Arrive(Box<Beat>),
+    AtBoard(Box<Asked>),
+    Look(Box<Asked>),
+    Looked(Box<Asked>, std::sync::Arc<View>),
     Answer(NodeId, u64, Box<Roster>),
     Fault(Fault),
     /// A node may begin to act now: is it the only one?
@@ -66,7 +73,7 @@ enum What {
 }
 
 pub struct Cluster {
-    rng: Rng,
+    pub rng: Rng,
     is_traced: bool,
     pub settings: Settings,
     pub now_us: u64,
@@ -74,12 +81,15 @@ pub struct Cluster {
     queue: BTreeMap<(u64, u64), What>,
     cut: BTreeSet<(NodeId, NodeId)>,
     pub register: Register,
+    /// Those of nodes, of which none, some or all have one.
+    pub boards: BTreeMap<NodeId, Register>,
     pub nodes: Vec<Node>,
     /// For each home the last acknowledged position, and when something was last acknowledged.
     pub acked: BTreeMap<HomeId, (u64, u64)>,
     /// Destroyed and not settled yet.
     pub destroyed: BTreeSet<NodeId>,
     has_frozen: bool,
+    pub shortened: BTreeSet<(NodeId, HomeId, u64)>,
     pub tally: Tally,
 }
 
@@ -88,7 +98,8 @@ impl Cluster {
         let mut rng = Rng::new(seed);
         let settings = Settings {
             beat_us: 250_000,
-            lease_us: 700_000,
+            // Longer than the silence that excludes a node, too.
+            lease_us: [700_000, 700_000, 1_500_000][rng.index(3)],
             // Far more than clocks do, so that a lease that is short by it shows.
             drift_ppm_max: [1_000, 20_000, 200_000][rng.index(3)],
             silence_us_min: 800_000,
@@ -100,16 +111,20 @@ impl Cluster {
         };
         let count = rng.between(3, 5) as u16;
         let survives = if count > 3 { rng.between(1, 2) as usize } else { 1 };
+        let with_boards = if rng.chance(600) { rng.between(1, u64::from(count)) as u16 } else { 0 };
+        let boards: Vec<NodeId> = (0..with_boards).map(NodeId).collect();
+        let view = first_view(count, survives);
         let drift = settings.drift_ppm_max;
         let clock = |rng: &mut Rng| (rng.below(1 << 40), rng.below(2 * drift + 1) as i64 - drift as i64);
         let nodes: Vec<Node> = (0..count)
             .map(|id| {
                 let (offset, ppm) = clock(&mut rng);
-                Node::new(NodeId(id), offset, ppm)
+                Node::new(NodeId(id), offset, ppm, boards.clone())
             })
             .collect();
         let mut cluster = Self {
-            register: Register::new(first_view(count, survives)),
+            boards: boards.into_iter().map(|id| (id, Register::new(view.clone()))).collect(),
+            register: Register::new(view),
             rng,
             is_traced,
             settings,
@@ -121,6 +136,7 @@ impl Cluster {
             acked: BTreeMap::new(),
             destroyed: BTreeSet::new(),
             has_frozen: false,
+            shortened: BTreeSet::new(),
             tally: Tally::default(),
         };
         cluster.begin(count);
@@ -143,7 +159,7 @@ impl Cluster {
         }
     }
 
-    fn schedule(&mut self, at_us: u64, what: What) {
+    pub fn schedule(&mut self, at_us: u64, what: What) {
         self.sequence += 1;
         self.queue.insert((at_us.max(self.now_us), self.sequence), what);
     }
@@ -163,6 +179,9 @@ impl Cluster {
             match what {
                 What::Beat(node, incarnation) => self.beat(node, incarnation),
                 What::Arrive(beat) => self.arrive(&beat),
+                What::AtBoard(asked) => self.at_board(asked),
+                What::Look(asked) => self.look(asked),
+                What::Looked(asked, view) => self.looked(asked, view),
                 What::Answer(node, incarnation, roster) => self.answer(node, incarnation, &roster),
                 What::Fault(fault) => self.fault(fault),
                 What::Check => self.only_one_acts(),
@@ -178,7 +197,7 @@ impl Cluster {
         &mut self.nodes[usize::from(id.0)]
     }
 
-    fn delay_us(&mut self, from: NodeId, to: NodeId) -> u64 {
+    pub fn delay_us(&mut self, from: NodeId, to: NodeId) -> u64 {
         let slow = |node: NodeId| self.nodes.get(usize::from(node.0)).map_or(0, |node| node.slow_us);
         let slow = slow(from) + slow(to);
         let jitter = if self.rng.chance(30) { self.rng.below(150_000) } else { self.rng.between(300, 5_000) };
@@ -186,11 +205,11 @@ impl Cluster {
     }
 
     /// One message in a hundred, until all faults end.
-    fn is_lost(&mut self) -> bool {
+    pub fn is_lost(&mut self) -> bool {
         self.rng.chance(if self.now_us < FAULTS_END_US { 10 } else { 0 })
     }
 
-    fn is_open(&self, from: NodeId, to: NodeId) -> bool {
+    pub fn is_open(&self, from: NodeId, to: NodeId) -> bool {
         !self.cut.contains(&(from, to))
     }
 
@@ -222,7 +241,11 @@ impl Cluster {
         let asked_us = node.clock_us(now);
         let beat =
             Beat { from: id, incarnation, asked_us, hello: node.hello(), reports, in_view, proposal: proposal.view };
-        self.send(beat);
+        if self.boards.is_empty() {
+            self.send(beat);
+        } else {
+            self.tell_boards(&beat);
+        }
         self.schedule(now + settings.beat_us, What::Beat(id, incarnation));
     }
 
@@ -312,7 +335,8 @@ impl Cluster {
         if let Some(view) = &beat.proposal {
             self.swap(beat, view);
         }
-        let roster = self.register.roster(beat.asked_us, self.now_us);
+        let now = self.now_us;
+        let roster = self.register.roster(None, beat.asked_us, |heard_us| now - heard_us);
         let delay = self.delay_us(REGISTER, beat.from);
         if self.is_open(REGISTER, beat.from) && !self.is_lost() {
             self.schedule(self.now_us + delay, What::Answer(beat.from, beat.incarnation, Box::new(roster)));
@@ -328,6 +352,7 @@ impl Cluster {
         }
         if node.incarnation == incarnation && node.is_running {
             node.learn(roster, now, &settings);
+            self.check_beginnings(id);
         }
     }
 
@@ -355,6 +380,7 @@ impl Cluster {
             let node = self.node(id);
             node.start();
             let incarnation = node.incarnation;
+            self.begin_board(id);
             self.schedule(now, What::Beat(id, incarnation));
         }
     }
@@ -398,8 +424,10 @@ impl Cluster {
             1 => hello.left_in_view = self.register.view.number + 100,
             _ => {}
         }
-        if let Some(known) = self.register.nodes.get_mut(&id) {
-            known.hello = Some(hello);
+        for register in std::iter::once(&mut self.register).chain(self.boards.values_mut()) {
+            if let Some(known) = register.nodes.get_mut(&id) {
+                known.hello = Some(hello.clone());
+            }
         }
     }
 

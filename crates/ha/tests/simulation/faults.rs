@@ -40,7 +40,7 @@ pub fn plan(rng: &mut Rng, nodes: u16, end_us: u64) -> Vec<(u64, Fault)> {
         let length = if rng.chance(300) { rng.between(50_000, 900_000) } else { rng.between(500_000, 8_000_000) };
         let node = NodeId(rng.below(u64::from(nodes)) as u16);
         let other = NodeId(rng.below(u64::from(nodes)) as u16);
-        match rng.below(14) {
+        match rng.below(18) {
             0 | 1 => faults.extend([(begin, Fault::KillProcess(node)), (begin + length, Fault::Start(node))]),
             2 | 3 => faults.extend([(begin, Fault::KillMachine(node)), (begin + length, Fault::Start(node))]),
             4 | 5 => faults.extend([(begin, Fault::Stop(node)), (begin + length, Fault::Continue(node))]),
@@ -73,7 +73,10 @@ pub fn plan(rng: &mut Rng, nodes: u16, end_us: u64) -> Vec<(u64, Fault)> {
                 (begin, Fault::Slow(node, rng.between(100_000, 1_500_000))),
                 (begin + length, Fault::Slow(node, 0)),
             ]),
-            _ => flap(rng, node, begin, &mut faults),
+            13 => flap(rng, node, begin, &mut faults),
+            14 | 15 => restarts(rng, nodes, node, begin, &mut faults),
+            16 => succession(rng, nodes, node, begin, &mut faults),
+            _ => alone(rng, nodes, node, begin, &mut faults),
         }
     }
     if rng.chance(200) {
@@ -101,6 +104,53 @@ fn cut(begin: u64, length: u64, links: &[(NodeId, NodeId)]) -> Vec<(u64, Fault)>
     let both =
         |(from, to): &(NodeId, NodeId)| [(begin, Fault::Cut(*from, *to)), (begin + length, Fault::Join(*from, *to))];
     links.iter().flat_map(both).collect()
+}
+
+/// A daemon that dies and comes back some times, perhaps without a way to others or from them; its own board, if it has one,
+/// finds the register.
+fn restarts(rng: &mut Rng, nodes: u16, node: NodeId, begin: u64, faults: &mut Vec<(u64, Fault)>) {
+    let others = (0..nodes).map(NodeId).filter(|other| *other != node);
+    let links: Vec<_> = match rng.below(4) {
+        0 => Vec::new(),
+        1 => others.map(|other| (node, other)).collect(),
+        2 => others.map(|other| (other, node)).collect(),
+        _ => others.flat_map(|other| [(node, other), (other, node)]).collect(),
+    };
+    let mut at = begin;
+    faults.extend(cut(begin.saturating_sub(300_000) + rng.below(600_000), rng.between(500_000, 4_000_000), &links));
+    for _ in 0..rng.between(0, 4) {
+        faults.push((at, Fault::KillProcess(node)));
+        at += rng.between(20_000, 800_000);
+        faults.push((at, Fault::Start(node)));
+        at += rng.between(20_000, 800_000);
+    }
+}
+
+/// An heir that is dead already, and waited for, when a host that acts is excluded; the next heir must wait for both.
+fn succession(rng: &mut Rng, nodes: u16, node: NodeId, begin: u64, faults: &mut Vec<(u64, Fault)>) {
+    let heir = NodeId((node.0 + 1) % nodes);
+    let length = rng.between(2_000_000, 5_000_000);
+    faults.extend([(begin, Fault::KillProcess(heir)), (begin + length, Fault::Start(heir))]);
+    // Nodes without a board, which have the higher numbers, do not hear the host.
+    let deaf = (rng.below(u64::from(nodes)) as u16..nodes).map(NodeId).filter(|other| *other != node);
+    let links: Vec<_> = deaf.map(|other| (node, other)).collect();
+    let at = begin + rng.below(1_700_000);
+    faults.extend(cut(at, 3_000_000, &links));
+    let answers: Vec<_> = (0..nodes).map(NodeId).chain([REGISTER]).map(|from| (from, node)).collect();
+    faults.extend(cut(at + rng.between(700_000, 1_500_000), 2_500_000, &answers));
+}
+
+/// A node that is the only one for a while, with its own board; it is cut off when others come back.
+fn alone(rng: &mut Rng, nodes: u16, node: NodeId, begin: u64, faults: &mut Vec<(u64, Fault)>) {
+    let others: Vec<NodeId> = (0..nodes).map(NodeId).filter(|other| *other != node).collect();
+    let back = begin + rng.between(1_000_000, 4_000_000);
+    for other in others.iter().take(rng.between(1, 2) as usize) {
+        faults.extend([(begin, Fault::KillMachine(*other)), (back, Fault::Start(*other))]);
+    }
+    let links: Vec<_> = others.into_iter().map(|other| (node, other)).collect();
+    let at = (back + rng.below(2_500_000)).saturating_sub(500_000);
+    faults.extend(cut(at, 3_000_000, &links));
+    faults.extend(cut(at + rng.between(300_000, 1_800_000), 2_000_000, &[(REGISTER, node), (node, REGISTER)]));
 }
 
 fn flap(rng: &mut Rng, node: NodeId, begin: u64, faults: &mut Vec<(u64, Fault)>) {

@@ -23,6 +23,8 @@ pub struct Node {
     pub slow_us: u64,
     clock_offset_us: u64,
     clock_ppm: i64,
+    /// The nodes with a board.
+    boards: Vec<NodeId>,
     pub history: History,
     /// When the last sign of life of each other node came, or will have.
     pub heard_us: BTreeMap<NodeId, u64>,
@@ -43,8 +45,10 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn new(id: NodeId, clock_offset_us: u64, clock_ppm: i64) -> Self {
+    pub fn new(id: NodeId, clock_offset_us: u64, clock_ppm: i64, boards: Vec<NodeId>) -> Self {
         Self {
+            history: history(id, &boards),
+            boards,
             id,
             incarnation: 0,
             is_running: true,
@@ -54,7 +58,6 @@ impl Node {
             slow_us: 0,
             clock_offset_us,
             clock_ppm,
-            history: History::default(),
             heard_us: BTreeMap::new(),
             beats: 0,
             disk_view: 0,
@@ -97,7 +100,8 @@ impl Node {
     pub fn start(&mut self) {
         self.incarnation += 1;
         (self.is_running, self.is_machine_up, self.is_stopped, self.is_leaving) = (true, true, false, false);
-        (self.history, self.beats, self.left_in_view, self.first_view) = (History::default(), 0, self.disk_view, 0);
+        (self.history, self.beats, self.left_in_view, self.first_view) =
+            (history(self.id, &self.boards), 0, self.disk_view, 0);
         self.heard_us.clear();
         self.paying.clear();
         self.paid.clear();
@@ -130,6 +134,11 @@ impl Node {
         }
         let view = Seen::Register { view: std::sync::Arc::clone(&roster.view), asked_us: roster.asked_us };
         self.record(view, now_us, settings);
+        if let Some(board) = roster.board {
+            let heard = roster.ages.iter().map(|(node, age)| (*node, at_us.saturating_sub(*age))).collect();
+            let (view, asked_us) = (roster.view.number, roster.asked_us);
+            self.record(Seen::Board { board, view, asked_us, heard }, now_us, settings);
+        }
         let me = self.id;
         for (by, in_view, reports) in &roster.reports {
             let seen = Seen::Reports { by: *by, in_view: *in_view, reports: reports.clone() };
@@ -164,6 +173,10 @@ impl Node {
             since_view: *since_view,
         })
     }
+}
+
+fn history(id: NodeId, boards: &[NodeId]) -> History {
+    if boards.is_empty() { History::default() } else { History::of(id, boards.to_vec()) }
 }
 
 pub fn identity(node: NodeId) -> Identity {

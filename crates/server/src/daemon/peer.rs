@@ -108,6 +108,11 @@ impl Answering for FromEngines<'_> {
         }
         let is_shutdown = matches!(request, Request::Shutdown { .. });
         let whole = matches!(request, Request::Shutdown { cluster: true });
+        let (home, mirroring) = (self.daemon.host.summary.home, self.daemon.host.mirroring.as_ref());
+        if let Some(error) = mirroring.and_then(|it| it.refusal_of_more(home)).filter(|_| !is_shutdown) {
+            encode_answer(seq, &Response::Failed(error), out);
+            return Ok(true);
+        }
         let engines = self.engines.get_or_insert_with(|| self.daemon.host.service.lock());
         let later = || -> crate::Reply {
             let standing = standing.clone();
@@ -366,7 +371,7 @@ impl Peer {
     }
     /// Returns true if requests may be taken: the mirrors keep up, and this node may act for the home.
     fn may_take(&self) -> bool {
-        self.mirroring.as_ref().is_none_or(|mirroring| mirroring.may_take())
+        self.mirroring.as_ref().is_none_or(|mirroring| mirroring.may_take(self.home))
     }
     /// Sends answers that may be told by now. Returns true if there were any.
     fn tell_held(&mut self) -> Result<bool> {

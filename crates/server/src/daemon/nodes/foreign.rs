@@ -107,6 +107,10 @@ impl Foreign {
         if let (Request::Protect { losses }, Some(mirroring)) = (&request, &self.host.mirroring) {
             return Ok(Some(answer(session, seq, mirroring.protects(self.host.summary.home, *losses))));
         }
+        let refusal = self.host.mirroring.as_ref().and_then(|it| it.refusal_of_more(self.host.summary.home));
+        if let Some(error) = refusal {
+            return Ok(Some(answer(session, seq, Response::Failed(error))));
+        }
         let engines = engines.get_or_insert_with(|| service.lock());
         let (outbox, connection) = (outbox.clone(), self.connection);
         let later = || -> crate::Reply {

@@ -153,9 +153,17 @@ impl Gateway {
     }
     /// Notes which node is the host. Returns true if it was another one.
     pub(super) fn lies_on(&self, name: &str, address: SocketAddr) -> bool {
-        let mut host = lock(&self.host);
-        let is_new = host.1 != address;
-        *host = (name.to_owned(), address);
+        let is_new = {
+            let mut host = lock(&self.host);
+            let before = std::mem::replace(&mut *host, (name.to_owned(), address));
+            before.1 != address
+        };
+        // That the former host could not be reached says nothing of this one.
+        if let Way::Down(_, since) = &mut lock(&self.state).way
+            && is_new
+        {
+            *since = since.checked_sub(AGAIN_AFTER).unwrap_or(*since);
+        }
         is_new
     }
     /// Where the host of the home listens.

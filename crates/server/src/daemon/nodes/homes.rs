@@ -17,7 +17,6 @@ use super::watch::{Acting, settings};
 use super::{Daemon, Nodes};
 use crate::Host;
 use crate::service::lock;
-use cenote_device::control::boot_ns;
 
 /// A mirror that is about to be in the view counts for so long after it was last proposed.
 const PROPOSED_FOR: Duration = Duration::from_secs(5);
@@ -41,6 +40,8 @@ struct State {
     yielding: BTreeMap<HomeId, (NodeId, bool)>,
     /// Homes that this node asks for, since it is to be their host.
     asking: BTreeSet<HomeId>,
+    /// Until when this node may act as a host, by the clock that goes on while the machine sleeps.
+    leased_ns: u64,
 }
 
 /// Acts on views and decisions, for the daemon of a node.
@@ -298,12 +299,11 @@ impl Acts {
     /// Opens a home from the copy here, on a thread of its own, and serves it once its former host has stopped by itself.
     fn take_over(&self, home: HomeId, term: u64) {
         let (nodes, daemon, told) = (self.nodes.clone(), self.daemon.clone(), Instant::now());
-        let wait = Duration::from_micros(leases_over_us(0, &self.settings));
         let acts = Self { nodes, daemon, settings: self.settings };
         let run = move || {
             tracing::info!(%home, term, "this node takes a home over");
             let opened = acts.nodes.copies.open_home(home);
-            std::thread::sleep(wait.saturating_sub(told.elapsed()));
+            acts.nodes.watch.await_leases(home, term);
             let mut state = lock(&acts.nodes.homes.state);
             state.opening.remove(&home);
             match opened {
@@ -312,9 +312,10 @@ impl Acts {
                     acts.listen_to(&host);
                     acts.nodes.tell_words_of(&host);
                     acts.nodes.read_twins_of(&host);
-                    // Nothing is told before its mirrors count and the register has granted a lease.
+                    // Nothing is told before its mirrors count. The lease is one of the node, for all its homes.
                     host.mirroring.iter().for_each(|mirroring| mirroring.set_lease(0));
                     acts.require(&mut state);
+                    host.mirroring.iter().for_each(|mirroring| mirroring.set_lease(state.leased_ns));
                     acts.nodes.locks.serve(home, term);
                     acts.nodes.copies.serve(home, host);
                     acts.nodes.outbox.wake(); // connections wait for it
@@ -429,13 +430,10 @@ impl Acting for Acts {
             })
             .collect()
     }
-    fn lease(&self, until: Instant) {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return; // the answer came too late to give any right
-        }
-        let until_ns = boot_ns() + left.as_nanos() as u64;
-        let state = lock(&self.nodes.homes.state);
+    fn lease(&self, until_us: u64) {
+        let until_ns = until_us * 1000;
+        let mut state = lock(&self.nodes.homes.state);
+        state.leased_ns = until_ns;
         let is_frozen = |home: HomeId| state.yielding.get(&home).is_some_and(|(_, is_frozen)| *is_frozen);
         let may_act = |hosted: &&Hosted| state.is_host(self.me(), hosted.home) && !is_frozen(hosted.home);
         for hosted in state.hosted.values().filter(may_act) {

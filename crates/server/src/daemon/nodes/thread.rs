@@ -437,7 +437,7 @@ impl Visitor {
         self.foreign.host().mirroring.as_ref()
     }
     fn may_take(&self) -> bool {
-        self.mirroring().is_none_or(|mirroring| mirroring.may_take())
+        self.mirroring().is_none_or(|mirroring| mirroring.may_take(self.foreign.host().summary.home))
     }
     /// Sends an answer once the mirrors have what it tells.
     fn send(&mut self, answer: Outgoing) {

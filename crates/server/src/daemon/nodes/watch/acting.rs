@@ -1,7 +1,6 @@
 //! What follows from the view, as the watch sees it.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use cenote_ha::{Decided, Seen, View};
 
@@ -14,6 +13,7 @@ pub(in super::super) trait Acting: Send + Sync {
     /// What this node has seen itself since the last call (mirror states of homes it hosts, refused connections, failed
     /// devices).
     fn seen(&self) -> Vec<Seen>;
-    /// Until when (monotonic) this node may act as host: leases come from answers of the register.
-    fn lease(&self, until: Instant);
+    /// Until when (microseconds of the clock that goes on while the machine sleeps) this node may act as host: leases come from
+    /// answers of the register.
+    fn lease(&self, until_us: u64);
 }

@@ -22,7 +22,6 @@ fn paid(me: NodeId, view: &View) -> Vec<Report> {
 }
 
 /// See the module.
-#[derive(Default)]
 pub(super) struct Known {
     pub history: History,
     /// What was concluded last.
@@ -36,6 +35,16 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// What node `me` knows, before it has asked any of these boards.
+    pub fn new(me: NodeId, boards: Vec<NodeId>) -> Self {
+        Self {
+            history: History::of(me, boards),
+            proposal: Proposal::default(),
+            troubles: BTreeMap::new(),
+            held: None,
+            refused_us: BTreeMap::new(),
+        }
+    }
     /// The view.
     pub fn view(&self) -> Option<&Arc<View>> {
         self.held.as_ref().map(|(view, _)| view)
@@ -58,16 +67,20 @@ impl Known {
     fn record(&mut self, at_us: u64, seen: Seen, settings: &Settings) {
         self.history.record(Event { at_us, seen }, settings);
     }
-    /// Takes in an answer of a board.
-    pub fn learn(&mut self, notice: Notice, asked_us: u64, me: NodeId, settings: &Settings) {
+    /// Takes in an answer of the board of a node.
+    pub fn learn(&mut self, board: NodeId, notice: Notice, asked_us: u64, me: NodeId, settings: &Settings) {
         let now = now_us();
-        for (node, ago_us) in notice.heard.into_iter().chain(notice.heard_elsewhere) {
-            self.record(now.saturating_sub(ago_us), Seen::Heard(node), settings);
+        let at = |(node, ago_us): (NodeId, u64)| (node, now.saturating_sub(ago_us));
+        // The board found the view first, and then said what it had heard itself.
+        let heard: Vec<(NodeId, u64)> = notice.heard.into_iter().map(at).collect();
+        for (node, at_us) in heard.iter().copied().chain(notice.heard_elsewhere.into_iter().map(at)) {
+            self.record(at_us, Seen::Heard(node), settings);
         }
         let is_newer = notice.held.is_some_and(|held| self.hold(held, asked_us, settings));
         if let Some(view) = self.view().filter(|view| view.number == notice.view && !is_newer).cloned() {
             self.record(now, Seen::Register { view, asked_us }, settings);
         }
+        self.record(now, Seen::Board { board, view: notice.view, asked_us, heard }, settings);
         for (by, in_view, reports) in notice.reports {
             self.record(now, Seen::Reports { by, in_view, reports }, settings);
         }
@@ -105,6 +118,14 @@ impl Known {
             tracing::info!(what = decided.action.text(now_us()), why = %decided.why, "concluded");
         }
         self.proposal = proposal;
+    }
+    /// When the earliest thing happens that the last conclusion waits for.
+    pub fn due_us(&self) -> Option<u64> {
+        let times = self.proposal.decided.iter().filter_map(|decided| match decided.action {
+            Action::Wait { until_us } => until_us,
+            _ => None,
+        });
+        times.min()
     }
     /// Keeps what is in the way of asking a board.
     pub fn note_trouble(&mut self, board: usize, error: Option<Error>) {

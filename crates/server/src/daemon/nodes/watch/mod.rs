@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use cenote_cluster::register::Register;
 use cenote_cluster::{Beat, NodeFile, Notice, changed};
-use cenote_ha::{ClusterId, Hello, History, Report, Settings, View, decide};
+use cenote_ha::{ClusterId, Hello, History, Report, Settings, View, acts_from_us, decide, lease_until_us};
 use cenote_model::{ClusterChange, Error, ErrorKind, HaReport, HomeId, NodeId, Result};
 use cenote_rpc::net::{ClusterKey, Introduction};
 
@@ -43,6 +43,9 @@ pub(super) use times::settings;
 const HELLOS: u64 = 4;
 /// How long a change that a person asks for may take.
 const CHANGE: Duration = Duration::from_secs(10);
+/// Pause until the next look while nodes are being tried, and the shortest one before what a decision waits for.
+const PROBING: Duration = Duration::from_millis(10);
+const SOONEST: Duration = Duration::from_millis(1);
 /// Decisions in a row, if others change the view meanwhile.
 const DECISIONS: usize = 4;
 
@@ -67,6 +70,8 @@ pub(super) struct Watch {
     probes: Arc<Probes>,
     /// Never held while anything is waited for.
     known: Mutex<Known>,
+    /// A board has answered.
+    learnt: Condvar,
     /// All nodes are being stopped.
     is_closing: AtomicBool,
     /// The number of the view that [`Acting`] was told last; held while it is told anything, so that no lease comes between a
@@ -88,8 +93,10 @@ impl Watch {
     fn with(dir: &Path, roster: &Arc<Roster>, settings: Settings, incarnation: u64, opened: Opened) -> Result<Self> {
         let file = NodeFile::open(dir)?;
         let told = |board| Told { board, beats: AtomicU64::new(0) };
+        let me = NodeId(roster.get().home.0);
+        let boards = opened.boards.iter().map(|board| board.node(me)).collect();
         Ok(Self {
-            me: NodeId(roster.get().home.0),
+            me,
             roster: roster.clone(),
             settings,
             incarnation,
@@ -98,7 +105,8 @@ impl Watch {
             register: opened.register,
             boards: opened.boards.into_iter().map(told).collect(),
             probes: Arc::default(),
-            known: Mutex::default(),
+            known: Mutex::new(Known::new(me, boards)),
+            learnt: Condvar::new(),
             is_closing: AtomicBool::new(false),
             followed: Mutex::new(0),
             is_over: Mutex::new(false),
@@ -122,6 +130,7 @@ impl Watch {
         }
         *lock(&self.is_over) = true;
         self.over.notify_all();
+        self.learnt.notify_all();
     }
     /// Tells all nodes that all are being stopped, so that nobody takes over what others have. Returns when a board knows it,
     /// or none has answered in time.
@@ -145,6 +154,22 @@ impl Watch {
         let entry = known.view()?.home(cenote_ha::HomeId(home.0))?;
         (entry.host == self.me).then_some(entry.term)
     }
+    /// Waits until the leases of all former hosts of a home are over, of which this node is the host under this term. Returns
+    /// at once if this node knows another term, and if the daemon stops.
+    pub fn await_leases(&self, home: HomeId, term: u64) {
+        let home = cenote_ha::HomeId(home.0);
+        let mut known = lock(&self.known);
+        while !*lock(&self.is_over) {
+            let from = acts_from_us(home, term, &known.history, &self.settings).unwrap_or(0);
+            let rest = Duration::from_micros(from.saturating_sub(now_us()));
+            if rest.is_zero() {
+                return;
+            }
+            // What boards say makes it shorter.
+            let waited = self.learnt.wait_timeout(known, rest);
+            known = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
     /// Returns false for a node without which the cluster goes on, in the view that this node knows.
     pub fn is_live(&self, node: NodeId) -> bool {
         lock(&self.known).view().is_none_or(|view| view.is_live(node))
@@ -163,12 +188,29 @@ impl Watch {
                     tracing::error!(%error, "no thread that tells that this node lives");
                 }
             }
-            self.at_each_beat(|| {
-                self.look(acting);
-                self.probe();
-                self.decide(acting);
-            });
+            self.watch(acting);
         });
+    }
+    /// Looks, tries silent nodes and decides at each beat; decides sooner when a probe may have ended, and when a decision
+    /// says so.
+    fn watch(&self, acting: &dyn Acting) {
+        let every = Duration::from_micros(self.settings.beat_us);
+        let mut probed: Option<Instant> = None;
+        loop {
+            let begin = Instant::now();
+            self.look(acting);
+            if probed.is_none_or(|at| begin.duration_since(at) >= every) {
+                self.probe();
+                probed = Some(begin);
+            }
+            self.decide(acting);
+            let rest = every.saturating_sub(probed.map_or(every, |at| at.elapsed()));
+            let probing = if self.probes.is_busy() { PROBING } else { every };
+            let due = lock(&self.known).due_us().map_or(every, |at| Duration::from_micros(at.saturating_sub(now_us())));
+            if self.pause(rest.min(probing).min(due.max(SOONEST))) {
+                return;
+            }
+        }
     }
     /// Tells the boards of other nodes that this one lives, without a look at what they answer: while its home is being opened.
     pub fn announce(self: &Arc<Self>, is_over: &Arc<AtomicBool>) {
@@ -194,13 +236,15 @@ impl Watch {
         loop {
             let begin = Instant::now();
             act();
-            let over = lock(&self.is_over);
-            let rest = every.saturating_sub(begin.elapsed());
-            let waited = self.over.wait_timeout_while(over, rest, |over| !*over);
-            if *waited.unwrap_or_else(std::sync::PoisonError::into_inner).0 {
+            if self.pause(every.saturating_sub(begin.elapsed())) {
                 return;
             }
         }
+    }
+    /// Waits. Returns true if the daemon stops.
+    fn pause(&self, pause: Duration) -> bool {
+        let waited = self.over.wait_timeout_while(lock(&self.is_over), pause, |over| !*over);
+        *waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
     }
     /// Takes in what this node has seen itself.
     fn look(&self, acting: &dyn Acting) {
@@ -220,12 +264,13 @@ impl Watch {
     fn beat(&self, at: usize, acting: &dyn Acting) {
         let told = &self.boards[at];
         let beat = self.next_beat(told);
-        let (held, asked_us, asked_at) = (beat.holds_view, now_us(), Instant::now());
+        let (held, asked_us) = (beat.holds_view, now_us());
         let answer = told.board.beat(beat);
         if let (Ok(notice), Board::There(_), Some(keeper)) = (&answer, &told.board, self.keeper()) {
             keeper.heard_elsewhere(&notice.heard);
         }
-        let learnt = answer.and_then(|notice| self.learn(notice, held, asked_us, asked_at, acting));
+        let board = told.board.node(self.me);
+        let learnt = answer.and_then(|notice| self.learn((board, notice), held, asked_us, acting));
         let trouble = learnt.and_then(|()| self.expect_view(&told.board)).err();
         lock(&self.known).note_trouble(at, trouble);
     }
@@ -261,9 +306,9 @@ impl Watch {
         }
         Beat { node: self.me, incarnation: self.incarnation, number, holds_view, reports, hello }
     }
-    /// Takes in an answer of a board. `held`: the number of the view that this node held when it asked; fails if the board
-    /// knows less.
-    fn learn(&self, notice: Notice, held: u64, asked_us: u64, asked_at: Instant, acting: &dyn Acting) -> Result<()> {
+    /// Takes in an answer of a node's board. `held`: the number of the view that this node held when it asked; fails if the
+    /// board knows less.
+    fn learn(&self, (board, notice): (NodeId, Notice), held: u64, asked_us: u64, acting: &dyn Acting) -> Result<()> {
         if notice.view < held {
             return Err(Error::new(ErrorKind::Corrupt, "the register of the cluster")
                 .because(format!("it has view {}, and had view {held} before", notice.view))
@@ -271,12 +316,16 @@ impl Watch {
                     "it is an old copy: put the last one back, where `docs/cluster.md` says that the register is",
                 ));
         }
-        lock(&self.known).learn(notice, asked_us, self.me, &self.settings);
+        lock(&self.known).learn(board, notice, asked_us, self.me, &self.settings);
+        self.learnt.notify_all();
         let mut followed = lock(&self.followed);
         self.follow(&mut followed, acting);
-        let is_live = lock(&self.known).view().is_some_and(|view| view.is_live(self.me));
-        if is_live {
-            acting.lease(asked_at + Duration::from_micros(self.settings.lease_us));
+        let is_leased = {
+            let known = lock(&self.known);
+            known.history.gives_lease(board) && known.view().is_some_and(|view| view.is_live(self.me))
+        };
+        if is_leased {
+            acting.lease(lease_until_us(asked_us, &self.settings));
         }
         Ok(())
     }

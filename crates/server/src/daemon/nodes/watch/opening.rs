@@ -27,6 +27,13 @@ pub(super) enum Board {
 }
 
 impl Board {
+    /// The node that has it; `me`: this one.
+    pub fn node(&self, me: NodeId) -> NodeId {
+        match self {
+            Self::Here(_) => me,
+            Self::There(way) => way.node(),
+        }
+    }
     /// Tells it that this node lives. Returns what it knows of all nodes.
     pub fn beat(&self, beat: Beat) -> Result<Notice> {
         match self {

@@ -44,6 +44,11 @@ impl Probes {
             tracing::warn!(%error, "no thread to try another node");
         }
     }
+    /// Returns true while a node is being tried, or has refused and was not taken yet.
+    pub fn is_busy(&self) -> bool {
+        let state = lock(&self.state);
+        !state.busy.is_empty() || !state.refused.is_empty()
+    }
     /// The nodes that have refused since the last call.
     pub fn take_refused(&self) -> Vec<NodeId> {
         std::mem::take(&mut lock(&self.state).refused)

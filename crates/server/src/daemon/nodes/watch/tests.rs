@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use cenote_cluster::{Member, Members, RegisterPlace};
-use cenote_ha::{Action, Debt, Decided, MirrorState, Seen};
+use cenote_ha::{Action, Debt, Decided, MirrorState, Seen, leases_over_us};
 use cenote_model::StoreId;
 
 use super::cached::Cached;
+use super::way::Way;
 use super::*;
 
 const NODES: u16 = 3;
@@ -20,7 +21,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 struct Host {
     views: Mutex<Vec<Arc<View>>>,
     copied: Mutex<Vec<Seen>>,
-    lease: Mutex<Option<Instant>>,
+    lease: Mutex<Option<u64>>,
 }
 
 impl Acting for Host {
@@ -39,8 +40,8 @@ impl Acting for Host {
     fn seen(&self) -> Vec<Seen> {
         lock(&self.copied).clone()
     }
-    fn lease(&self, until: Instant) {
-        *lock(&self.lease) = Some(until);
+    fn lease(&self, until_us: u64) {
+        *lock(&self.lease) = Some(until_us);
     }
 }
 
@@ -93,11 +94,20 @@ impl Cluster {
         Self { dir, members, register, keeper, _listeners: listeners }
     }
     fn start(&self, number: u16) -> Node {
+        self.start_beside(number, &[])
+    }
+    /// Starts a node that knows of boards on these nodes, too; nobody answers there.
+    fn start_beside(&self, number: u16, others: &[u16]) -> Node {
         let members = Members { home: HomeId(number), ..self.members.clone() };
         let settings = Settings { damp_us_min: 200_000, ..Settings::default() };
         let incarnation = u64::from(number) << 32 | u64::from(std::process::id());
         let keeper = self.keeper.clone().unwrap();
-        let register = Opened { register: self.register.clone(), boards: vec![Board::Here(keeper)] };
+        let way = |other: &u16| {
+            let (to, who) = (self.members.all[usize::from(*other) - 1].clone(), members.introduction(incarnation));
+            Board::There(Arc::new(Way::new(to, who, ClusterKey::from_bytes([7; 32]), Duration::from_millis(100))))
+        };
+        let boards = std::iter::once(Board::Here(keeper)).chain(others.iter().map(way)).collect();
+        let register = Opened { register: self.register.clone(), boards };
         let dir = self.dir.join(format!("n{number}"));
         let watch = Arc::new(Watch::with(&dir, &Roster::new(&dir, members), settings, incarnation, register).unwrap());
         let host = Arc::new(Host::default());
@@ -150,6 +160,16 @@ fn a_node_that_falls_silent_is_excluded_and_comes_back() {
     let heir = report.homes[2].host;
     assert!(heir != NodeId(3) && report.homes[2].term == 2, "{report:#?}");
     assert!(report.events.iter().any(|event| event.what.contains("node 3 is excluded")), "{report:#?}");
+    // The board has said when it heard node 3 last, so that the heir does not wait for a whole lease.
+    let watch = &nodes[usize::from(heir.0) - 1].watch;
+    nodes[usize::from(heir.0) - 1].until("the heir", |report| report.homes[2].term == 2);
+    watch.await_leases(HomeId(3), 2);
+    {
+        let (known, home) = (lock(&watch.known), cenote_ha::HomeId(3));
+        let told_us = known.history.told_us(home, 2).unwrap();
+        let from_us = acts_from_us(home, 2, &known.history, &watch.settings).unwrap();
+        assert!(from_us < leases_over_us(told_us, &watch.settings) && from_us <= now_us());
+    }
     // It comes back with what it had, and stays no host.
     let third = cluster.start(3);
     let report = third.until("back", |report| report.view > 0 && report.nodes.iter().all(|node| node.live));
@@ -161,6 +181,21 @@ fn a_node_that_falls_silent_is_excluded_and_comes_back() {
     for node in &nodes {
         let views = lock(&node.host.views);
         assert!(views.windows(2).all(|two| two[0].number < two[1].number), "a view was told twice");
+    }
+}
+
+#[test]
+fn a_node_s_own_board_gives_no_lease_while_the_node_of_another_one_takes_part() {
+    let cluster = Cluster::new(1);
+    let mut nodes = vec![cluster.start_beside(1, &[2]), cluster.start(2), cluster.start(3)];
+    nodes[0].until("mirrored", is_mirrored);
+    assert!(lock(&nodes[2].host.lease).is_some() && lock(&nodes[0].host.lease).is_none());
+    drop(nodes.remove(1));
+    nodes[0].until("without node 2", |report| report.view > 0 && !report.nodes[1].live);
+    let begin = Instant::now();
+    while lock(&nodes[0].host.lease).is_none() {
+        assert!(begin.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -182,6 +217,6 @@ fn a_view_that_was_lost_is_named_and_not_followed() {
     nodes[0].until("with a view", |report| report.view == 1);
     let watch = &nodes[1].watch;
     let old = Notice { view: 0, ..Notice::default() };
-    let error = watch.learn(old, 1, now_us(), Instant::now(), &Host::default()).unwrap_err();
+    let error = watch.learn((NodeId(1), old), 1, now_us(), &Host::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }

@@ -41,6 +41,10 @@ impl Way {
     pub fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
     }
+    /// The node.
+    pub fn node(&self) -> NodeId {
+        NodeId(self.to.home.0)
+    }
     /// The name of the node.
     pub fn name(&self) -> &str {
         &self.to.name
