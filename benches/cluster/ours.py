@@ -64,10 +64,10 @@ class Cluster:
         finally:
             self.run(at, "unmount", "--lazy", place, check=False)
 
-    def preloaded(self, at: int, label: str) -> Place:
-        """Returns the container with that label, for programs that `cenote run` starts at a node."""
+    def preloaded(self, at: int, path: str) -> Place:
+        """Returns a path in the store, for programs that `cenote run` starts at a node."""
         words = [*self.hosts.on(at), str(command()), "run", "--store", str(self.node(at)), "--at", PRELOADED, "--"]
-        return Place(f"n{at + 1}", f"{PRELOADED}/{label}", words)
+        return Place(f"n{at + 1}", PRELOADED + path, words)
 
     @contextmanager
     def served(self, at: int, port: int, *options: str) -> Iterator[Peer]:

@@ -10,7 +10,8 @@
  *
  * Variables: LOAD_RANK=N LOAD_MEETING=FILE: this process is one rank of PROCESSES that are started by themselves (on several
  * nodes, with a DIR each), and meet in a new file of zeros, of a page. LOAD_SETTLE=COMMAND: the first rank runs it at the end of
- * each phase that writes, within its time.
+ * each phase that writes, within its time. LOAD_COLD=1: the kernel's cache of a file, a mount's say, is dropped before it is read
+ * for the first time.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -116,6 +117,13 @@ static void check(const char *buffer, long size, long at, int owner)
     }
 }
 
+static void forget(const char *path)
+{
+    int fd = open(path, O_RDONLY);
+    if (fd < 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0) fail(path);
+    close(fd);
+}
+
 /* Offset of a rank's n-th transfer: in its own file, or interleaved with the other ranks' in a shared one. */
 static long place_of(long n, long size, int is_shared, int whose)
 {
@@ -146,6 +154,7 @@ static void bytes(const char *name, long size, int is_shared)
         end(name, pass == 0 ? "write" : "overwrite", mib, "MiB/s");
     }
     snprintf(path, sizeof path, "%s/%s.%d", dir, name, is_shared ? 0 : neighbour);
+    if (getenv("LOAD_COLD") != NULL) forget(path);
     for (int pass = 0; pass < 2; pass++) {
         begin();
         int fd = open(path, O_RDONLY);
