@@ -102,9 +102,22 @@ def nodes(table: Table, hosts: Hosts, directory: Path, sizes: Sizes) -> None:
         contenders = {OURS: partial(run, [ours.preloaded(at, "/bench") for at in everywhere])}
         contenders |= {name: partial(run, places) for name, places in theirs.items()}
         table.pairs("four nodes", contenders, NODES, sizes.pairs)
-        # A directory at the top is a container, on the node of the process that makes it.
-        run = partial(run, names=["empty_own"])
-        contenders = {OURS: partial(run, [ours.preloaded(at, "") for at in everywhere], below="")}
-        contenders |= {name: partial(run, places) for name, places in theirs.items()}
+
+
+def containers(table: Table, hosts: Hosts, directory: Path, sizes: Sizes) -> None:
+    """Names, as mdtest has them, in a directory at the top for each process: a container, on the node that makes it."""
+    build()
+    everywhere = range(hosts.count)
+    with ExitStack() as stack:
+        peer = Gluster(directory / "gluster", hosts, 1)
+        stack.callback(peer.destroy)
+        ours = Cluster(directory / "cenote", hosts)
+        stack.callback(ours.destroy)
+        theirs = [Place(f"g{at}", str(peer.mounted(at))) for at in everywhere]
+        run = partial(load, mib=sizes.mib_each, files=sizes.files_each, names=["empty_own"])
+        contenders = {
+            OURS: partial(run, [ours.preloaded(at, "") for at in everywhere], below=""),
+            "GlusterFS distributed": partial(run, theirs),
+        }
         bars = [bar for bar in NODES if bar.figure.startswith("empty_own")]
         table.pairs("four nodes, a container each", contenders, bars, sizes.pairs)
