@@ -31,10 +31,12 @@ Figures = dict[str, float]
 
 
 def load(
-    places: list[Place], mib: int, files: int, names: list[str], below: str = "/load", **variables: str
+    places: list[Place], mib: int, files: int, names: list[str], at_top: bool = False, **variables: str
 ) -> Figures:
     """Runs a process of `load.c` in each place at once, all in one directory as seen from there; returns figures."""
-    begin, at = places[0], f"{places[0].dir}{below}"
+    # A new name each time: GlusterFS remembers on other nodes what was there before.
+    below = "" if at_top else f"/load-{time.monotonic_ns()}"
+    begin, at = places[0], places[0].dir + below
     if below:
         subprocess.run([*begin.prefix, "mkdir", "-p", at], check=True, timeout=PATIENCE_S)
     with tempfile.NamedTemporaryFile(dir="/dev/shm") as meeting, ExitStack() as stack:
@@ -116,7 +118,7 @@ def containers(table: Table, hosts: Hosts, directory: Path, sizes: Sizes) -> Non
         theirs = [Place(f"g{at}", str(peer.mounted(at))) for at in everywhere]
         run = partial(load, mib=sizes.mib_each, files=sizes.files_each, names=["empty_own"])
         contenders = {
-            OURS: partial(run, [ours.preloaded(at, "") for at in everywhere], below=""),
+            OURS: partial(run, [ours.preloaded(at, "") for at in everywhere], at_top=True),
             "GlusterFS distributed": partial(run, theirs),
         }
         bars = [bar for bar in NODES if bar.figure.startswith("empty_own")]
