@@ -1,6 +1,6 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test clients-hdf5 differential hdf5-files kills mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 s3-conformance clients views programs bench-files policies growth objects properties simulate crash faults chaos fuzz coverage mutants nvdimm soak clean
+.PHONY: help setup build run test clients-hdf5 differential hdf5-files kills mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 bench-cluster s3-conformance clients views programs bench-files policies growth objects properties simulate crash faults chaos fuzz coverage mutants nvdimm soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
@@ -65,6 +65,10 @@ bench-tiers: build ## tiers from end to end beside no buffering, a plain cache a
 bench-s3: build ## S3 requests and transfers beside MinIO or Swift (ARGS="--peer swift --repeats N")
 	@cargo build --release --locked --quiet -p cenote-benches
 	@.venv/bin/python -m benches.s3.run $(ARGS)
+
+bench-cluster: build ## four nodes beside GlusterFS, MinIO, Ceph and a plain directory; needs root (ARGS="--quick --only NAME,NAME --pairs N")
+	@cargo build --release --locked --quiet -p cenote-benches
+	@.venv/bin/python -m benches.cluster.run $(ARGS)
 
 s3-conformance: build ## ceph/s3-tests on cenote s3 (ARGS="CHECKOUT [--write]"; the checkout is not changed)
 	@.venv/bin/python -m scripts.s3_conformance $(ARGS)

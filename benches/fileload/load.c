@@ -7,12 +7,18 @@
  * MIB: bytes of each process; FILES: files of each process. Processes are forked before anything is opened, and wait for each
  * other before and after each phase; a phase lasts from the first start to the last end. Each process reads and compares what
  * its neighbour wrote. Files are created anew for each measurement.
+ *
+ * Variables: LOAD_RANK=N LOAD_MEETING=FILE: this process is one rank of PROCESSES that are started by themselves (on several
+ * nodes, with a DIR each), and meet in a new file of zeros, of a page. LOAD_SETTLE=COMMAND: the first rank runs it at the end of
+ * each phase that writes, within its time. LOAD_COLD=1: the kernel's cache of a file, a mount's say, is dropped before it is read
+ * for the first time.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +32,7 @@
 enum { RANKS_MAX = 64, PATH_BYTES = 4096 };
 
 struct shared {
+    atomic_int is_ready;
     pthread_barrier_t barrier;
     double begin[RANKS_MAX], end[RANKS_MAX];
 };
@@ -74,6 +81,15 @@ static void end(const char *name, const char *phase, double amount, const char *
     meet();
 }
 
+/* Has everything that was written taken what it promises, where calls return before. */
+static void settle(void)
+{
+    const char *words = getenv("LOAD_SETTLE");
+    if (words == NULL) return;
+    meet();
+    if (rank == 0 && system(words) != 0) fail(words);
+}
+
 static int wanted(const char *name)
 {
     for (int i = 0; i < argument_count; i++)
@@ -99,6 +115,13 @@ static void check(const char *buffer, long size, long at, int owner)
             fail("other bytes than were written");
         }
     }
+}
+
+static void forget(const char *path)
+{
+    int fd = open(path, O_RDONLY);
+    if (fd < 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0) fail(path);
+    close(fd);
 }
 
 /* Offset of a rank's n-th transfer: in its own file, or interleaved with the other ranks' in a shared one. */
@@ -127,9 +150,11 @@ static void bytes(const char *name, long size, int is_shared)
             if (pwrite(fd, buffer, (size_t)size, at) != size) fail("pwrite");
         }
         if (close(fd) != 0) fail("close");
+        settle();
         end(name, pass == 0 ? "write" : "overwrite", mib, "MiB/s");
     }
     snprintf(path, sizeof path, "%s/%s.%d", dir, name, is_shared ? 0 : neighbour);
+    if (getenv("LOAD_COLD") != NULL) forget(path);
     for (int pass = 0; pass < 2; pass++) {
         begin();
         int fd = open(path, O_RDONLY);
@@ -266,7 +291,10 @@ static void names(const char *name, int is_shared, int with_bytes, int flags)
                 if (unlink(path) != 0) fail(path);
             }
         }
-        if (phase == 0 || phase == 3) publish(theirs);
+        if (phase == 0 || phase == 3) {
+            publish(theirs);
+            settle();
+        }
         end(name, phases[phase], amount, "k/s");
     }
     if ((!is_shared || rank == 0) && rmdir(at) != 0) fail(at);
@@ -287,27 +315,35 @@ static void measure(void)
     if (wanted("small_own")) names("small_own", 0, 1, 0);
 }
 
-int main(int count, char **words)
+static void make_barrier(void)
 {
-    if (count < 5) {
-        fprintf(stderr, "usage: load DIR PROCESSES MIB FILES [NAME...]\n");
-        return 2;
-    }
-    dir = words[1];
-    ranks = atoi(words[2]);
-    bytes_each = atol(words[3]) << 20;
-    files_each = atol(words[4]);
-    arguments = words + 5;
-    argument_count = count - 5;
-    if (ranks < 1 || ranks > RANKS_MAX || bytes_each < 1 || files_each < 1) {
-        fprintf(stderr, "load: 1 to %d processes, and something to do\n", RANKS_MAX);
-        return 2;
-    }
-    together = mmap(NULL, sizeof *together, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pthread_barrierattr_t attributes;
     pthread_barrierattr_init(&attributes);
     pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
     pthread_barrier_init(&together->barrier, &attributes, (unsigned)ranks);
+}
+
+/* Runs as one of several processes that were started by themselves. */
+static int alone(const char *meeting)
+{
+    int fd = open(meeting, O_RDWR);
+    if (fd < 0) fail(meeting);
+    together = mmap(NULL, sizeof *together, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (together == MAP_FAILED) fail("mmap");
+    close(fd);
+    if (rank == 0) {
+        make_barrier();
+        atomic_store(&together->is_ready, 1);
+    }
+    while (!atomic_load(&together->is_ready)) usleep(1000);
+    measure();
+    return 0;
+}
+
+static int forked(void)
+{
+    together = mmap(NULL, sizeof *together, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    make_barrier();
     pid_t children[RANKS_MAX];
     for (int one = 0; one < ranks; one++) {
         children[one] = fork();
@@ -331,4 +367,26 @@ int main(int count, char **words)
         }
     }
     return failed;
+}
+
+int main(int count, char **words)
+{
+    if (count < 5) {
+        fprintf(stderr, "usage: load DIR PROCESSES MIB FILES [NAME...]\n");
+        return 2;
+    }
+    dir = words[1];
+    ranks = atoi(words[2]);
+    bytes_each = atol(words[3]) << 20;
+    files_each = atol(words[4]);
+    arguments = words + 5;
+    argument_count = count - 5;
+    if (ranks < 1 || ranks > RANKS_MAX || bytes_each < 1 || files_each < 1) {
+        fprintf(stderr, "load: 1 to %d processes, and something to do\n", RANKS_MAX);
+        return 2;
+    }
+    const char *meeting = getenv("LOAD_MEETING"), *number = getenv("LOAD_RANK");
+    if (meeting == NULL || number == NULL) return forked();
+    rank = atoi(number);
+    return alone(meeting);
 }

@@ -126,11 +126,15 @@ def targets(s3: object, bucket: str, method: str, clients: int, each: int) -> st
     return "\n".join(f"{one.path}?{one.query}" for one in parts)
 
 
-def measure(peer: Peer, load: Path, seconds: float, clients: int) -> dict[str, dict]:
-    """Runs all cases against one server, in a bucket of its own."""
+def measure(
+    peer: Peer, load: Path, seconds: float, clients: int, prepare: Callable[[str], None] | None = None
+) -> dict[str, dict]:
+    """Runs all cases against one server, in a bucket of its own; `prepare` gets the bucket's name before."""
     s3 = client(peer.url, peer.key, peer.secret, signature_version="s3v4")
     bucket = f"bench-{time.time_ns()}"
     s3.create_bucket(Bucket=bucket)
+    if prepare:
+        prepare(bucket)
     found = {}
     for name, method, size, wanted, each, _, _ in CASES:
         at_once = wanted or clients
