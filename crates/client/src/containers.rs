@@ -104,16 +104,19 @@ impl Store {
     }
     fn delete(&self, id: ContainerId, subject: impl Fn() -> String) -> Result<()> {
         let session = self.session()?;
-        let Some(directory) = Directory::of(&session) else {
-            return self.change(Update::ContainerDelete { id }, subject);
-        };
-        let label = directory.remove(id)?;
-        let gone = self.change(Update::ContainerDelete { id }, subject);
-        match (&gone, label) {
-            // It stays, and so does its label.
-            (Err(error), Some(label)) if error.kind() != ErrorKind::NotFound => directory.enter(&label, id).and(gone),
-            _ => gone,
-        }
+        without_label(&session, id, || self.change(Update::ContainerDelete { id }, subject))
+    }
+}
+
+/// Takes a container's label out of the cluster's directory, and deletes the container by `delete`. If that fails, it has its
+/// label again.
+pub(crate) fn without_label<T>(session: &Session, id: ContainerId, delete: impl FnOnce() -> Result<T>) -> Result<T> {
+    let Some(directory) = Directory::of(session) else { return delete() };
+    let label = directory.remove(id)?;
+    let gone = delete();
+    match (&gone, label) {
+        (Err(error), Some(label)) if error.kind() != ErrorKind::NotFound => directory.enter(&label, id).and(gone),
+        _ => gone,
     }
 }
 

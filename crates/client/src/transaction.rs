@@ -2,6 +2,7 @@
 
 mod concerns;
 mod homes;
+mod launching;
 mod snapshots;
 
 use std::collections::HashMap;
@@ -15,14 +16,12 @@ use cenote_model::{
 
 use crate::answer::surprise;
 use crate::container::Container;
+use crate::containers::without_label;
 use crate::data::{read, source, write};
 use crate::index::{Index, check_key};
-use crate::link::subject::Subject;
 use crate::map::cache::Version;
 use crate::map::pieces::{Pieces, Source};
 use crate::object::{Object, flush};
-use crate::op::Op;
-use crate::precondition::Precondition;
 use crate::records::{self, RecordCache};
 use crate::session::Session;
 use crate::store::{Store, check_value};
@@ -400,12 +399,18 @@ impl Transaction {
         if self.updates.is_empty() && self.checks.is_empty() {
             return self.store.stats().map(|stats| stats.epoch);
         }
+        match self.updates[..] {
+            [Update::ContainerDelete { id }] => without_label(&session, id, || self.carry_out(&session)),
+            _ => self.carry_out(&session),
+        }
+    }
+    fn carry_out(mut self, session: &Arc<Session>) -> Result<u64> {
         let updates = std::mem::take(&mut self.updates);
         let checks = std::mem::take(&mut self.checks);
         if has_several_homes(&updates, &checks) {
-            return self.commit_over_homes(&session, checks, updates);
+            return self.commit_over_homes(session, checks, updates);
         }
-        let link = one_home(&session, &updates, &checks)?;
+        let link = one_home(session, &updates, &checks)?;
         let (changed, instance) = (changed_objects(&updates), link.channel.attachment().instance);
         let stamp = |index: &IndexKey, records: &IndexOverlay| {
             records.cache.as_ref().map(|cache| cache.stamp(&link.channel, *index))
@@ -419,7 +424,7 @@ impl Transaction {
                 self.runs.clear();
                 if changed.len() == words.len() && link.channel.attachment().instance == instance {
                     for (key, (before, after)) in changed.iter().zip(&words) {
-                        self.learn(&session, *key, Version { instance, word: *before }, *after);
+                        self.learn(session, *key, Version { instance, word: *before }, *after);
                     }
                 }
                 for ((index, records), before) in self.indices.iter_mut().zip(before) {
@@ -457,53 +462,6 @@ impl Transaction {
     /// Returns the approximate bytes that it writes to objects and indices.
     pub fn bytes(&self) -> u64 {
         self.updates.iter().map(bytes_of).sum()
-    }
-    /// Sends everything without waiting for the outcome. For changes of pinned indices ([`Index::pin`]), whose cached
-    /// records are the ones that the transaction has read: it detects no conflicts but that of the precondition. Reads
-    /// of this process see the changes at once (after a broken pin because this call waits for them). If it fails,
-    /// [`Op::wait`] returns the error, and the indices are no longer pinned.
-    pub fn launch(mut self, precondition: &Precondition) -> Result<Op> {
-        let (session, container) = (self.session()?, self.container());
-        let updates = std::mem::take(&mut self.updates);
-        if updates.is_empty() {
-            return Ok(Op::of(&session, container, None));
-        }
-        let link = one_home(&session, &updates, std::slice::from_ref(precondition.check()))?;
-        let mut runs = std::mem::take(&mut self.runs).into_iter().map(|(_, run)| run);
-        let object = |key: &ObjectKey| Some(session.object(*key));
-        let subjects = updates.iter().map(|update| match update {
-            Update::Write { key, extent, .. } => {
-                Subject::Part { object: object(key), run: runs.next(), bytes: u64::from(extent.len) }
-            }
-            // Reads of these objects wait for the batch.
-            Update::ObjectCreate { key, .. }
-            | Update::ObjectDelete { key }
-            | Update::Punch { key, .. }
-            | Update::Truncate { key, .. }
-            | Update::Share { to: key, .. } => Subject::Part { object: object(key), run: None, bytes: 0 },
-            Update::Put { key, value, .. } => {
-                Subject::Part { object: None, run: None, bytes: (key.len() + value.len()) as u64 }
-            }
-            _ => Subject::Part { object: None, run: None, bytes: 0 },
-        });
-        let subjects = subjects.collect();
-        let ticket = link.queue.push(updates, subjects, 0, &precondition.together());
-        let mut is_known = true;
-        for records in self.indices.values_mut() {
-            let Some(cache) = &records.cache else { continue };
-            if cache.changed_ahead(records.changed.drain()) {
-                ticket.batch.told_ahead(cache);
-            } else {
-                is_known = false;
-            }
-        }
-        if !is_known {
-            // The guard has changed since the start, and the cache filled since then lacks this change: while the
-            // change is in flight, the index's word claims that the cache holds.
-            link.queue.settle(ticket.batch.number);
-        }
-        link.keep();
-        Ok(Op::of(&session, container, Some(ticket)))
     }
     /// Drops all changes.
     pub fn abort(self) {}

@@ -159,6 +159,29 @@ fn labels_are_those_of_the_directory() {
 }
 
 #[test]
+fn a_container_that_is_deleted_on_conditions_has_no_label_any_more() {
+    let nodes = two_nodes("conditions");
+    let [first, second] = &nodes.stores[..] else { panic!() };
+    for (store, other) in [(first, second), (second, first)] {
+        let container = store.create_container("c", &ContainerSpec::default()).unwrap();
+        let index = container.create_index(Some(IndexId(1))).unwrap();
+        index.put(&[(b"k", b"v")]).unwrap();
+        let delete = |expected: Option<&[u8]>| {
+            let mut tx = other.begin();
+            tx.expect(&other.container("c")?.index(IndexId(1)), b"k", expected)?;
+            tx.delete_container(&other.container("c")?)?;
+            tx.commit()
+        };
+        assert_eq!(delete(None).map_err(|it| it.kind()), Err(ErrorKind::Conflict));
+        assert_eq!(store.container("c").unwrap().id(), container.id(), "it stays, under its label");
+        delete(Some(b"v")).unwrap();
+        assert_eq!(store.container("c").map_err(|it| it.kind()).unwrap_err(), ErrorKind::NotFound);
+        other.create_container("c", &ContainerSpec::default()).unwrap();
+        store.delete_container("c").unwrap();
+    }
+}
+
+#[test]
 fn tiers_have_their_homes_in_their_names() {
     let nodes = two_nodes("tiers");
     let [first, second] = &nodes.stores[..] else { panic!() };
