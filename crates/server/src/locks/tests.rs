@@ -449,7 +449,8 @@ fn no_two_processes_hold_what_excludes_the_other() {
             world.check();
         }
         grants += world.grants;
-        // Once all processes have let go, everybody who waits gets what they want, and any node gets everything.
+        // Once all take part and processes have let go, everybody who waits gets what they want, and any node everything.
+        world.calm();
         world.serve_all();
         for number in 1..=NODES {
             world.unlock_all();
