@@ -50,6 +50,26 @@ pub fn removed_in_process() {
     }
 }
 
+/// Newcomers are told what happened, and not that the store is busy. Whoever works with it goes on.
+pub fn memory_removed_under_its_daemon() {
+    let place = TestDir::new();
+    let store = place.make(Mode::Daemon);
+    let object = store.create_container("c", &ContainerSpec::default()).unwrap().create_object(None, None).unwrap();
+    object.write_at(0, b"mine").unwrap();
+    let memory = cenote_host::home::shm_base().join(format!("cenote-{}", store.id()));
+    std::fs::remove_dir_all(&memory).unwrap();
+    let options = OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() };
+    let begin = Instant::now();
+    let error = Store::open_with(&place.dir(), &options).unwrap_err();
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    assert!(error.to_string().contains("shared memory was deleted"), "{error}");
+    let mut bytes = [0; 4];
+    object.read_at(0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"mine");
+    signal(daemon_pid(&place.dir()), libc::SIGKILL);
+}
+
 pub fn stays_with_its_store() {
     let place = TestDir::new();
     let store = place.make(Mode::Daemon);

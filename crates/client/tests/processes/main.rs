@@ -110,6 +110,7 @@ const TESTS: &[Test] = &[
     ("small_files_cost_a_message", files::small_files),
     ("a_directory_that_is_removed_is_noticed_in_process", gone::removed_in_process),
     ("a_session_stays_with_its_store", gone::stays_with_its_store),
+    ("memory_that_is_deleted_under_a_daemon_is_named", gone::memory_removed_under_its_daemon),
     ("attempts_back_off", gone::attempts_back_off),
     ("daemons_are_killed_while_they_start", gone::killed_starting),
     ("daemons_are_killed_soon_after_they_start", gone::killed_soon_after_starting),

@@ -136,7 +136,8 @@ impl SharedControl {
         let (store, boot_id, is_locked) = (table.store, boot_id(), true);
         let header = ClientHeader { store, boot_id, number, pid, started, ring_bytes, log_bytes, is_locked };
         let name = file_name(number, room.session);
-        let fd = make_file(&table.dir, &name, header.file_bytes(), &header.encode()).map_err(|e| fail(&subject, e))?;
+        let made = make_file(&table.dir, &name, header.file_bytes(), &header.encode());
+        let fd = made.map_err(|errno| if errno == Errno::NOENT { deleted(&subject) } else { fail(&subject, errno) })?;
         // A full tmpfs later would raise SIGBUS in both processes: reserve the space of rings and slots now.
         let reserved = rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, header.file_bytes());
         if let Err(errno) = reserved
@@ -346,4 +347,12 @@ impl std::fmt::Debug for SharedControl {
         let fd = self.table.get().map(|table| &table.fd);
         f.debug_struct("SharedControl").field("base", &self.base).field("fd", &fd).finish_non_exhaustive()
     }
+}
+
+/// The error for a table whose directory is gone. Not `NotFound`: that would mean that nobody serves the store.
+#[cold]
+fn deleted(subject: &str) -> Error {
+    Error::new(ErrorKind::Io, subject)
+        .because("the store's directory in shared memory was deleted while it was in use")
+        .try_next("end the store's process (`kill PID`), which writes what it has, and open the store again")
 }
