@@ -60,7 +60,7 @@ pub fn memory_removed_under_its_daemon() {
     std::fs::remove_dir_all(&memory).unwrap();
     let options = OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() };
     let begin = Instant::now();
-    let error = Store::open_with(&place.dir(), &options).unwrap_err();
+    let error = Store::open_with(place.dir(), &options).unwrap_err();
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     assert!(error.to_string().contains("shared memory was deleted"), "{error}");
