@@ -166,8 +166,12 @@ fn not_host(home: HomeId) -> Error {
 
 impl State {
     fn is_host(&self, me: NodeId, home: HomeId) -> bool {
+        self.term_of(me, home).is_some()
+    }
+    /// The term of this host of a home; none if another node is the host.
+    fn term_of(&self, me: NodeId, home: HomeId) -> Option<u64> {
         let entry = self.view.as_ref().and_then(|view| view.home(to_ha(home)));
-        entry.is_some_and(|entry| entry.host == me)
+        entry.filter(|entry| entry.host == me).map(|entry| entry.term)
     }
     fn is_mirror(&self, node: NodeId, home: HomeId) -> bool {
         let entry = self.view.as_ref().and_then(|view| view.home(to_ha(home)));
@@ -306,8 +310,8 @@ impl Acts {
             acts.nodes.watch.await_leases(home, term);
             let mut state = lock(&acts.nodes.homes.state);
             state.opening.remove(&home);
-            match opened {
-                Ok(host) if state.is_host(acts.me(), home) => {
+            match (opened, state.term_of(acts.me(), home)) {
+                (Ok(host), Some(now)) if now == term => {
                     state.hosted.extend(Self::hosted(home, term, &host).map(|hosted| (home, hosted)));
                     acts.listen_to(&host);
                     acts.nodes.tell_words_of(&host);
@@ -322,8 +326,16 @@ impl Acts {
                     let took_ms = told.elapsed().as_millis() as u64;
                     tracing::info!(%home, term, took_ms, "this node is the host of a home");
                 }
-                Ok(_) => tracing::warn!(%home, term, "another view came while a home was opened"),
-                Err(error) => tracing::error!(%error, %home, term, "a home could not be taken over"),
+                // Another node was the host in between: its changes, and its lease, count.
+                (Ok(_), Some(now)) => {
+                    tracing::warn!(%home, term, now, "another term began while a home was opened");
+                    if state.opening.insert(home) {
+                        drop(state);
+                        acts.take_over(home, now);
+                    }
+                }
+                (Ok(_), None) => tracing::warn!(%home, term, "another view came while a home was opened"),
+                (Err(error), _) => tracing::error!(%error, %home, term, "a home could not be taken over"),
             }
         };
         if let Err(error) = std::thread::Builder::new().name("cenote-take-over".into()).spawn(run) {
