@@ -340,6 +340,7 @@ fn a_container_is_kept_and_gone_back_to() {
     place.ok(["snapshot", "delete", "runs", "before"]);
     let gone = place.run(["snapshot", "rollback", "runs", "before"]);
     assert!(gone.code == 1 && gone.err.contains("before") && gone.err.contains("runs"), "{}", gone.err);
+    place.ok(["mk", "logs"]);
     assert_eq!(place.run_with_input(b"one", ["put", "-", "logs/1"]).code, 0);
     let made = place.json(["snapshot", "create", "runs", "both", "--also", "logs", "runs"]);
     assert_eq!(made.as_array().map(Vec::len), Some(2), "{made}");
