@@ -230,6 +230,8 @@ def main(args: list[str]) -> int:
     directory = Path(tempfile.mkdtemp(prefix="cenote-ceph-") if command else args[0]).absolute()
     directory.mkdir(parents=True, exist_ok=command is not None)
     cluster = Cluster(directory, os.environ.get("CENOTE_TEST_CEPH_STORE", "bluestore"))
+    # A termination must remove everything as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         cluster.up()
         return beside(cluster, command) if command else serve(cluster)
