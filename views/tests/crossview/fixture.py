@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -137,7 +138,8 @@ class Fixture:
             self.missing["hdf5"] = str(error).strip().rpartition("\n")[2]
 
     def end(self) -> None:
-        """Takes it all down."""
+        """Takes it all down, whoever asks for the end once more meanwhile."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for worker in self.workers.values():
             worker.end()
         if self.server is not None:
