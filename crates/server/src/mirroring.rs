@@ -1,5 +1,6 @@
 //! What a home needs so that other nodes have copies of it: its changes in order, and until when it may answer.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -110,6 +111,36 @@ impl Mirroring {
     pub fn copy_to(&self, service: &Service, node: NodeId, progress: &dyn Fn(u64, u64)) -> cenote_model::Result<()> {
         let used = |device| service.with_engine(|engine| engine.used_ranges(device)).unwrap_or_default();
         self.source.copy_to(node, &used, progress)
+    }
+}
+
+/// Answers that may not be told yet, each with the number of changes that the mirrors must have first.
+pub(crate) struct Held<T>(VecDeque<(u64, T)>);
+
+impl<T> Default for Held<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T> Held<T> {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// Keeps an answer that was just given. Returns it if it may be told at once.
+    pub fn keep(&mut self, mirroring: &Mirroring, answer: T) -> Option<T> {
+        let after = mirroring.stream.end();
+        if self.is_empty() && mirroring.may_tell(after) {
+            return Some(answer);
+        }
+        self.0.push_back((after, answer));
+        None
+    }
+    /// The next answer that may be told by now, with the error that is to be told in its place, if any.
+    pub fn next(&mut self, mirroring: &Mirroring, home: HomeId) -> Option<(T, Option<Error>)> {
+        let (after, _) = self.0.front()?;
+        let refusal = if mirroring.may_tell(*after) { None } else { Some(mirroring.refusal(home)?) };
+        self.0.pop_front().map(|(_, answer)| (answer, refusal))
     }
 }
 

@@ -18,7 +18,7 @@ use super::nodes::Nodes;
 use crate::Client;
 use crate::client_recovery::Gate;
 use crate::handling::Handling;
-use crate::mirroring::Mirroring;
+use crate::mirroring::{Held, Mirroring};
 use crate::service::lock;
 
 /// A client that reads takes at most so long to make room in its ring…
@@ -198,8 +198,7 @@ pub(super) struct Peer {
     /// Of a home with copies on other nodes: it says which answers may be told.
     mirroring: Option<Arc<Mirroring>>,
     home: HomeId,
-    /// Answers that may not be told yet, each with the number of changes that the mirrors must have first.
-    held: VecDeque<(u64, Vec<u8>)>,
+    held: Held<Vec<u8>>,
 }
 
 impl Peer {
@@ -227,7 +226,7 @@ impl Peer {
             is_held: false,
             mirroring,
             home,
-            held: VecDeque::new(),
+            held: Held::default(),
         })
     }
     /// Its session.
@@ -376,14 +375,12 @@ impl Peer {
     /// Sends answers that may be told by now. Returns true if there were any.
     fn tell_held(&mut self) -> Result<bool> {
         let Some(mirroring) = self.mirroring.clone().filter(|_| !self.held.is_empty()) else { return Ok(false) };
-        let refusal = mirroring.refusal(self.home);
         let mut busy = false;
-        while self.held.front().is_some_and(|(after, _)| refusal.is_some() || mirroring.may_tell(*after)) {
-            let Some((_, answer)) = self.held.pop_front() else { break };
+        while let Some((answer, refusal)) = self.held.next(&mirroring, self.home) {
             self.buffer = answer;
-            if let (Some(error), Some(seq)) = (&refusal, number_of(&self.buffer)) {
+            if let (Some(error), Some(seq)) = (refusal, number_of(&self.buffer)) {
                 self.buffer.clear();
-                encode_answer(seq, &Response::Failed(error.clone()), &mut self.buffer);
+                encode_answer(seq, &Response::Failed(error), &mut self.buffer);
             }
             self.send_now()?;
             busy = true;
@@ -396,11 +393,8 @@ impl Peer {
             return Ok(());
         }
         if let Some(mirroring) = &self.mirroring {
-            let after = mirroring.stream.end();
-            if !self.held.is_empty() || !mirroring.may_tell(after) {
-                self.held.push_back((after, std::mem::take(&mut self.buffer)));
-                return Ok(());
-            }
+            let Some(answer) = self.held.keep(mirroring, std::mem::take(&mut self.buffer)) else { return Ok(()) };
+            self.buffer = answer;
         }
         self.send_now()
     }

@@ -1,6 +1,6 @@
 //! The thread that has all connections to other nodes, and the rings of clients of gateways.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use super::talk::encoded;
 use super::trust;
 use crate::Service;
 use crate::handling::Handling;
-use crate::mirroring::Mirroring;
+use crate::mirroring::{Held, Mirroring};
 
 /// Longest sleep; shorter than the time between two signs of life.
 const SLEEP: Duration = Duration::from_millis(250);
@@ -117,8 +117,7 @@ struct Way {
 struct Visitor {
     line: Line,
     foreign: Foreign,
-    /// Answers that may not be told yet, each with the number of changes that the mirrors must have first.
-    held: VecDeque<(u64, Outgoing)>,
+    held: Held<Outgoing>,
 }
 
 /// Hands a client's requests to the connection.
@@ -275,7 +274,7 @@ impl State<'_> {
         self.homes.push(service);
         let (foreign, greeting) = Foreign::begin(host, node, number, self.nodes.locks.clone());
         line.send(greeting);
-        self.visitors.insert(number, Visitor { line, foreign, held: VecDeque::new() });
+        self.visitors.insert(number, Visitor { line, foreign, held: Held::default() });
     }
     /// Ends connections that have failed.
     fn bury(&mut self) {
@@ -441,22 +440,22 @@ impl Visitor {
     }
     /// Sends an answer once the mirrors have what it tells.
     fn send(&mut self, answer: Outgoing) {
-        let after = self.mirroring().map(|mirroring| mirroring.stream.end());
-        let must_wait = |after| self.mirroring().is_some_and(|mirroring| !mirroring.may_tell(after));
-        match after {
-            Some(after) if !self.held.is_empty() || must_wait(after) => self.held.push_back((after, answer)),
-            _ => self.line.send(answer),
+        let told = match &self.foreign.host().mirroring {
+            Some(mirroring) => self.held.keep(mirroring, answer),
+            None => Some(answer),
+        };
+        if let Some(told) = told {
+            self.line.send(told);
         }
     }
     /// Sends answers that may be told by now. Returns true if there were any.
     fn tell_held(&mut self) -> bool {
         let Some(mirroring) = self.mirroring().cloned().filter(|_| !self.held.is_empty()) else { return false };
-        let refusal = mirroring.refusal(self.foreign.host().summary.home);
+        let home = self.foreign.host().summary.home;
         let mut busy = false;
-        while self.held.front().is_some_and(|(after, _)| refusal.is_some() || mirroring.may_tell(*after)) {
-            let Some((_, told)) = self.held.pop_front() else { break };
-            let told = match (&refusal, told.to) {
-                (Some(error), Some((session, seq))) => answer(session, seq, Response::Failed(error.clone())),
+        while let Some((told, refusal)) = self.held.next(&mirroring, home) {
+            let told = match (refusal, told.to) {
+                (Some(error), Some((session, seq))) => answer(session, seq, Response::Failed(error)),
                 _ => told,
             };
             self.line.send(told);
