@@ -5,66 +5,12 @@ mod world;
 use cenote_device::mem::Keep;
 use cenote_model::*;
 use cenote_store::Errand;
-use world::engines::{Engines, apply, put};
+use world::engines::{FIRST, LAST, Scene, apply, put};
 use world::{crc, object};
-
-const FIRST: usize = 0;
-const LAST: usize = 1;
 
 /// The request that has the last home decide.
 fn decide(transaction: TransactionId, participants: Vec<HomeId>, checks: Vec<Check>, updates: Vec<Update>) -> Request {
     Request::Decide { decision: Box::new(Decision { transaction, participants, is_sync: false }), checks, updates }
-}
-
-/// Two engines with a container each, in which `k` is `old`.
-struct Scene {
-    world: Engines,
-    at: [IndexKey; 2],
-    transaction: TransactionId,
-    seqs: [u64; 2],
-}
-
-impl Scene {
-    fn new(durability: Durability) -> Self {
-        let mut world = Engines::new(2);
-        let at = [world.container(FIRST, "a", durability), world.container(LAST, "b", durability)];
-        for (home, index) in at.into_iter().enumerate() {
-            world.must(home, vec![put(index, b"k", b"old")]);
-        }
-        let seqs = [world.next_seq(), world.next_seq()];
-        let transaction = TransactionId { home: HomeId(LAST as u16), session: world.session.0, number: 1 };
-        Self { world, at, transaction, seqs }
-    }
-    fn prepare(&mut self) -> Response {
-        let updates = vec![put(self.at[FIRST], b"k", b"new")];
-        let request = Request::Prepare { transaction: self.transaction, checks: Vec::new(), updates };
-        self.world.ask_as(FIRST, self.seqs[0], request)
-    }
-    fn decide(&mut self) -> Response {
-        let (transaction, updates) = (self.transaction, vec![put(self.at[LAST], b"k", b"new")]);
-        let participants = vec![HomeId(FIRST as u16)];
-        let decision = Box::new(Decision { transaction, participants, is_sync: true });
-        let request = Request::Decide { decision, checks: Vec::new(), updates };
-        self.world.ask_as(LAST, self.seqs[1], request)
-    }
-    fn settle(&mut self, commits: bool) -> Response {
-        self.world.ask(FIRST, Request::Settle { transaction: self.transaction, commits })
-    }
-    fn forget(&mut self) -> Response {
-        let participant = HomeId(FIRST as u16);
-        self.world.ask(LAST, Request::Forget { transaction: self.transaction, participant })
-    }
-    /// What both homes have.
-    fn values(&mut self) -> [String; 2] {
-        [FIRST, LAST].map(|home| {
-            let value = self.world.get(home, self.at[home], b"k").unwrap().unwrap();
-            String::from_utf8(value).unwrap()
-        })
-    }
-    fn wait_and_resolve(&mut self) {
-        self.world.clock.advance_ns(6_000_000_000);
-        self.world.errands();
-    }
 }
 
 #[test]

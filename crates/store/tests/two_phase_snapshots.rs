@@ -4,29 +4,14 @@ mod world;
 
 use cenote_device::mem::Keep;
 use cenote_model::*;
-use world::engines::{Engines, apply, put};
+use world::engines::{FIRST, LAST, Scene, apply, put};
 
-const FIRST: usize = 0;
-const LAST: usize = 1;
+/// Two homes, and snapshots `s` of their containers.
+struct Snapshots(Scene);
 
-/// Two engines with a container each, in which `k` is `old`.
-struct Scene {
-    world: Engines,
-    at: [IndexKey; 2],
-    transaction: TransactionId,
-    seqs: [u64; 2],
-}
-
-impl Scene {
+impl Snapshots {
     fn new(durability: Durability) -> Self {
-        let mut world = Engines::new(2);
-        let at = [world.container(FIRST, "a", durability), world.container(LAST, "b", durability)];
-        for (home, index) in at.into_iter().enumerate() {
-            world.must(home, vec![put(index, b"k", b"old")]);
-        }
-        let seqs = [world.next_seq(), world.next_seq()];
-        let transaction = TransactionId { home: HomeId(LAST as u16), session: world.session.0, number: 1 };
-        Self { world, at, transaction, seqs }
+        Self(Scene::new(durability))
     }
     fn make(&self, home: usize) -> Update {
         let of = self.at[home].container;
@@ -36,20 +21,10 @@ impl Scene {
         Update::SnapshotRollback { of: self.at[home].container, name: "s".into() }
     }
     fn prepare(&mut self, update: Update) -> Response {
-        let request = Request::Prepare { transaction: self.transaction, checks: Vec::new(), updates: vec![update] };
-        self.world.ask_as(FIRST, self.seqs[0], request)
+        self.0.prepare_with(update)
     }
     fn decide(&mut self, update: Update) -> Response {
-        let (transaction, participants) = (self.transaction, vec![HomeId(FIRST as u16)]);
-        let decision = Box::new(Decision { transaction, participants, is_sync: true });
-        let request = Request::Decide { decision, checks: Vec::new(), updates: vec![update] };
-        self.world.ask_as(LAST, self.seqs[1], request)
-    }
-    fn settle(&mut self, commits: bool) -> Response {
-        self.world.ask(FIRST, Request::Settle { transaction: self.transaction, commits })
-    }
-    fn forget(&mut self) -> Response {
-        self.world.ask(LAST, Request::Forget { transaction: self.transaction, participant: HomeId(FIRST as u16) })
+        self.0.decide_with(update)
     }
     /// A number of a transaction, and of its requests, that were not used yet.
     fn renew(&mut self) {
@@ -68,19 +43,10 @@ impl Scene {
     fn kept(&mut self) -> [Result<String>; 2] {
         [FIRST, LAST].map(|home| {
             let container = self.snapshot(home)?.id;
-            let value = self.world.get(home, IndexKey { container, ..self.at[home] }, b"k")?;
+            let index = IndexKey { container, ..self.at[home] };
+            let value = self.world.get(home, index, b"k")?;
             Ok(String::from_utf8(value.unwrap()).unwrap())
         })
-    }
-    fn values(&mut self) -> [String; 2] {
-        [FIRST, LAST].map(|home| {
-            let value = self.world.get(home, self.at[home], b"k").unwrap().unwrap();
-            String::from_utf8(value).unwrap()
-        })
-    }
-    fn wait_and_resolve(&mut self) {
-        self.world.clock.advance_ns(6_000_000_000);
-        self.world.errands();
     }
     fn both_have(&mut self, what: Option<&str>, why: &str) {
         for kept in self.kept() {
@@ -92,11 +58,23 @@ impl Scene {
     }
 }
 
+impl std::ops::Deref for Snapshots {
+    type Target = Scene;
+    fn deref(&self) -> &Scene {
+        &self.0
+    }
+}
+impl std::ops::DerefMut for Snapshots {
+    fn deref_mut(&mut self) -> &mut Scene {
+        &mut self.0
+    }
+}
+
 #[test]
 fn a_death_between_any_two_steps_leaves_both_snapshots_or_none() {
     for durability in [Durability::Async, Durability::Sync] {
         for (steps, with_checkpoint) in (0..=4).flat_map(|steps| [(steps, false), (steps, true)]) {
-            let mut scene = Scene::new(durability);
+            let mut scene = Snapshots::new(durability);
             let what = format!("{durability:?}, {steps} steps, checkpoint {with_checkpoint}");
             for step in 0..steps {
                 let answer = match step {
@@ -128,7 +106,7 @@ fn a_death_between_any_two_steps_leaves_both_snapshots_or_none() {
 #[test]
 fn what_is_made_meanwhile_has_another_number() {
     for (commits, with_checkpoint) in [(true, false), (true, true), (false, false), (false, true)] {
-        let mut scene = Scene::new(Durability::Async);
+        let mut scene = Snapshots::new(Durability::Async);
         scene.prepare(scene.make(FIRST));
         let other = scene.world.container(FIRST, "other", Durability::Async).container;
         if with_checkpoint {
@@ -153,7 +131,7 @@ fn what_is_made_meanwhile_has_another_number() {
 
 #[test]
 fn the_container_waits_until_it_is_settled_and_can_be_read() {
-    let mut scene = Scene::new(Durability::Async);
+    let mut scene = Snapshots::new(Durability::Async);
     scene.prepare(scene.make(FIRST));
     for round in 0..2 {
         let index = scene.at[FIRST];
@@ -168,14 +146,15 @@ fn the_container_waits_until_it_is_settled_and_can_be_read() {
     }
     scene.decide(scene.make(LAST));
     assert_eq!(scene.settle(true), Response::Done);
-    scene.world.must(FIRST, vec![put(scene.at[FIRST], b"k", b"new")]);
+    let change = put(scene.at[FIRST], b"k", b"new");
+    scene.world.must(FIRST, vec![change]);
     scene.both_have(Some("old"), "settled");
 }
 
 #[test]
 fn what_was_rolled_back_is_seen_nowhere_once_it_is_prepared() {
     for commits in [true, false] {
-        let mut scene = Scene::new(Durability::Async);
+        let mut scene = Snapshots::new(Durability::Async);
         scene.prepare(scene.make(FIRST));
         scene.decide(scene.make(LAST));
         scene.settle(true);
@@ -185,11 +164,12 @@ fn what_was_rolled_back_is_seen_nowhere_once_it_is_prepared() {
             scene.world.must(home, vec![change]);
         }
         scene.renew();
-        let word = |scene: &Scene| scene.world.word(scene.at[FIRST].word_hash());
+        let word = |scene: &Snapshots| scene.world.word(scene.at[FIRST].word_hash());
         let before = word(&scene);
         scene.prepare(scene.back(FIRST));
         assert_ne!(word(&scene), before, "whoever remembers the record has to ask");
-        assert_eq!(scene.world.get(FIRST, scene.at[FIRST], b"k").unwrap_err().kind(), ErrorKind::Busy);
+        let index = scene.at[FIRST];
+        assert_eq!(scene.world.get(FIRST, index, b"k").unwrap_err().kind(), ErrorKind::Busy);
         scene.world.kill();
         if commits {
             scene.decide(scene.back(LAST));
@@ -208,7 +188,7 @@ fn what_was_rolled_back_is_seen_nowhere_once_it_is_prepared() {
 fn after_power_loss_no_snapshot_has_what_its_container_lost() {
     for durability in [Durability::Async, Durability::Sync] {
         for steps in 1..=3 {
-            let mut scene = Scene::new(durability);
+            let mut scene = Snapshots::new(durability);
             for step in 0..steps {
                 match step {
                     0 => drop(scene.prepare(scene.make(FIRST))),
@@ -232,9 +212,10 @@ fn after_power_loss_no_snapshot_has_what_its_container_lost() {
 
 #[test]
 fn what_cannot_be_made_is_refused_when_it_is_prepared() {
-    let mut scene = Scene::new(Durability::Async);
+    let mut scene = Snapshots::new(Durability::Async);
     let index = scene.at[FIRST];
-    scene.world.must(FIRST, vec![scene.make(FIRST)]);
+    let make = scene.make(FIRST);
+    scene.world.must(FIRST, vec![make]);
     let mixed = vec![scene.make(FIRST), put(index, b"k", b"new")];
     let foreign = Update::SnapshotDelete { of: ContainerId(1 << 20), name: "s".into() };
     for (updates, kind) in [

@@ -203,3 +203,63 @@ pub fn apply(updates: Vec<Update>) -> Request {
 pub fn put(index: IndexKey, key: &[u8], value: &[u8]) -> Update {
     Update::Put { index, key: key.to_vec(), value: value.to_vec(), only_new: false }
 }
+
+pub const FIRST: usize = 0;
+pub const LAST: usize = 1;
+
+/// Two engines with a container each, in which `k` is `old`.
+pub struct Scene {
+    pub world: Engines,
+    pub at: [IndexKey; 2],
+    pub transaction: TransactionId,
+    pub seqs: [u64; 2],
+}
+
+impl Scene {
+    pub fn new(durability: Durability) -> Self {
+        let mut world = Engines::new(2);
+        let at = [world.container(FIRST, "a", durability), world.container(LAST, "b", durability)];
+        for (home, index) in at.into_iter().enumerate() {
+            world.must(home, vec![put(index, b"k", b"old")]);
+        }
+        let seqs = [world.next_seq(), world.next_seq()];
+        let transaction = TransactionId { home: HomeId(LAST as u16), session: world.session.0, number: 1 };
+        Self { world, at, transaction, seqs }
+    }
+    /// Has the first one prepare that `k` becomes `new`.
+    pub fn prepare(&mut self) -> Response {
+        self.prepare_with(put(self.at[FIRST], b"k", b"new"))
+    }
+    pub fn prepare_with(&mut self, update: Update) -> Response {
+        let request = Request::Prepare { transaction: self.transaction, checks: Vec::new(), updates: vec![update] };
+        self.world.ask_as(FIRST, self.seqs[0], request)
+    }
+    /// Has the last one decide that it does.
+    pub fn decide(&mut self) -> Response {
+        self.decide_with(put(self.at[LAST], b"k", b"new"))
+    }
+    pub fn decide_with(&mut self, update: Update) -> Response {
+        let (transaction, participants) = (self.transaction, vec![HomeId(FIRST as u16)]);
+        let decision = Box::new(Decision { transaction, participants, is_sync: true });
+        let request = Request::Decide { decision, checks: Vec::new(), updates: vec![update] };
+        self.world.ask_as(LAST, self.seqs[1], request)
+    }
+    pub fn settle(&mut self, commits: bool) -> Response {
+        self.world.ask(FIRST, Request::Settle { transaction: self.transaction, commits })
+    }
+    pub fn forget(&mut self) -> Response {
+        let participant = HomeId(FIRST as u16);
+        self.world.ask(LAST, Request::Forget { transaction: self.transaction, participant })
+    }
+    /// What both homes have.
+    pub fn values(&mut self) -> [String; 2] {
+        [FIRST, LAST].map(|home| {
+            let value = self.world.get(home, self.at[home], b"k").unwrap().unwrap();
+            String::from_utf8(value).unwrap()
+        })
+    }
+    pub fn wait_and_resolve(&mut self) {
+        self.world.clock.advance_ns(6_000_000_000);
+        self.world.errands();
+    }
+}

@@ -128,8 +128,7 @@ impl Core {
                     key.container = txn.created.unwrap_or(key.container);
                 }
                 Update::SnapshotCreate { id, unix_ms, .. } => {
-                    id.0 = if id.0 == 0 { self.store.home.next_container(self.state.containers.next_id) } else { id.0 };
-                    *unix_ms = if *unix_ms == 0 { self.seams.clock.unix_ms() } else { *unix_ms };
+                    self.fill_in_snapshot((id, unix_ms), self.state.containers.next_id);
                 }
                 Update::Fill { .. } => {
                     if !codes.is_empty() {
@@ -186,6 +185,12 @@ impl Core {
             self.state.two_phase.decide(transaction, &participants, txn);
         }
         Ok(response)
+    }
+
+    /// Gives a new snapshot its number and its time, unless it has them. `next`: all numbers below are given.
+    pub fn fill_in_snapshot(&self, (id, unix_ms): (&mut ContainerId, &mut u64), next: u64) {
+        id.0 = if id.0 == 0 { self.store.home.next_container(next) } else { id.0 };
+        *unix_ms = if *unix_ms == 0 { self.seams.clock.unix_ms() } else { *unix_ms };
     }
 
     /// Tells the devices what a client that maps them has written there itself.

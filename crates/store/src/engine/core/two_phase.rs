@@ -101,9 +101,8 @@ impl Core {
         let mut next = self.state.containers.next_id;
         for update in &mut updates {
             let Update::SnapshotCreate { id, unix_ms, .. } = update else { continue };
-            id.0 = if id.0 == 0 { self.store.home.next_container(next) } else { id.0 };
+            self.fill_in_snapshot((id, unix_ms), next);
             next = id.0.saturating_add(1);
-            *unix_ms = if *unix_ms == 0 { self.seams.clock.unix_ms() } else { *unix_ms };
         }
         updates
     }
