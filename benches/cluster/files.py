@@ -4,7 +4,8 @@ import os
 import subprocess
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -63,14 +64,21 @@ def load(
     return {name: float(figure) for name, figure, _ in map(str.split, said.splitlines())}
 
 
-def mirror(table: Table, hosts: Hosts, directory: Path, sizes: Sizes) -> None:
-    """Two copies: one program on a mount at the node that has the container, and at another one."""
+@contextmanager
+def beside_gluster(directory: Path, hosts: Hosts, copies: int, *options: str) -> Iterator[tuple[Cluster, Gluster]]:
+    """Yields both, with a volume of so many copies and a cluster with these options; nothing of them stays."""
     build()
     with ExitStack() as stack:
-        peer = Gluster(directory / "gluster", hosts, 2)
+        peer = Gluster(directory / "gluster", hosts, copies)
         stack.callback(peer.destroy)
-        ours = Cluster(directory / "cenote", hosts, "--protect", "1")
+        ours = Cluster(directory / "cenote", hosts, *options)
         stack.callback(ours.destroy)
+        yield ours, peer
+
+
+def mirror(table: Table, hosts: Hosts, directory: Path, sizes: Sizes) -> None:
+    """Two copies: one program on a mount at the node that has the container, and at another one."""
+    with beside_gluster(directory, hosts, 2, "--protect", "1") as (ours, peer), ExitStack() as stack:
         theirs = [Place("GlusterFS", str(peer.mounted(0)))]
         mounts = [stack.enter_context(ours.mounted(at, directory)) for at in (0, 1)]
         (mounts[0] / "bench").mkdir()
@@ -86,13 +94,8 @@ def mirror(table: Table, hosts: Hosts, directory: Path, sizes: Sizes) -> None:
 
 def nodes(table: Table, hosts: Hosts, directory: Path, sizes: Sizes) -> None:
     """A process on each node: files of their own and one together, as IOR has them, and names, as mdtest has them."""
-    build()
     everywhere = range(hosts.count)
-    with ExitStack() as stack:
-        peer = Gluster(directory / "gluster", hosts, 1)
-        stack.callback(peer.destroy)
-        ours = Cluster(directory / "cenote", hosts)
-        stack.callback(ours.destroy)
+    with beside_gluster(directory, hosts, 1) as (ours, peer):
         plain = directory / "plain"
         plain.mkdir()
         ours.run(0, "run", "--store", ours.node(0), "--at", PRELOADED, "--", "mkdir", f"{PRELOADED}/bench")
@@ -108,13 +111,8 @@ def nodes(table: Table, hosts: Hosts, directory: Path, sizes: Sizes) -> None:
 
 def containers(table: Table, hosts: Hosts, directory: Path, sizes: Sizes) -> None:
     """Names, as mdtest has them, in a directory at the top for each process: a container, on the node that makes it."""
-    build()
     everywhere = range(hosts.count)
-    with ExitStack() as stack:
-        peer = Gluster(directory / "gluster", hosts, 1)
-        stack.callback(peer.destroy)
-        ours = Cluster(directory / "cenote", hosts)
-        stack.callback(ours.destroy)
+    with beside_gluster(directory, hosts, 1) as (ours, peer):
         theirs = [Place(f"g{at}", str(peer.mounted(at))) for at in everywhere]
         run = partial(load, mib=sizes.mib_each, files=sizes.files_each, names=["empty_own"])
         contenders = {
