@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use cenote::{Container, ObjectId, Result};
+use cenote::{Container, ObjectId, Result, Store};
 
 use crate::abi::{free, give, give_handle, guard, put, slice, slice_mut, tell, text};
 use crate::error::cenote_error_t;
@@ -231,11 +231,9 @@ pub unsafe extern "C" fn cenote_snapshot(
     replace: i32,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        // SAFETY: the caller keeps the rules in the header's introduction.
-        let (store, all, name) = unsafe { (handle::get(store)?, handles(containers, count)?, text(name, "name")?) };
-        if replace != 0 { store.replace_snapshot(&all, name) } else { store.snapshot(&all, name) }
-    })
+    let change = if replace != 0 { Store::replace_snapshot } else { Store::snapshot };
+    // SAFETY: the caller keeps the rules in the header's introduction.
+    unsafe { together(store, (containers, count), name, error, change) }
 }
 
 /// Deletes the snapshot of that name of each of `count` containers: of all, or of none.
@@ -247,11 +245,8 @@ pub unsafe extern "C" fn cenote_delete_snapshot(
     name: *const c_char,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        // SAFETY: the caller keeps the rules in the header's introduction.
-        let (store, all, name) = unsafe { (handle::get(store)?, handles(containers, count)?, text(name, "name")?) };
-        store.delete_snapshot(&all, name)
-    })
+    // SAFETY: the caller keeps the rules in the header's introduction.
+    unsafe { together(store, (containers, count), name, error, Store::delete_snapshot) }
 }
 
 /// Restores the content that each of `count` containers had when its snapshot of that name was made: all, or none.
@@ -263,20 +258,29 @@ pub unsafe extern "C" fn cenote_roll_back(
     name: *const c_char,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        // SAFETY: the caller keeps the rules in the header's introduction.
-        let (store, all, name) = unsafe { (handle::get(store)?, handles(containers, count)?, text(name, "name")?) };
-        store.roll_back(&all, name)
-    })
+    // SAFETY: the caller keeps the rules in the header's introduction.
+    unsafe { together(store, (containers, count), name, error, Store::roll_back) }
 }
 
-/// The containers of an array of handles.
+/// Changes the snapshot of one name of several containers.
 ///
 /// # Safety
 /// The caller keeps the rules in the header's introduction.
-unsafe fn handles<'a>(containers: *const *const cenote_container_t, count: usize) -> Result<Vec<&'a Container>> {
-    // SAFETY: as the caller promises.
-    unsafe { slice(containers, count, "containers")?.iter().map(|container| handle::get(*container)).collect() }
+unsafe fn together(
+    store: *const cenote_store_t,
+    (containers, count): (*const *const cenote_container_t, usize),
+    name: *const c_char,
+    error: *mut *mut cenote_error_t,
+    change: fn(&Store, &[Container], &str) -> Result<()>,
+) -> i32 {
+    guard(error, || {
+        // SAFETY: as the caller promises.
+        let (store, handles, name) =
+            unsafe { (handle::get(store)?, slice(containers, count, "containers")?, text(name, "name")?) };
+        // SAFETY: as above.
+        let of = handles.iter().map(|container| unsafe { handle::get(*container) }.cloned());
+        change(store, &of.collect::<Result<Vec<Container>>>()?, name)
+    })
 }
 
 /// Returns when everything acknowledged so far in this container survives power loss.

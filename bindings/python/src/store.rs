@@ -180,21 +180,18 @@ impl Store {
         replace: bool,
     ) -> PyResult<()> {
         let containers = handles(&containers);
-        let make = || {
-            let all: Vec<_> = containers.iter().collect();
-            if replace { self.0.replace_snapshot(&all, name) } else { self.0.snapshot(&all, name) }
-        };
-        py.detach(make).map_err(raise)
+        let make = if replace { cenote::Store::replace_snapshot } else { cenote::Store::snapshot };
+        py.detach(|| make(&self.0, &containers, name)).map_err(raise)
     }
     /// Delete the snapshot of that name of several containers: of all, or of none.
     fn delete_snapshot(&self, py: Python<'_>, containers: Vec<Bound<'_, Container>>, name: &str) -> PyResult<()> {
         let containers = handles(&containers);
-        py.detach(|| self.0.delete_snapshot(&containers.iter().collect::<Vec<_>>(), name)).map_err(raise)
+        py.detach(|| self.0.delete_snapshot(&containers, name)).map_err(raise)
     }
     /// Restore the content of several containers to that of their snapshots, all or none.
     fn roll_back(&self, py: Python<'_>, containers: Vec<Bound<'_, Container>>, name: &str) -> PyResult<()> {
         let containers = handles(&containers);
-        py.detach(|| self.0.roll_back(&containers.iter().collect::<Vec<_>>(), name)).map_err(raise)
+        py.detach(|| self.0.roll_back(&containers, name)).map_err(raise)
     }
     /// Return when everything acknowledged so far survives power loss.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {

@@ -74,13 +74,12 @@ pub fn snapshot(context: &mut Context<'_>, command: &SnapshotCommand) -> Done {
         SnapshotCommand::Create { container, name, replace, also } => {
             let store = context.open(Access::Write)?;
             let containers = all_of(&store, container, also)?;
-            let of: Vec<&Container> = containers.iter().collect();
-            if *replace { store.replace_snapshot(&of, name) } else { store.snapshot(&of, name) }?;
-            match of[..] {
+            if *replace { store.replace_snapshot(&containers, name) } else { store.snapshot(&containers, name) }?;
+            match &containers[..] {
                 _ if !context.out.json => Ok(()),
                 [one] => context.out.document(&document(&found(one, name)?)),
-                _ => {
-                    let made: Result<Vec<SnapshotInfo>> = of.iter().map(|container| found(container, name)).collect();
+                all => {
+                    let made: Result<Vec<SnapshotInfo>> = all.iter().map(|container| found(container, name)).collect();
                     context.out.document(&made?.iter().map(document).collect())
                 }
             }
@@ -97,7 +96,7 @@ pub fn snapshot(context: &mut Context<'_>, command: &SnapshotCommand) -> Done {
         SnapshotCommand::Rollback { container, name, also } => {
             let store = context.open(Access::Write)?;
             let containers = all_of(&store, container, also)?;
-            Ok(store.roll_back(&containers.iter().collect::<Vec<_>>(), name)?)
+            Ok(store.roll_back(&containers, name)?)
         }
         SnapshotCommand::Delete { container, names, also } => {
             let store = context.open(Access::Write)?;
@@ -106,7 +105,7 @@ pub fn snapshot(context: &mut Context<'_>, command: &SnapshotCommand) -> Done {
                 found(container, name)?; // a wrong name changes nothing
             }
             for name in names {
-                store.delete_snapshot(&containers.iter().collect::<Vec<_>>(), name)?;
+                store.delete_snapshot(&containers, name)?;
             }
             Ok(())
         }
