@@ -3,6 +3,7 @@
 
 pub mod cluster;
 pub mod hosts;
+pub mod programs;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,8 +1,6 @@
 //! Locks of files hold between programs on different nodes of a cluster, and end with their process and their node.
 
-#[path = "../common/mod.rs"]
 mod common;
-mod programs;
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,14 +9,10 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use common::cluster::Cluster;
+use common::programs::{BRIEFLY, PATIENCE, Program, python};
 use common::said;
-use programs::{Program, python};
 
 const NODES: usize = 3;
-/// Long enough for a slow machine.
-const PATIENCE: Duration = Duration::from_secs(90);
-/// A call that waits for a lock does so for longer than this.
-const BRIEFLY: Duration = Duration::from_millis(400);
 
 #[track_caller]
 fn start(more: &[&str]) -> Cluster {

@@ -1,4 +1,4 @@
-//! Programs on the nodes of a cluster that lock files when they are told to.
+//! Programs on the nodes of a cluster that open, lock and map files when they are told to.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -9,22 +9,85 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::cluster::Cluster;
-use crate::{BRIEFLY, PATIENCE};
+use super::cluster::Cluster;
+
+/// Long enough for a slow machine.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+/// A call that waits does so for longer than this.
+pub const BRIEFLY: Duration = Duration::from_millis(400);
 
 /// Answers lines: each is a call, its answer `ok`, what it returned, or the name of its error.
 const PROGRAM: &str = r"
-import errno, fcntl, os, signal, struct, sys
+import ctypes, errno, fcntl, mmap, os, signal, struct, sys
 files = {}
 kinds = {'rd': fcntl.F_RDLCK, 'wr': fcntl.F_WRLCK, 'un': fcntl.F_UNLCK}
 def interrupted(*_):
     raise InterruptedError(errno.EINTR, 'a signal')
 signal.signal(signal.SIGUSR1, interrupted)
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+for name in ('mprotect', 'msync', 'munmap'):
+    getattr(libc, name).argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * (name != 'munmap')
+PAGE = 4096
+maps = {}
+def checked(result):
+    if result in (-1, ctypes.c_void_p(-1).value):
+        raise OSError(ctypes.get_errno(), 'a call')
+    return result
+def mapping(words):
+    name, map = words[:2]
+    if name == 'map':
+        flags = mmap.MAP_SHARED if 'sh' in words else mmap.MAP_PRIVATE
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if 'rw' in words else 0)
+        maps[map] = checked(libc.mmap(None, PAGE, protection, flags, files[words[2]], 0))
+    elif name == 'store':
+        ctypes.memmove(maps[map] + int(words[2]), words[3].encode(), len(words[3]))
+    elif name == 'load':
+        return ctypes.string_at(maps[map] + int(words[2]), int(words[3])).decode()
+    elif name == 'protect':
+        checked(libc.mprotect(maps[map], PAGE, mmap.PROT_READ | mmap.PROT_WRITE))
+    elif name == 'msync':
+        checked(libc.msync(maps[map], PAGE, 4))
+    elif name == 'unmap':
+        checked(libc.munmap(maps.pop(map), PAGE))
+    return 'ok'
+# Maps a file again and again, and stores to its first byte.
+def remap(path, turns):
+    for turn in range(turns):
+        file = os.open(path, os.O_RDWR)
+        at = checked(libc.mmap(None, PAGE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, file, 0))
+        ctypes.memmove(at, bytes([65 + turn % 26]), 1)
+        checked(libc.munmap(at, PAGE))
+        os.close(file)
+    return 'ok'
+# Writes numbers by calls, and reads what is there: a number that was acknowledged must not go.
+def numbers(file, turns):
+    acknowledged = refused = number = 0
+    while acknowledged < turns:
+        number += 1
+        try:
+            os.pwrite(file, b'%08d' % number, 64)
+            acknowledged += 1
+            last = number
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            refused += 1
+        there = int(os.pread(file, 8, 64).strip(b'\0') or b'0')
+        if acknowledged and there < last:
+            return 'lost %d, there is %d' % (last, there)
+    return 'refused' if refused else 'never refused'
 def call(words):
     name = words[0]
     if name == 'open':
-        files[words[1]] = os.open(words[2], os.O_RDWR | os.O_CREAT, 0o600)
+        how = os.O_RDONLY if 'ro' in words else os.O_RDWR | os.O_CREAT
+        files[words[1]] = os.open(words[2], how, 0o600)
         return 'ok'
+    if name in ('map', 'store', 'load', 'protect', 'msync', 'unmap'):
+        return mapping(words)
+    if name == 'remap':
+        return remap(words[1], int(words[2]))
     if name == 'fork':
         child = os.fork()
         if child == 0:
@@ -57,6 +120,14 @@ def call(words):
             number = int(os.pread(file, 20, place).strip(b'\0') or b'0')
             os.pwrite(file, b'%020d' % (number + 1), place)
             fcntl.lockf(file, fcntl.LOCK_UN, 20, place)
+    elif name == 'numbers':
+        return numbers(file, int(words[2]))
+    elif name == 'write':
+        os.pwrite(file, words[3].encode(), int(words[2]))
+    elif name == 'text':
+        return os.pread(file, int(words[3]), int(words[2])).decode()
+    elif name == 'truncate':
+        os.ftruncate(file, int(words[2]))
     elif name == 'read':
         return str(int(os.pread(file, 20, int(words[2]))))
     return 'ok'
@@ -112,9 +183,14 @@ impl Program {
     /// Sees the store below `/cenote`.
     #[track_caller]
     pub fn on(cluster: &Cluster, node: usize) -> Self {
+        Self::start(&mut Self::command(cluster, node))
+    }
+    /// The command of such a program, to be started.
+    pub fn command(cluster: &Cluster, node: usize) -> Command {
         let mut command = Command::new(python());
         command.env("LD_PRELOAD", library()).env("CENOTE_STORE", cluster.node(node)).env("CENOTE_AT", "/cenote");
-        Self::start(command.env("CENOTE_BIN", env!("CARGO_BIN_EXE_cenote")))
+        command.env("CENOTE_BIN", env!("CARGO_BIN_EXE_cenote"));
+        command
     }
     pub fn start(command: &mut Command) -> Self {
         let command = command.args(["-u", "-c", PROGRAM]).stdin(Stdio::piped()).stdout(Stdio::piped());
