@@ -73,7 +73,7 @@ impl Serving {
         if self.remember.asks_at_open(&attr, self.alone.is_so()) {
             self.expire(ino);
         }
-        let (flags, backing) = self.backings.enter(&file, &attr, self.remember.pages(&attr));
+        let (flags, backing) = self.backings.enter(&file, &attr, self.remember.pages(&attr, wanted.write));
         let handle = self.files.insert(file);
         let fields = Fields::new().u64(handle).u32(flags).u32(backing);
         Ok(Answer { out: Out::Fields(fields), undo: Undo::Opened(handle) })
@@ -96,7 +96,7 @@ impl Serving {
         match self.fs.open_at(&self.caller(request), dir, name, wanted, mode & 0o7777) {
             Ok((file, attr, _)) => {
                 self.lookups.tell(attr.ino);
-                let (flags, backing) = self.backings.enter(&file, &attr, self.remember.pages(&attr));
+                let (flags, backing) = self.backings.enter(&file, &attr, self.remember.pages(&attr, wanted.write));
                 let handle = self.files.insert(file);
                 let fields = self.entry_fields(&attr).u64(handle).u32(flags).u32(backing);
                 Ok(Answer { out: Out::Fields(fields), undo: Undo::Made(attr.ino, handle) })
@@ -116,7 +116,7 @@ impl Serving {
         let file = self.fs.open_unnamed(&self.caller(request), dir, wanted, mode & 0o7777)?;
         let attr = file.attr()?;
         self.lookups.tell(attr.ino);
-        let (flags, backing) = self.backings.enter(&file, &attr, self.remember.pages(&attr));
+        let (flags, backing) = self.backings.enter(&file, &attr, self.remember.pages(&attr, wanted.write));
         let handle = self.files.insert(file);
         if let Some(file) = self.files.get(handle) {
             self.unnamed.lock().insert(attr.ino, Arc::downgrade(&file));

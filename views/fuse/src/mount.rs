@@ -36,6 +36,9 @@ pub struct Options {
     pub remembers_strict: Duration,
     /// The kernel holds back writes until `fsync`, `close` or half a minute, and trusts its own sizes and times.
     pub is_write_back: bool,
+    /// Programs may map files with `MAP_SHARED`. False if programs of other nodes may map the same files, with pages of another kernel: then such a
+    /// mapping is `ENODEV`, but in `laminated` directories, of files opened for reading whose pages the kernel caches, and with `is_write_back`.
+    pub maps_shared: bool,
     /// Passthrough: the kernel reads and writes files' bytes itself, in page caches in shared memory. For root, and not
     /// together with `is_write_back`.
     pub is_passed_through: bool,
@@ -56,12 +59,14 @@ pub struct Mount {
 /// The negotiation with the kernel at mounting. [`workers`] reads everything that comes later.
 struct Hello {
     is_write_back: bool,
+    maps_shared: bool,
     is_passed_through: bool,
 }
 
 impl Filesystem for Hello {
     fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
         let cache = if self.is_write_back { InitFlags::FUSE_WRITEBACK_CACHE } else { InitFlags::FUSE_AUTO_INVAL_DATA };
+        let shared = if self.maps_shared { InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP } else { InitFlags::empty() };
         let wanted = InitFlags::FUSE_ATOMIC_O_TRUNC
             | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_PARALLEL_DIROPS
@@ -69,9 +74,9 @@ impl Filesystem for Hello {
             | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_CACHE_SYMLINKS
-            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP
             | InitFlags::FUSE_POSIX_LOCKS
             | InitFlags::FUSE_FLOCK_LOCKS
+            | shared
             | cache;
         // Older kernels lack some capabilities and do it their way.
         for flag in wanted.iter() {
@@ -101,16 +106,16 @@ impl Mount {
     /// requested and is not possible.
     pub fn start(fs: FileSystem, dir: &Path, options: &Options) -> io::Result<Self> {
         let dir = dir.canonicalize()?;
-        let remember = Remember { strict: options.remembers_strict, is_write_back: options.is_write_back };
+        let Options { is_write_back, maps_shared, is_passed_through, .. } = *options;
+        let remember = Remember { strict: options.remembers_strict, is_write_back, maps_shared };
         let serving = Arc::new(Serving::new(fs, remember));
-        if options.is_passed_through && options.is_write_back {
+        if is_passed_through && is_write_back {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "passthrough writes past the kernel's cache, and write-back holds writes back there: choose one, not both",
             ));
         }
-        let (is_write_back, is_passed_through) = (options.is_write_back, options.is_passed_through);
-        let session = Session::new(Hello { is_write_back, is_passed_through }, &dir, &config(options))?;
+        let session = Session::new(Hello { is_write_back, maps_shared, is_passed_through }, &dir, &config(options))?;
         if is_passed_through {
             let device = Device::of_mount(session.as_fd())?;
             // Dropping the session unmounts.

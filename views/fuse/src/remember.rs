@@ -20,6 +20,8 @@ pub struct Remember {
     pub strict: Duration,
     /// True if the kernel holds back writes.
     pub is_write_back: bool,
+    /// See [`crate::Options::maps_shared`].
+    pub maps_shared: bool,
 }
 
 impl Remember {
@@ -38,10 +40,14 @@ impl Remember {
     pub fn nothing() -> Duration {
         ALONE
     }
-    /// The open flags that decide about the kernel's cached pages of a file.
-    pub fn pages(self, attr: &Attr) -> u32 {
+    /// The open flags that decide about the kernel's cached pages of a file; `writes`: it is opened for writing.
+    pub fn pages(self, attr: &Attr, writes: bool) -> u32 {
         match attr.consistency {
             Consistency::Laminated => opened::KEEP_CACHE,
+            // Of files without cached pages the kernel refuses shared mappings, unless it was told at mounting to allow them.
+            _ if writes && !self.maps_shared && !self.is_write_back => {
+                opened::DIRECT_IO | opened::PARALLEL_DIRECT_WRITES
+            }
             // The kernel would have to ask before each read whether its pages are still valid: then it may as well ask
             // for the bytes. Mappings have pages all the same.
             Consistency::Strict if self.strict.is_zero() && !self.is_write_back => {

@@ -80,9 +80,16 @@ pub fn set_attr(tree: &Arc<Tree>, caller: &Caller, ino: u64, set: &SetAttr, by_d
         return fail(libc::EFBIG);
     }
     tree.make(None, 0o755)?;
+    if set.size_bytes.is_some() {
+        tree.check_mapped_elsewhere(ino)?;
+    }
     if (set.size_bytes.is_none() && set.modified.is_none()) || !tree.has_page_cache(ino)? {
         set_records(tree, caller, ino, set, by_descriptor)?;
-        return set_page_cache(tree, ino, set); // which the file may have got meanwhile
+        // The file may have got a page cache meanwhile.
+        return match set.size_bytes {
+            Some(_) if !tree.is_at_home => tree.check_mapped_elsewhere(ino),
+            _ => set_page_cache(tree, ino, set),
+        };
     }
     let live = Live::of(tree, &tree.find(ino)?);
     match live.page_cache()? {

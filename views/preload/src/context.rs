@@ -48,6 +48,11 @@ pub fn given() -> &'static [(&'static str, Vec<u8>)] {
     GIVEN.get().map_or(&[], |given| given)
 }
 
+/// Returns true if the user wants no messages on standard error.
+pub fn is_quiet() -> bool {
+    std::env::var_os("CENOTE_QUIET").is_some()
+}
+
 fn variable(name: &str) -> Option<Vec<u8>> {
     std::env::var_os(name).map(OsStringExt::into_vec).filter(|value| !value.is_empty())
 }

@@ -8,7 +8,10 @@ use parking_lot::Mutex;
 use posix::{Attr, DirCursor, File, Follow, FsError, Ino, LockOwner, OpenFlags, Start};
 
 use crate::shared::Shared;
-use crate::{context, inside};
+use crate::{context, inside, kernel};
+
+/// Upper bound of the errors that a program is told about.
+const SAID_MAX: usize = 16;
 
 /// What was opened.
 pub enum What {
@@ -201,8 +204,25 @@ impl Description {
     }
 }
 
-/// The error number for the program.
+/// The error number for the program. What keeps the store busy is told, since programs expect no such error of a file.
 #[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
 pub fn errno(error: FsError) -> i32 {
+    if error.errno == libc::EBUSY && error.cause.is_some() {
+        warn(&error);
+    }
     error.errno
+}
+
+/// Tells what a number does not, once in a process.
+#[cold]
+pub fn warn(error: &FsError) {
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let Some(words) = error.cause.as_ref().map(ToString::to_string) else { return };
+    let mut said = SAID.lock();
+    if context::is_quiet() || said.len() >= SAID_MAX || said.contains(&words) {
+        return;
+    }
+    said.push(words.clone());
+    drop(said);
+    kernel::say(&words);
 }

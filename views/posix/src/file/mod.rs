@@ -1,5 +1,6 @@
 //! An open file.
 
+mod elsewhere;
 pub mod live;
 mod locks;
 mod node_locks;
@@ -17,6 +18,7 @@ use crate::rights::Keeps;
 use crate::sync::Mutex;
 use crate::{Attr, Caller, FsResult, Ino, SetAttr, fail, gate, space, stat};
 
+use elsewhere::IfUnclear;
 use node_locks::Meeting;
 
 pub use live::Live;
@@ -100,7 +102,8 @@ impl File {
         if self.flags.sync { self.sync(true) } else { Ok(()) }
     }
     pub(crate) fn truncate(&self, size: u64) -> FsResult<()> {
-        self.known().truncate(size)
+        let live = self.known();
+        live.change_beside_nodes(&IfUnclear::Again, || live.truncate(size))
     }
     /// Returns the inode number.
     pub fn ino(&self) -> Ino {
@@ -145,14 +148,17 @@ impl File {
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> FsResult<()> {
         let _in = gate::enter();
         self.need_write()?;
-        self.known().write(bytes, offset, self.keeps)?;
+        let live = self.known();
+        live.change_beside_nodes(&IfUnclear::Again, || live.write(bytes, offset, self.keeps))?;
         self.written()
     }
     /// Appends all of `bytes`, also when others append at the same time; returns the offset.
     pub fn append(&self, bytes: &[u8]) -> FsResult<u64> {
         let _in = gate::enter();
         self.need_write()?;
-        let at = self.known().append(bytes, self.keeps)?;
+        let live = self.known();
+        let is_there = |at: &u64| live.has_bytes(bytes, *at);
+        let at = live.change_beside_nodes(&IfUnclear::Look(&is_there), || live.append(bytes, self.keeps))?;
         self.written()?;
         Ok(at)
     }
@@ -185,10 +191,14 @@ impl File {
     pub fn allocate(&self, what: Allocate, offset: u64, len: u64) -> FsResult<()> {
         let _in = gate::enter();
         self.need_write()?;
-        let live = self.known();
         ranges::check(offset, len)?;
-        live.drop_privileges(self.keeps)?;
-        ranges::allocate(live, what, offset, len)?;
+        let live = self.known();
+        let moves = matches!(what, Allocate::Collapse | Allocate::Insert);
+        let if_unclear = if moves { IfUnclear::Look(&|()| Ok(false)) } else { IfUnclear::Again };
+        live.change_beside_nodes(&if_unclear, || {
+            live.drop_privileges(self.keeps)?;
+            ranges::allocate(live, what, offset, len)
+        })?;
         self.written()
     }
     /// Copies `len` bytes of `from` here, by sharing them where the store can; returns how many bytes there were.
@@ -197,7 +207,13 @@ impl File {
         self.need_write()?;
         from.need_read()?;
         from.live().settle_all_of_page_cache()?;
-        let copied = ranges::copy(from.live(), self.known(), from_offset, offset, len, self.keeps)?;
+        let live = self.known();
+        // Within a file, a second copy could copy what the first one did.
+        let is_within = from.ino() == self.ino();
+        let if_unclear = if is_within { IfUnclear::Look(&|_: &u64| Ok(false)) } else { IfUnclear::Again };
+        let copied = live.change_beside_nodes(&if_unclear, || {
+            ranges::copy(from.live(), live, from_offset, offset, len, self.keeps)
+        })?;
         self.written()?;
         Ok(copied)
     }
@@ -224,8 +240,9 @@ impl File {
     /// Map it with `MAP_SHARED`, or give it to the kernel for reading and writing; it is writable if the file is. The first caller loads the bytes.
     ///
     /// Keep this `File` as long as the page cache is in use. Writes to it reach the store with [`File::sync`], with [`File::flush`], when the file is
-    /// closed and, if the process dies, when another process finds that. `EOPNOTSUPP` where this user's processes have no shared directory, `ENOSPC`
-    /// if shared memory is full: then read and write instead.
+    /// closed and, if the process dies, when another process finds that. `EOPNOTSUPP` where this user's processes have no shared directory, and for
+    /// files whose home is on another node; `ENODEV` if programs there have such a file mapped for writing; `ENOSPC` if shared memory is full: then
+    /// read and write instead.
     pub fn page_cache(&self) -> FsResult<OwnedFd> {
         let _in = gate::enter();
         let live = self.known();

@@ -14,6 +14,7 @@ use cenote::{ErrorKind, IndexVersion, PageCacheFile};
 use cenote_host::fork::generation as fork_generation;
 
 use super::live::{FILE_BYTES_MAX, Live};
+use crate::records::PageCacheNote;
 use crate::sync::Mutex;
 use crate::tree::{NodeLocation, Tree};
 use crate::{FsError, FsResult, Time, fail};
@@ -246,6 +247,9 @@ impl Live {
     /// Returns the file's page cache, if it has one that this process may use.
     #[inline]
     pub fn page_cache(&self) -> FsResult<Option<Arc<PageCache>>> {
+        if !self.tree.is_at_home {
+            return Ok(None); // it would be memory of another node
+        }
         let now = self.tree.page_caches.version()?;
         {
             let joined = self.joined.read();
@@ -264,13 +268,16 @@ impl Live {
         }
         if is_there && joined.page_cache.is_none() {
             // A process that may not enter reads and writes the object.
-            joined.page_cache = self.enter_page_cache(false).ok().flatten().map(Arc::new);
+            joined.page_cache = self.enter_page_cache(None).ok().flatten().map(Arc::new);
         }
         joined.seen = Some(now);
         Ok(joined.page_cache.clone())
     }
-    /// Returns the file's page cache, created if there is none.
-    pub fn make_page_cache(&self) -> FsResult<Arc<PageCache>> {
+    /// Returns the file's page cache, created if there is none; `stores`: programs may store to it by a mapping.
+    pub fn make_page_cache(&self, stores: bool) -> FsResult<Arc<PageCache>> {
+        if !self.tree.is_at_home {
+            return Err(self.shares_no_memory());
+        }
         if let Some(page_cache) = self.page_cache()? {
             return Ok(page_cache);
         }
@@ -278,12 +285,14 @@ impl Live {
         if let Some(page_cache) = &joined.page_cache {
             return Ok(page_cache.clone());
         }
-        let Some(page_cache) = self.enter_page_cache(true)?.map(Arc::new) else { return fail(libc::EOPNOTSUPP) };
+        let Some(page_cache) = self.enter_page_cache(Some(stores))?.map(Arc::new) else {
+            return fail(libc::EOPNOTSUPP);
+        };
         (joined.page_cache, joined.seen) = (Some(page_cache.clone()), None);
         Ok(page_cache)
     }
-    /// Enters the page cache. `None`: there is none, and `makes` is false.
-    fn enter_page_cache(&self, makes: bool) -> FsResult<Option<PageCache>> {
+    /// Enters the page cache. `None`: there is none, and `makes` does not say how to make one.
+    fn enter_page_cache(&self, makes: Option<bool>) -> FsResult<Option<PageCache>> {
         let (tree, options) = (&self.tree, &self.tree.common.options);
         let here = tree.container.store().meeting_file(SORT, &name_of(tree, self.ino), options.descriptors_from);
         let here = here.map_err(|error| match error.kind() {
@@ -312,13 +321,15 @@ impl Live {
         });
         is_filled.map(|_| None)
     }
-    /// Loads the page cache if needed. Returns false if there is none and `makes` is false.
-    fn fill(&self, page_cache: &PageCache, makes: bool) -> FsResult<bool> {
+    /// Loads the page cache if needed. Returns false if there is none and `makes` does not say how to make one.
+    fn fill(&self, page_cache: &PageCache, makes: Option<bool>) -> FsResult<bool> {
         let _ours = page_cache.file.work().map_err(of_io)?;
-        let is_noted = self.tree.has_page_cache(self.ino)?;
-        if !is_noted && !makes {
+        let (noted, now) = (self.tree.noted_page_cache(self.ino)?, self.tree.page_cache_note(makes.unwrap_or(true)));
+        if noted.is_none() && makes.is_none() {
             return Ok(false);
         }
+        // One that was made before another node had the home has old bytes.
+        let is_noted = noted.is_some_and(|noted| noted.term.is_none() || noted.term == now.term);
         if is_noted && page_cache.file.is_filled().map_err(of_io)? {
             return Ok(true);
         }
@@ -329,7 +340,7 @@ impl Live {
         let size = self.object_size()?;
         page_cache.file.check_room(size).map_err(of_io)?;
         if !is_noted {
-            self.tree.note_page_cache(self.ino)?;
+            self.tree.note_page_cache(self.ino, &now)?;
         }
         // From here on, other writers find that the file has a page cache.
         page_cache.file.set_size(0).and_then(|()| page_cache.file.set_size(size)).map_err(of_io)?;
@@ -342,17 +353,29 @@ impl Live {
     }
     /// Returns a descriptor to be mapped.
     pub fn page_cache_descriptor(&self, writes: bool) -> FsResult<OwnedFd> {
-        let page_cache = self.make_page_cache()?;
+        let page_cache = self.make_page_cache(writes)?;
         if writes {
             page_cache.is_mapped.store(true, Ordering::Release);
+            self.note_stored_to()?;
         }
         page_cache.file.descriptor(writes).map_err(of_io)
     }
     /// Returns a descriptor for the kernel, which may pass it on to a writer; `writes`: somebody writes now.
     pub fn page_cache_for_kernel(&self, writes: bool) -> FsResult<OwnedFd> {
-        let page_cache = self.make_page_cache()?;
+        let page_cache = self.make_page_cache(writes)?;
         page_cache.is_given.fetch_or(writes, Ordering::AcqRel);
+        if writes {
+            self.note_stored_to()?;
+        }
         page_cache.file.descriptor(true).map_err(of_io)
+    }
+    /// Tells other nodes that programs may store to the page cache from now on.
+    fn note_stored_to(&self) -> FsResult<()> {
+        let noted = self.tree.noted_page_cache(self.ino)?;
+        match noted.filter(|noted| noted.term.is_some() && !noted.is_stored_to) {
+            Some(noted) => self.tree.note_page_cache(self.ino, &PageCacheNote { is_stored_to: true, ..noted }),
+            None => Ok(()),
+        }
     }
     /// Returns the modification time, as far as known without the page cache.
     fn times(&self) -> Option<Time> {

@@ -7,9 +7,9 @@ use cenote::{ErrorKind, PageCacheFile};
 use super::live::Live;
 use super::page_cache::{PageCacheAttr, SORT, name_of, of_io};
 use crate::Ino;
-use crate::records::{VERSION, keys};
-use crate::tree::Tree;
-use crate::{FsResult, Time};
+use crate::records::{Entry, PRIVATE, PageCacheNote, ROOT, keys};
+use crate::tree::{FoundNode, Tree};
+use crate::{FsResult, Kind, Time};
 
 impl Tree {
     /// Returns true if a file has a page cache.
@@ -35,14 +35,17 @@ impl Tree {
             Err(error) => Err(error.into()),
         }
     }
-    pub fn note_page_cache(&self, ino: u64) -> FsResult<()> {
+    pub fn note_page_cache(&self, ino: u64, note: &PageCacheNote) -> FsResult<()> {
         loop {
             let is_there = self.has_page_caches()?;
             let mut txn = self.container.store().begin();
             if !is_there {
                 txn.create_index(&self.container, Some(keys::page_caches_index()))?;
             }
-            txn.put(&self.page_caches, &keys::page_cache(ino), &[VERSION])?;
+            txn.put(&self.page_caches, &keys::page_cache(ino), &note.encode())?;
+            if note.term.is_some() {
+                txn.put(&self.page_caches, &keys::superblock(), &self.page_cache_mark())?;
+            }
             match txn.commit() {
                 Err(error) if error.kind() == ErrorKind::Exists && !is_there => {} // another process created it first
                 Err(error) => return Err(error.into()),
@@ -58,7 +61,7 @@ impl Tree {
     }
     /// Returns size, bytes in use and modification time from the page cache, which this process need not have open.
     pub fn page_cache_usage(&self, ino: u64) -> FsResult<Option<PageCacheAttr>> {
-        if !self.has_page_cache(ino)? {
+        if !self.is_at_home || !self.has_page_cache(ino)? {
             return Ok(None);
         }
         // A process that may not look there uses the object.
@@ -75,7 +78,7 @@ impl Tree {
     /// Writes back and removes page caches of processes that died.
     pub fn sweep_page_caches(self: &Arc<Self>) -> FsResult<()> {
         let now = self.page_caches.version()?;
-        if *self.no_page_caches.lock() == Some(now) || !self.has_page_caches()? {
+        if !self.is_at_home || *self.no_page_caches.lock() == Some(now) || !self.has_page_caches()? {
             return Ok(());
         }
         for record in
@@ -85,7 +88,7 @@ impl Tree {
             if self.live(ino).is_some() {
                 continue; // this process is in its page cache, or enters it with its next call
             }
-            let live = match self.find(ino) {
+            let live = match self.find_anywhere(ino) {
                 Ok(found) => Live::of(self, &found),
                 Err(error) if error.errno == libc::ESTALE => {
                     bury(self, ino)?;
@@ -96,6 +99,29 @@ impl Tree {
             live.page_cache()?; // enters, then leaves as the last process
         }
         self.sweep_page_cache_files()
+    }
+    /// Finds a file by its number, although this process may never have seen its name: a file's node is in its directory's entry, so all are searched.
+    fn find_anywhere(&self, ino: u64) -> FsResult<FoundNode> {
+        match self.find(ino) {
+            Err(error) if error.errno == libc::ESTALE => {}
+            found => return found,
+        }
+        let mut dirs = vec![ROOT, PRIVATE];
+        while let Some(dir) = dirs.pop() {
+            for record in self.dir(dir).iter(&keys::entries()) {
+                let (key, raw) = match record {
+                    Err(error) if error.kind() == ErrorKind::NotFound => break, // removed meanwhile
+                    record => record?,
+                };
+                let entry = Entry::decode(&raw)?;
+                if entry.ino == ino {
+                    self.seen(ino, dir, keys::entry_name(&key));
+                } else if entry.kind == Kind::Directory {
+                    dirs.push(entry.ino);
+                }
+            }
+        }
+        self.find(ino)
     }
     /// Removes page cache files that have no record: their processes died right after creating them or writing them back.
     fn sweep_page_cache_files(&self) -> FsResult<()> {

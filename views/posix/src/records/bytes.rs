@@ -25,11 +25,16 @@ pub type Reader<'a> = Decoder<'a, Record>;
 
 /// Creates a reader of `record`, named `what` in errors; checks the version.
 pub fn reader<'a>(what: &'static str, record: &'a [u8]) -> FsResult<Reader<'a>> {
+    versioned(what, record, VERSION).map(|(_, reader)| reader)
+}
+
+/// Creates a reader of `record`, of which this program knows all versions up to `newest`; returns the version, too.
+pub fn versioned<'a>(what: &'static str, record: &'a [u8], newest: u8) -> FsResult<(u8, Reader<'a>)> {
     let mut reader: Reader<'_> = Decoder::of(Record(what), record);
     match reader.u8()? {
-        VERSION => Ok(reader),
+        version if (VERSION..=newest).contains(&version) => Ok((version, reader)),
         other => {
-            let words = format!("its version is {other}; this program knows {VERSION}");
+            let words = format!("its version is {other}; this program knows {newest}");
             Err(FsError::because(libc::EIO, ErrorKind::VersionMismatch, what, words))
         }
     }

@@ -6,6 +6,7 @@ pub mod claimant;
 mod entry;
 pub mod keys;
 mod node;
+mod page_cache;
 mod source;
 mod times;
 
@@ -13,10 +14,11 @@ pub use bytes::{PutFields, TakeFields, reader};
 pub use claimant::Claimant;
 pub use entry::Entry;
 pub use node::Node;
+pub use page_cache::PageCacheNote;
 pub use source::Source;
 pub use times::Times;
 
-/// Version of every record here: its first byte.
+/// Version of every record here but those of page caches: its first byte.
 pub const VERSION: u8 = 1;
 /// Bits of an inode number within its tree.
 pub const INO_BITS: u32 = 40;

@@ -121,6 +121,9 @@ fn bytes_in_stores_stay_as_they_are() {
         objects: vec![cenote::ObjectId(9)],
     };
     let claimant = claimant::Claimant { pid: 1, started: 2, nonce: 3 };
+    let alone = PageCacheNote::default();
+    let in_cluster = PageCacheNote { term: Some(0x0102), is_stored_to: true };
+    assert_eq!([hex(alone.encode()), hex(in_cluster.encode())], ["01", "02010201000000000000"]);
     assert_eq!(
         [hex(entry.encode()), hex(source.encode()), hex(claimant::encode(&[claimant]))],
         [

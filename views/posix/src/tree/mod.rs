@@ -66,6 +66,8 @@ pub struct Tree {
     pub container: Container,
     /// Shared state.
     pub common: Arc<Common>,
+    /// The container's home is that of this node, so that all who use the container's files on this machine share memory with its home.
+    pub is_at_home: bool,
     nodes: Index,
     /// Index of the processes that may have files open.
     pub opens: Index,
@@ -101,6 +103,7 @@ impl Tree {
         let Some(number) = common.numbering.tree(container.id()) else { return fail(libc::EOVERFLOW) };
         Ok(Arc::new(Self {
             number,
+            is_at_home: container.home() == container.store().home(),
             nodes: container.index(keys::nodes_index()).remembering(),
             opens: container.index(keys::opens_index()).remembering(),
             page_caches: container.index(keys::page_caches_index()).remembering(),

@@ -71,6 +71,7 @@ const TESTS: &[Test] = &[
     ("page_caches_that_have_no_room_say_so", page_caches::no_room),
     ("times_that_are_set_while_page_caches_are_put_back", page_caches::times),
     ("page_caches_of_processes_that_are_killed", page_caches::killed),
+    ("page_caches_that_only_a_killed_process_had_seen", page_caches::killed_unseen),
     ("page_caches_at_random", page_caches::random),
     ("messages_of_each_call", budget::messages),
     ("killed_in_the_middle_strict", churn::strict),

@@ -229,6 +229,36 @@ pub fn killed() {
     }
 }
 
+/// What a killed process had stored survives where nobody who is left has ever seen the file.
+pub fn killed_unseen() {
+    let place = TestDir::new();
+    drop(place.make(Mode::InProcess));
+    let store = {
+        let (store, fs) = client(&place.dir());
+        made(&fs, b"f").write_at(&vec![7; 50_000], 0).unwrap();
+        store
+    };
+    let said = place.dir().join("../stored");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut child = command.arg("child").arg("page-cache").arg(place.dir()).spawn().unwrap();
+    let begun = Instant::now();
+    while !said.exists() {
+        assert!(begun.elapsed().as_secs() < 20);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let fs = fs_of(&store, false);
+    let _keeper = made(&fs, b"g");
+    while left(&store) > 0 {
+        assert!(begun.elapsed().as_secs() < 20);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let bytes = stored(&fs, b"f");
+    assert_eq!((&bytes[10_000..10_006], &bytes[20_000..20_010]), (&b"synced"[..], &b"not synced"[..]));
+    assert_eq!(fs.check(fs.root()).unwrap(), [""; 0]);
+}
+
 /// Random changes, by mapping and by calls, in the sessions of two processes, compared with plain bytes.
 pub fn random() {
     let seed = seed("page caches");

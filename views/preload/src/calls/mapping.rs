@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use posix::Consistency;
+use posix::{Consistency, FsError};
 
 use super::{Answer, Maybe, answer};
-use crate::description::{Description, errno};
+use crate::description::{Description, errno, warn};
 use crate::{kernel, table};
 
 /// Bytes read at a time.
@@ -132,24 +132,31 @@ fn map(open: &Arc<Description>, a: &[u64; 6]) -> Maybe {
     if writes && !file.flags().write {
         return Err(libc::EACCES);
     }
-    match shared(open, file, a) {
+    let error = match shared(open, file, a) {
+        Err(error) => error,
+        mapped => return mapped.map_err(|error| error.errno),
+    };
+    match error.errno {
         // No page cache is permitted, or there is no room for one: a mapping that only reads gets a copy of the present
         // content.
-        Err(libc::EOPNOTSUPP | libc::EROFS | libc::ENOSPC) if !writes => copied(file, a),
-        Err(libc::EOPNOTSUPP) => Err(libc::ENODEV),
-        other => other,
+        libc::EOPNOTSUPP | libc::EROFS | libc::ENOSPC if !writes => copied_for_reading(file, a),
+        libc::EOPNOTSUPP | libc::ENODEV => {
+            warn(&error);
+            Err(libc::ENODEV)
+        }
+        errno => Err(errno),
     }
 }
 
 /// Maps the file's page cache, which all processes of this machine share.
-fn shared(open: &Arc<Description>, file: &posix::File, a: &[u64; 6]) -> Maybe {
+fn shared(open: &Arc<Description>, file: &posix::File, a: &[u64; 6]) -> Result<Option<i64>, FsError> {
     let [at, len, protection, flags, _, offset] = *a;
-    if !file.flags().write && file.attr().map_err(errno)?.consistency == Consistency::Laminated {
-        return Err(libc::EROFS);
+    if !file.flags().write && file.attr()?.consistency == Consistency::Laminated {
+        return Err(FsError::new(libc::EROFS));
     }
-    let page_cache = file.page_cache().map_err(errno)?;
+    let page_cache = file.page_cache()?;
     let fd = page_cache.as_raw_fd() as u64;
-    let got = kernel::simple_or(libc::SYS_mmap, &[at, len, protection, flags, fd, offset])?;
+    let got = kernel::simple_or(libc::SYS_mmap, &[at, len, protection, flags, fd, offset]).map_err(FsError::new)?;
     put_in(got as u64, got as u64 + pages(len), open.clone());
     Ok(Some(got))
 }
@@ -169,6 +176,36 @@ fn copied(file: &posix::File, a: &[u64; 6]) -> Maybe {
             Err(errno)
         }
     }
+}
+
+/// Maps a copy of the file's present content, which nobody can store to: `mprotect` for writing is `EACCES`, since no other process would see
+/// the stores.
+fn copied_for_reading(file: &posix::File, a: &[u64; 6]) -> Maybe {
+    let [at, len, protection, flags, _, offset] = *a;
+    let size = file.attr().map_err(errno)?.size_bytes;
+    // As everywhere, the rest of the last page is zeros, and pages behind it are `SIGBUS`.
+    let bytes = size.saturating_sub(offset).min(pages(len));
+    let name = c"cenote".as_ptr() as u64;
+    let memory =
+        kernel::simple_or(libc::SYS_memfd_create, &[name, (libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING).into()])?;
+    let mapped = fill_memory(file, memory as u64, bytes, offset)
+        .and_then(|()| kernel::simple_or(libc::SYS_mmap, &[at, len, protection, flags, memory as u64, 0]));
+    kernel::close(memory as i32);
+    mapped.map(Some)
+}
+
+/// Gives new memory the bytes of a file; then nobody can map it for writing.
+fn fill_memory(file: &posix::File, memory: u64, bytes: u64, offset: u64) -> Result<(), i32> {
+    kernel::simple_or(libc::SYS_ftruncate, &[memory, bytes])?;
+    if bytes > 0 {
+        let (writable, shared) = ((libc::PROT_READ | libc::PROT_WRITE) as u64, libc::MAP_SHARED as u64);
+        let at = kernel::simple_or(libc::SYS_mmap, &[0, bytes, writable, shared, memory, 0])? as u64;
+        let filled = fill(file, at, bytes, offset);
+        kernel::simple(libc::SYS_munmap, &[at, bytes]);
+        filled?;
+    }
+    kernel::simple_or(libc::SYS_fcntl, &[memory, libc::F_ADD_SEALS as u64, libc::F_SEAL_FUTURE_WRITE as u64])?;
+    Ok(())
 }
 
 /// `munmap`, while there are mappings.

@@ -188,7 +188,7 @@ fn look(dir: i32, path: u64, flags: i32) -> Program {
 fn warn(path: &[u8], program: &Program) {
     static SAID: AtomicBool = AtomicBool::new(false);
     let Program::Beyond(why) = program else { return };
-    if std::env::var_os("CENOTE_QUIET").is_none() && !SAID.swap(true, Ordering::Relaxed) {
+    if !context::is_quiet() && !SAID.swap(true, Ordering::Relaxed) {
         let (name, at) = (String::from_utf8_lossy(path), String::from_utf8_lossy(&context::settings().at));
         kernel::say(&format!("{name}: the files below {at} are invisible to it: {why} (docs/run.md)"));
     }

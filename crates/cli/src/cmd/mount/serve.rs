@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cenote::{Error, ErrorKind, OpenOptions, Store};
+use cenote::{Error, ErrorKind, HomeId, OpenOptions, Store};
 use cenote_fuse::{Mount, Stopper};
 use cenote_posix::{Consistency, FileSystem, FsError};
 use tracing_subscriber::filter::LevelFilter;
@@ -76,6 +76,7 @@ fn begin(store: &Store, args: &MountArgs, places: &Places) -> cenote::Result<Mou
         allows_others: args.allow_other,
         remembers_strict: Duration::from_millis(args.remember_ms),
         is_write_back: args.write_back,
+        maps_shared: is_of_one_machine(store, args.container.as_deref())?,
         is_passed_through: args.passthrough,
         starts_no_programs: args.no_exec,
         threads: args.threads.map_or(THREADS, usize::from),
@@ -85,6 +86,15 @@ fn begin(store: &Store, args: &MountArgs, places: &Places) -> cenote::Result<Mou
     let alone = mount.remember_while_alone(|tell| store.is_alone_until(tell).unwrap_or(false));
     tracing::debug!(?alone, "the kernel remembers while nobody else uses the store");
     Ok(mount)
+}
+
+/// Returns true if all files have their home on this node, or the store is no part of a cluster: then programs of other nodes do not map them.
+fn is_of_one_machine(store: &Store, container: Option<&str>) -> cenote::Result<bool> {
+    let own = store.home();
+    if own == HomeId(0) {
+        return Ok(true); // no part of a cluster
+    }
+    container.map_or(Ok(false), |label| Ok(store.container(label)?.home() == own))
 }
 
 fn of_trees(store: &Path, error: FsError) -> Error {
