@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use cenote_layout::{Domain, Layout, Scheme};
 use cenote_model::{
-    Arrange, ArrangeTarget, Arrangement, ContainerId, DeviceInfo, DeviceKind, DeviceState, Error, ErrorKind, HomeId,
-    Result, node_of_place,
+    Arrange, ArrangeTarget, Arrangement, ContainerId, DeviceId, DeviceInfo, DeviceKind, DeviceState, Error, ErrorKind,
+    HomeId, Result, node_of_place,
 };
 
 use crate::store::Store;
@@ -73,6 +73,8 @@ impl fmt::Display for LayoutWish {
 pub struct LayoutTier {
     /// Its name at its home.
     pub name: String,
+    /// Its id there.
+    pub device: DeviceId,
     /// The layout. Its domain is `Node` if each place is on a node of its own.
     pub layout: Layout,
     /// Number of its places.
@@ -97,6 +99,7 @@ impl LayoutTier {
         let domain = if is_on_nodes { Domain::Node } else { Domain::Device };
         Some(Self {
             name: spec.name.clone(),
+            device: device.id,
             layout: said.in_domain(domain),
             places: places.len(),
             free_bytes: device.free_bytes(),
@@ -157,7 +160,7 @@ mod tests {
 
     fn tier(layout: &str) -> LayoutTier {
         let layout = layout.parse().unwrap();
-        LayoutTier { name: "t".into(), layout, places: 6, free_bytes: 0, note: String::new() }
+        LayoutTier { name: "t".into(), device: DeviceId(1), layout, places: 6, free_bytes: 0, note: String::new() }
     }
     fn wish(text: &str) -> LayoutWish {
         text.parse().unwrap()

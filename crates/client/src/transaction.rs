@@ -280,6 +280,13 @@ impl Transaction {
         self.updates.push(Update::ObjectCreate { key: object.key(), block_shift });
         Ok(object)
     }
+    /// Keeps all bytes of an object that this transaction creates on a tier of its home, as [`Store::set_layout`] and pins do. `commit` fails with
+    /// `NotFound` if the home has no such tier.
+    pub fn keep_object(&mut self, object: &Object, device: DeviceId) -> Result<()> {
+        self.changing(object.container().store())?;
+        self.updates.push(Update::ObjectKeep { key: object.key(), device });
+        Ok(())
+    }
     /// Deletes an object.
     pub fn delete_object(&mut self, object: &Object) -> Result<()> {
         self.changing(object.container().store())?;

@@ -2,7 +2,7 @@
 
 #![allow(missing_docs, reason = "the line above a variant says what its fields are")]
 
-use crate::{ContainerId, ContainerSpec, Extent, IndexKey, ObjectKey, Run};
+use crate::{ContainerId, ContainerSpec, DeviceId, Extent, IndexKey, ObjectKey, Run};
 
 /// One change to a store. Every change by a user is a list of these; a transaction is one list, applied whole or not at
 /// all, and the journal is a sequence of such lists.
@@ -25,6 +25,8 @@ pub enum Update {
     SnapshotRollback { of: ContainerId, name: String },
     /// Creates an empty object with blocks of 2^`block_shift` bytes.
     ObjectCreate { key: ObjectKey, block_shift: u8 },
+    /// Keeps all bytes of an object, present and future, on a tier: of one that the same request creates.
+    ObjectKeep { key: ObjectKey, device: DeviceId },
     /// Deletes it.
     ObjectDelete { key: ObjectKey },
     /// Fills leased space with these bytes, which its client could not write there itself: for a [`Update::Write`] of the
@@ -85,6 +87,7 @@ impl Update {
             | Self::SnapshotDelete { .. }
             | Self::SnapshotRollback { .. }
             | Self::ObjectCreate { .. }
+            | Self::ObjectKeep { .. }
             | Self::Fill { .. } => None,
         }
     }
@@ -100,6 +103,7 @@ impl Update {
                 *of
             }
             Self::ObjectCreate { key, .. }
+            | Self::ObjectKeep { key, .. }
             | Self::ObjectDelete { key }
             | Self::Write { key, .. }
             | Self::Punch { key, .. }

@@ -413,6 +413,7 @@ impl Words {
                 Update::Write { key, .. } if seen.insert(*key) => order.push(*home),
                 Update::Write { .. }
                 | Update::ObjectCreate { .. }
+                | Update::ObjectKeep { .. }
                 | Update::IndexCreate { .. }
                 | Update::Put { .. }
                 | Update::Del { .. } => {}

@@ -218,6 +218,7 @@ fn each_part<T>(checks: &[Check], updates: &[Update], each: &mut impl FnMut(Part
             each(Part::Container(update.container()), true)
         }
         Update::ObjectCreate { key, .. }
+        | Update::ObjectKeep { key, .. }
         | Update::ObjectDelete { key }
         | Update::Write { key, .. }
         | Update::Punch { key, .. }

@@ -27,6 +27,50 @@ fn press(world: &mut World, container: ContainerId) {
 }
 
 #[test]
+fn a_new_object_gets_a_tier_with_its_creation_or_not_at_all() {
+    let mut world = World::new(&three_tiers(2 << 20, 8 << 20, 32 << 20));
+    let container = world.container("c", Durability::Async);
+    let device = |world: &mut World, name: &str| {
+        let Response::Devices(all) = world.ask(Request::Devices) else { panic!("a list") };
+        all.iter().find(|device| device.spec.name == name).map(|device| device.id).unwrap()
+    };
+    let capacity = device(&mut world, "capacity");
+    let create = |n: u128| Update::ObjectCreate { key: object(container, n), block_shift: 12 };
+    let keep = |n: u128, device| Update::ObjectKeep { key: object(container, n), device };
+    world.must(vec![create(1), keep(1, capacity)]);
+    world.must(vec![create(2)]);
+    // Of an object that is there, or on a tier that is not, nothing happens; nor does anything stay of a creation that is refused.
+    for (updates, why) in [
+        (vec![keep(2, capacity)], "only an object that the same request creates"),
+        (vec![keep(3, capacity)], "no such object"),
+        (vec![create(3), keep(3, DeviceId(99))], "no such tier"),
+        (vec![create(3), keep(3, capacity), create(2)], "exists already"),
+    ] {
+        let Response::Failed(error) = world.apply(updates, true) else { panic!("it was taken: {why}") };
+        assert!(error.cause().contains(why), "{error}");
+    }
+    world.must(vec![create(3)]);
+    for n in 1..=3 {
+        world.write(object(container, n), 0, &pattern(n as u8, 64 * KIB)).unwrap();
+    }
+    let pins = |world: &mut World| [1, 2, 3].map(|n| stat(world, object(container, n)).pinned_bytes);
+    assert_eq!(pins(&mut world), [64 * KIB as u64, 0, 0]);
+    for _ in 0..20 {
+        world.clock.advance_ns(1_000_000_000);
+        world.settle();
+    }
+    assert_eq!(places(&mut world, object(container, 1)), ["capacity"]);
+    // From the journal, and from a checkpoint.
+    world.kill();
+    world.open().unwrap();
+    assert_eq!(pins(&mut world), [64 * KIB as u64, 0, 0]);
+    assert_eq!(world.ask(Request::Checkpoint), Response::Done);
+    world.kill();
+    world.open().unwrap();
+    assert_eq!(pins(&mut world), [64 * KIB as u64, 0, 0]);
+}
+
+#[test]
 fn what_is_pinned_stays_under_pressure_and_through_restarts() {
     let mut world = World::new(&three_tiers(2 << 20, 8 << 20, 32 << 20));
     let container = world.container("c", Durability::Async);

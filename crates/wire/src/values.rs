@@ -170,6 +170,7 @@ wire_enum!(Update, 9, "update", {
     16 => SnapshotRollback { of, name },
     17 => Share { to, at, from, offset, len },
     18 => Fill { container, run, bytes },
+    19 => ObjectKeep { key, device },
 });
 wire_enum!(Check, 29, "check", {
     1 => Object { key, epoch },

@@ -168,7 +168,8 @@ impl Random {
     }
     fn update(&mut self) -> Update {
         let id = ContainerId(self.next());
-        match self.below(18) {
+        match self.below(19) {
+            17 => Update::ObjectKeep { key: self.key(), device: DeviceId(self.next() as u16) },
             0 => Update::ContainerCreate { id, label: self.text(), spec: self.spec() },
             1 => Update::ContainerRename { id, label: self.text() },
             2 => Update::ContainerSet { id, spec: self.spec() },

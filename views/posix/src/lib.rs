@@ -16,6 +16,7 @@ mod gate;
 mod images;
 mod inner;
 mod keeper;
+mod layouts;
 mod names;
 mod numbering;
 mod pipe;

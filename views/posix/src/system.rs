@@ -135,7 +135,7 @@ pub struct Space {
 
 /// The trees of a store. Clones share all state; any thread may call.
 #[derive(Clone, Debug)]
-pub struct FileSystem(Arc<Inner>);
+pub struct FileSystem(pub(crate) Arc<Inner>);
 
 impl FileSystem {
     /// Creates the file system of `store`.

@@ -121,8 +121,7 @@ pub fn put(
         let (mode, gid) = rights::of_new(caller, &parent.node, Kind::File, wanted_mode);
         let mut node = Node::new(Kind::File, mode, (caller.uid, gid), change.now);
         if !bytes.is_empty() {
-            let object = tree.object(ino);
-            change.txn.create_object(&tree.container, Some(object.key().object), None)?;
+            let object = change.create_object_in(dir, ino)?;
             change.txn.write(&object, 0, bytes)?;
             node.has_object = true;
         }

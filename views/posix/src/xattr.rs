@@ -1,8 +1,9 @@
 //! Extended attributes.
 
+use crate::layouts;
 use crate::records::{Node, keys};
 use crate::rights::{self, READ, WRITE};
-use crate::tree::{FoundNode, Tree};
+use crate::tree::{Change, FoundNode, Tree};
 use crate::{Caller, Consistency, FsResult, Kind, SetXattr, fail};
 
 /// Maximum length of a name in bytes.
@@ -85,6 +86,9 @@ pub fn get(tree: &Tree, caller: &Caller, found: &FoundNode, name: &[u8]) -> FsRe
     if name == CONSISTENCY && found.node.kind == Kind::Directory {
         return Ok(found.node.consistency.word().into());
     }
+    if name == layouts::XATTR && found.node.kind == Kind::Directory {
+        return layouts::get(found);
+    }
     if found.node.has_xattrs {
         if let Some(value) = tree.nodes().get_one(&keys::xattr(found.ino, name))? {
             return Ok(value);
@@ -104,13 +108,18 @@ pub fn set(tree: &Tree, caller: &Caller, ino: u64, name: &[u8], value: &[u8], ho
     tree.change(|change| {
         let found = tree.find(ino)?;
         check(caller, &found.node, name, WRITE)?;
+        if name == layouts::XATTR {
+            layouts::check_directory(&found)?;
+            check_owner(tree, caller, &found)?;
+            match how {
+                SetXattr::New if found.node.layout.is_some() => return fail(libc::EEXIST),
+                SetXattr::Replace if found.node.layout.is_none() => return fail(libc::ENODATA),
+                _ => {}
+            }
+            return set_layout(change, ino, layouts::wanted(tree, value)?);
+        }
         if name == CONSISTENCY && found.node.kind == Kind::Directory {
-            if !caller.owns(&found.node) {
-                return fail(libc::EPERM);
-            }
-            if tree.common.options.is_read_only {
-                return fail(libc::EROFS);
-            }
+            check_owner(tree, caller, &found)?;
             let Some(consistency) = Consistency::from_word(value) else { return fail(libc::EINVAL) };
             let now = change.now;
             let node = change.dir_mut(ino)?;
@@ -137,11 +146,29 @@ pub fn set(tree: &Tree, caller: &Caller, ino: u64, name: &[u8], value: &[u8], ho
     Ok(())
 }
 
+/// Checks that the caller may change what a directory passes on to what is made in it.
+fn check_owner(tree: &Tree, caller: &Caller, found: &FoundNode) -> FsResult<()> {
+    if !caller.owns(&found.node) {
+        return fail(libc::EPERM);
+    }
+    if tree.common.options.is_read_only { fail(libc::EROFS) } else { Ok(()) }
+}
+
+fn set_layout(change: &mut Change<'_>, dir: u64, layout: Option<Box<str>>) -> FsResult<()> {
+    let now = change.now;
+    let node = change.dir_mut(dir)?;
+    (node.layout, node.changed) = (layout, now);
+    Ok(())
+}
+
 /// Lists the names of all attributes.
 pub fn list(tree: &Tree, caller: &Caller, found: &FoundNode) -> FsResult<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     if found.node.kind == Kind::Directory && found.node.consistency != Consistency::Strict {
         names.push(CONSISTENCY.to_vec());
+    }
+    if found.node.layout.is_some() {
+        names.push(layouts::XATTR.to_vec());
     }
     if found.node.has_xattrs {
         for record in tree.nodes().iter(&keys::xattrs(found.ino)) {
@@ -162,6 +189,10 @@ pub fn remove(tree: &Tree, caller: &Caller, ino: u64, name: &[u8]) -> FsResult<(
     tree.change(|change| {
         let found = tree.find(ino)?;
         check(caller, &found.node, name, WRITE)?;
+        if name == layouts::XATTR && found.node.layout.is_some() {
+            check_owner(tree, caller, &found)?;
+            return set_layout(change, ino, None);
+        }
         tree.check_changes(&found)?;
         let key = keys::xattr(ino, name);
         if !found.node.has_xattrs || tree.nodes().get_one(&key)?.is_none() {

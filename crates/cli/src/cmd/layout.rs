@@ -1,15 +1,22 @@
 //! `layout`, and the options `--layout` and `--domain`: copies, stripes and parity for containers, objects and ranges.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 
 use cenote::model::size::human;
-use cenote::{ArrangeTarget, Arrangement, ContainerId, Domain, ErrorKind, HomeId, LayoutTier, LayoutWish, Store};
+use cenote::{
+    ArrangeTarget, Arrangement, ContainerId, Domain, Error, ErrorKind, HomeId, LayoutTier, LayoutWish, Store,
+};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::arrange::{self, MoveArgs};
+use super::directory::Directory;
 use super::{Access, Context, cluster};
 use crate::failure::{Done, Failure};
+
+/// The attribute of a directory by which programs set its layout, also through a mount.
+const XATTR: &str = "user.cenote.layout";
 
 /// Help on layouts.
 pub const LAYOUT_HELP: &str = "\
@@ -22,7 +29,11 @@ TARGET move there, and stay. In a cluster one is made on the nodes if there is n
 
   cenote mk runs --layout 4+2                               a container whose bytes survive the loss of two nodes or disks
   cenote layout runs/2a mirror=2 --range 0-1GiB             only the first part of an object
-  cenote layout runs plain                                  its bytes may lie anywhere again";
+  cenote layout runs plain                                  its bytes may lie anywhere again
+  cenote layout -d runs/results 4+2                         the files that are made there from now on
+  cenote layout -d -r runs/results 4+2 --move               all that is there, too
+
+Through a mount or preload: setfattr -n user.cenote.layout -v 4+2 DIRECTORY, getfattr, setfattr -x.";
 
 /// What is lost together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -54,8 +65,7 @@ impl LayoutOptions {
 /// What is to be kept in a layout.
 #[derive(Args, Debug)]
 pub struct LayoutArgs {
-    /// CONTAINER/OBJECT, or CONTAINER
-    #[arg(requires = "layout")]
+    /// CONTAINER/OBJECT, or CONTAINER; with -d: CONTAINER/DIRECTORY, or a directory of a mounted store
     pub target: Option<OsString>,
     /// mirror=2, 4+2, stripe=4, plain
     pub layout: Option<LayoutWish>,
@@ -66,8 +76,17 @@ pub struct LayoutArgs {
     #[arg(long, value_enum, requires = "layout", value_name = "DOMAIN")]
     pub domain: Option<DomainArg>,
     /// Do nothing: print what would be moved, at what cost, and why
-    #[arg(long, requires = "target")]
+    #[arg(long, requires = "layout", conflicts_with = "directory")]
     pub dry_run: bool,
+    /// For the files that are made in a directory from now on, and in directories that are made in it [without LAYOUT: show it]
+    #[arg(short, long, requires = "target", conflicts_with = "range")]
+    pub directory: bool,
+    /// Also for the directories that are below
+    #[arg(short, long, requires_all = ["directory", "layout"])]
+    pub recursive: bool,
+    /// Also for the files that are there: they move
+    #[arg(long = "move", requires_all = ["directory", "layout"])]
+    pub moves: bool,
 }
 
 fn in_domain(layout: LayoutWish, domain: Option<DomainArg>) -> cenote::Result<LayoutWish> {
@@ -79,8 +98,17 @@ fn in_domain(layout: LayoutWish, domain: Option<DomainArg>) -> cenote::Result<La
 }
 
 pub fn layout(context: &mut Context<'_>, args: &LayoutArgs) -> Done {
-    let (Some(target), Some(layout)) = (&args.target, args.layout) else { return list(context) };
-    let wish = in_domain(layout, args.domain)?;
+    let Some(target) = &args.target else { return list(context) };
+    let wish = args.layout.map(|layout| in_domain(layout, args.domain)).transpose()?;
+    if args.directory {
+        return of_directory(context, target, wish.as_ref(), args);
+    }
+    let Some(wish) = wish else {
+        return Err(Error::new(ErrorKind::InvalidInput, "the command line")
+            .because("it names what is to have a layout, and no layout")
+            .try_next("add one, as in `4+2`; `cenote layout -d CONTAINER/DIRECTORY` shows that of a directory")
+            .into());
+    };
     let store = context.open(if args.dry_run { Access::Read } else { Access::Write })?;
     let (target, range) = (Some(target.clone()), args.range.clone());
     let target = arrange::target_of(&store, &MoveArgs { target, range, query: None, dry_run: args.dry_run })?;
@@ -97,19 +125,61 @@ pub(super) fn keep(
     dry_run: bool,
 ) -> Result<Arrangement, Failure> {
     if let Some(home) = target.container().map(ContainerId::home)
-        && !(wish.is_plain() || dry_run)
-        && let Err(none) = store.tier_with(home, wish)
+        && !dry_run
     {
-        if none.kind() != ErrorKind::NotFound {
-            return Err(none.into());
-        }
-        let Some(tier) = cluster::make_tier_with(&context.dir()?, store, home, wish)? else { return Err(none.into()) };
-        if !context.out.json {
-            let places = tier.paths().len();
-            context.out.line(format!("tier {}: made on {places} nodes, {}", tier.name, human(tier.capacity_bytes)))?;
-        }
+        have_tier(context, store, home, wish)?;
     }
     Ok(store.set_layout(target, wish, dry_run)?)
+}
+
+/// Makes a tier with a layout in a cluster whose home has none; elsewhere that is an error.
+fn have_tier(context: &mut Context<'_>, store: &Store, home: HomeId, wish: &LayoutWish) -> Done {
+    if wish.is_plain() {
+        return Ok(());
+    }
+    let Err(none) = store.tier_with(home, wish) else { return Ok(()) };
+    if none.kind() != ErrorKind::NotFound {
+        return Err(none.into());
+    }
+    let Some(tier) = cluster::make_tier_with(&context.dir()?, store, home, wish)? else { return Err(none.into()) };
+    if context.out.json {
+        return Ok(());
+    }
+    let places = tier.paths().len();
+    context.out.line(format!("tier {}: made on {places} nodes, {}", tier.name, human(tier.capacity_bytes)))
+}
+
+/// Shows or sets the layout of the files that are made in a directory.
+fn of_directory(context: &mut Context<'_>, path: &OsStr, wish: Option<&LayoutWish>, args: &LayoutArgs) -> Done {
+    let access = if wish.is_some() { Access::Write } else { Access::Read };
+    let directory = Directory::find(context, path, access, "layout")?;
+    let (mut files, mut bytes) = (0_u64, 0);
+    if let Some(wish) = wish {
+        if let Some(store) = directory.store() {
+            let label = path.as_bytes().split(|byte| *byte == b'/').find(|name| !name.is_empty()).unwrap_or_default();
+            let home = store.container(&String::from_utf8_lossy(label))?.home();
+            have_tier(context, &store.clone(), home, wish)?;
+        }
+        directory.set(XATTR, &wish.to_string(), args.recursive)?;
+        if args.moves {
+            directory.each_file(args.recursive, &mut |object| {
+                let target = ArrangeTarget::Object(object.key());
+                let done = object.container().store().set_layout(&target, wish, false)?;
+                (files, bytes) = (files + 1, bytes + done.pinned_bytes);
+                Ok(())
+            })?;
+        }
+    }
+    let layout = directory.get(XATTR)?;
+    if context.out.json {
+        let path = path.to_string_lossy();
+        let moved = json!({ "files": files, "bytes": bytes });
+        return context.out.document(&json!({ "path": path, "layout": layout, "there": moved }));
+    }
+    if args.moves {
+        return context.out.line(format!("{files} files that were there, {}", human(bytes)));
+    }
+    if wish.is_none() { context.out.line(layout.as_deref().unwrap_or("plain")) } else { Ok(()) }
 }
 
 /// Shows the tiers that have a layout, those of all homes.

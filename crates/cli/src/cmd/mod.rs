@@ -7,6 +7,7 @@ pub mod consistency;
 pub mod container;
 pub mod copied;
 mod destroy;
+mod directory;
 mod doctor;
 mod explain;
 pub mod files;

@@ -84,6 +84,21 @@ def call(words):
         how = os.O_RDONLY if 'ro' in words else os.O_RDWR | os.O_CREAT
         files[words[1]] = os.open(words[2], how, 0o600)
         return 'ok'
+    if name == 'mkdir':
+        os.mkdir(words[1])
+        return 'ok'
+    if name == 'put':
+        with open(words[1], 'wb') as file:
+            file.write(bytes(int(words[2])))
+        return 'ok'
+    if name == 'setx':
+        os.setxattr(words[1], words[2], words[3].encode())
+        return 'ok'
+    if name == 'getx':
+        return os.getxattr(words[1], words[2]).decode()
+    if name == 'delx':
+        os.removexattr(words[1], words[2])
+        return 'ok'
     if name in ('map', 'store', 'load', 'protect', 'msync', 'unmap'):
         return mapping(words)
     if name == 'remap':
@@ -187,8 +202,12 @@ impl Program {
     }
     /// The command of such a program, to be started.
     pub fn command(cluster: &Cluster, node: usize) -> Command {
+        Self::command_in(&cluster.node(node))
+    }
+    /// The command of a program in a store, to be started.
+    pub fn command_in(store: &Path) -> Command {
         let mut command = Command::new(python());
-        command.env("LD_PRELOAD", library()).env("CENOTE_STORE", cluster.node(node)).env("CENOTE_AT", "/cenote");
+        command.env("LD_PRELOAD", library()).env("CENOTE_STORE", store).env("CENOTE_AT", "/cenote");
         command.env("CENOTE_BIN", env!("CARGO_BIN_EXE_cenote"));
         command
     }

@@ -202,6 +202,7 @@ impl EngineState {
             Update::SnapshotDelete { of, name } => self.snapshot_delete(txn, of, &name),
             Update::SnapshotRollback { of, name } => self.snapshot_rollback(txn, of, &name),
             Update::ObjectCreate { key, block_shift } => self.object_create(txn, key, block_shift),
+            Update::ObjectKeep { key, device } => self.object_keep(txn, key, device),
             Update::ObjectDelete { key } => self.object_delete(txn, key),
             Update::Fill { .. } => Ok(()), // the engine has done it before
             Update::Write { key, offset, extent } => self.write(txn, key, offset, &extent),
@@ -220,6 +221,7 @@ impl EngineState {
 fn names_value_log(update: &Update) -> bool {
     match update {
         Update::ObjectCreate { key, .. }
+        | Update::ObjectKeep { key, .. }
         | Update::ObjectDelete { key }
         | Update::Write { key, .. }
         | Update::Punch { key, .. }
@@ -255,6 +257,7 @@ pub(crate) fn subject_of(update: &Update) -> String {
             format!("rolling container {of} back to snapshot `{}`", shortened(name))
         }
         Update::ObjectCreate { key, .. } => format!("creating object {key}"),
+        Update::ObjectKeep { key, device } => format!("keeping object {key} on device {device}"),
         Update::ObjectDelete { key } => format!("deleting object {key}"),
         Update::Fill { run, .. } => format!("filling {} bytes at {} of device {}", run.len, run.offset, run.device),
         Update::Write { key, offset, extent } => format!("writing {} bytes at {offset} of object {key}", extent.len),

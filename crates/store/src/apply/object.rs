@@ -1,9 +1,10 @@
 //! Creation and deletion of objects.
 
-use cenote_model::{BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, KeyCode, ObjectKey};
+use cenote_model::{BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, DeviceId, KeyCode, ObjectKey};
 
 use super::{NO_CONTAINER, NO_OBJECT, Refusal, Step, Txn, refuse};
 use crate::objects::Presence;
+use crate::pins::PinChange;
 use crate::state::EngineState;
 
 impl EngineState {
@@ -24,6 +25,20 @@ impl EngineState {
         self.pins.forget(key);
         self.objects.get_mut(slot).last.touched = self.now.s;
         txn.steps.push(Step::ObjectCreated { slot });
+        Ok(())
+    }
+
+    /// Pins a new object as a whole. The pin goes with the creation, if that is taken back.
+    pub(super) fn object_keep(&mut self, txn: &Txn, key: ObjectKey, device: DeviceId) -> Result<(), Refusal> {
+        let slot = self.find_object(key).ok_or(NO_OBJECT)?;
+        if !txn.steps.iter().any(|step| matches!(step, Step::ObjectCreated { slot: new } if *new == slot)) {
+            return Err(refuse(KeyCode::Invalid, "only an object that the same request creates can get a tier so"));
+        }
+        // A journal may name a tier that was removed later.
+        if !self.space.replaying && self.space.slot_of(device).is_none() {
+            return Err(refuse(KeyCode::NotFound, "no such tier"));
+        }
+        self.pins.change(PinChange::Range(key, (0, u64::MAX), Some(device)));
         Ok(())
     }
 

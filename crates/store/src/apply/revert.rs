@@ -1,5 +1,7 @@
 //! Takes back what a transaction did, step by step from the last.
 
+use cenote_model::ObjectKey;
+
 use super::write::unmerge;
 use super::{Brought, RangeStep, Step, Txn};
 use crate::map::Pieces;
@@ -21,7 +23,9 @@ impl EngineState {
             Step::ObjectCreated { slot } => {
                 let object = self.objects.get(slot);
                 let (id, container) = (object.id(), object.container);
-                self.containers.at_mut(container).content.objects.remove(&id);
+                let container = self.containers.at_mut(container);
+                container.content.objects.remove(&id);
+                self.pins.forget(ObjectKey { container: container.id, object: id });
                 self.objects.remove(slot);
             }
             Step::ObjectDeleted { slot } => self.attach(slot),

@@ -142,6 +142,11 @@ pub(crate) fn encode_update(bytes: &mut Vec<u8>, update: &Update) {
             encode_object(bytes, *key);
             bytes.put_u8(*block_shift);
         }
+        Update::ObjectKeep { key, device } => {
+            bytes.put_u8(18);
+            encode_object(bytes, *key);
+            bytes.put_u16(device.0);
+        }
         Update::ObjectDelete { key } => {
             bytes.put_u8(6);
             encode_object(bytes, *key);
@@ -233,6 +238,7 @@ pub(crate) fn decode_update(from: &mut Decoder<'_>) -> Decoded<Update> {
             offset: from.u64()?,
             len: from.u64()?,
         },
+        18 => Update::ObjectKeep { key: decode_object(from)?, device: DeviceId(from.u16()?) },
         _ => return Err(Malformed("an unknown update")),
     })
 }

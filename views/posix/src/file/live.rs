@@ -345,7 +345,7 @@ impl Live {
             let mut node = found.node.clone();
             (node.modified, node.changed) = (self.time_of_bytes(change.now), change.now);
             if !node.has_object {
-                change.txn.create_object(&self.tree.container, Some(self.object.key().object), None)?;
+                change.create_object(&found)?;
                 node.has_object = true;
             }
             change.put_node(&found, &node)?;
@@ -497,7 +497,7 @@ pub fn truncated(change: &mut Change<'_>, found: &FoundNode, size: u64) -> FsRes
     if node.has_object {
         change.txn.truncate(&object, size)?;
     } else if size > 0 {
-        let object = change.txn.create_object(&tree.container, Some(object.key().object), None)?;
+        let object = change.create_object(found)?;
         change.txn.truncate(&object, size)?;
         node.has_object = true;
     }

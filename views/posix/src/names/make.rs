@@ -29,6 +29,7 @@ pub fn make_alone(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Ma
         node.rdev = what.rdev;
         if what.kind == Kind::Directory {
             node.consistency = parent.node.consistency;
+            node.layout.clone_from(&parent.node.layout);
             node.parent = dir;
             let above = change.dir_mut(dir)?;
             if above.links >= LINKS_MAX {

@@ -32,6 +32,8 @@ pub struct Node {
     pub born: Time,
     /// Consistency of a directory.
     pub consistency: Consistency,
+    /// Layout of the bytes of files that are made in a directory; `None`: any. Boxed, since nearly all nodes have none.
+    pub layout: Option<Box<str>>,
     /// The object exists.
     pub has_object: bool,
     /// Extended attributes exist.
@@ -53,6 +55,8 @@ const MODIFIED: u8 = 8;
 const CHANGED: u8 = 16;
 /// The key of the object with the bytes follows.
 const IMAGE: u8 = 32;
+/// The layout of a directory's files follows, as text, to the end.
+const LAYOUT: u8 = 64;
 
 /// Returns the type with that number.
 pub fn kind(number: u8) -> Option<Kind> {
@@ -83,6 +87,7 @@ impl Node {
             changed: now,
             born: now,
             consistency: Consistency::Strict,
+            layout: None,
             has_object: false,
             has_xattrs: false,
             parent: 0,
@@ -106,7 +111,8 @@ impl Node {
                 | flag(self.accessed != self.born, ACCESSED)
                 | flag(self.modified != self.born, MODIFIED)
                 | flag(self.changed != self.born, CHANGED)
-                | flag(self.image.is_some(), IMAGE),
+                | flag(self.image.is_some(), IMAGE)
+                | flag(self.kind == Kind::Directory && self.layout.is_some(), LAYOUT),
         );
         w.put_u16(self.mode as u16);
         w.put_u32(self.links);
@@ -122,6 +128,7 @@ impl Node {
             Kind::Directory => {
                 w.put_u8(self.consistency as u8);
                 w.put_ino(self.parent);
+                w.extend_from_slice(self.layout.as_deref().unwrap_or_default().as_bytes());
             }
             Kind::Symlink => w.extend_from_slice(&self.target),
             Kind::CharDevice | Kind::BlockDevice => w.put_u64(self.rdev),
@@ -157,6 +164,10 @@ impl Node {
                 node.consistency =
                     consistency(number).ok_or_else(|| r.malformed("a consistency that there is none of"))?;
                 node.parent = r.ino()?;
+                if flags & LAYOUT != 0 {
+                    let text = str::from_utf8(r.rest()).map_err(|_| r.malformed("a layout that is no text"))?;
+                    node.layout = Some(text.into());
+                }
             }
             Kind::Symlink => node.target = r.rest().to_vec(),
             Kind::CharDevice | Kind::BlockDevice => node.rdev = r.u64()?,

@@ -23,6 +23,7 @@ use cenote::{Container, Index, IndexVersion, Object};
 use crate::clock::Clock;
 use crate::file::{Live, ReservedFiles};
 use crate::keeper::Bell;
+use crate::layouts::KnownTier;
 use crate::numbering::Numbering;
 use crate::records::{Node, keys};
 use crate::{FsResult, Ino, Options, fail};
@@ -95,6 +96,8 @@ pub struct Tree {
     pub live: Mutex<NumberMap<Weak<Live>>>,
     /// Space that this process reserves for files.
     pub reserved: ReservedFiles,
+    /// See [`crate::layouts`].
+    pub known_tier: Mutex<KnownTier>,
 }
 
 impl Tree {
@@ -120,6 +123,7 @@ impl Tree {
             gates: Gates::default(),
             live: Mutex::default(),
             reserved: ReservedFiles::default(),
+            known_tier: Mutex::default(),
             container,
             common: common.clone(),
         }))

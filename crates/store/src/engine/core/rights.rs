@@ -229,6 +229,7 @@ impl<'a> Asker<'a> {
                     self.may(update.container(), Right::Write)?;
                 }
                 Update::ObjectCreate { .. }
+                | Update::ObjectKeep { .. }
                 | Update::ObjectDelete { .. }
                 | Update::Write { .. }
                 | Update::Fill { .. }
