@@ -45,7 +45,7 @@ impl Container {
         py.detach(|| self.0.info()).map(ContainerInfo::from).map_err(raise)
     }
     /// Change settings; None leaves one unchanged.
-    #[pyo3(signature = (durability = None, quota = None, policy = None, owner_uid = None, owner_gid = None, mode = None))]
+    #[pyo3(signature = (durability = None, quota = None, policy = None, owner_uid = None, owner_gid = None, mode = None, weight = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords of Python's")]
     fn set(
         &self,
@@ -56,6 +56,7 @@ impl Container {
         owner_uid: Option<u32>,
         owner_gid: Option<u32>,
         mode: Option<u16>,
+        weight: Option<u16>,
     ) -> PyResult<()> {
         let durability = durability.map(self::durability).transpose()?;
         py.detach(|| {
@@ -66,6 +67,7 @@ impl Container {
             spec.owner_uid = owner_uid.or(spec.owner_uid);
             spec.owner_gid = owner_gid.or(spec.owner_gid);
             spec.mode = mode.unwrap_or(spec.mode);
+            spec.weight = weight.unwrap_or(spec.weight);
             self.0.set(&spec)
         })
         .map_err(raise)

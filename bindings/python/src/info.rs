@@ -24,6 +24,8 @@ pub struct ContainerInfo {
     pub owner_gid: Option<u32>,
     /// Permissions, as the nine bits of a file's mode.
     pub mode: u16,
+    /// Its part of a tier whose room is scarce, beside other containers.
+    pub weight: u16,
     /// Number of objects.
     pub objects: u64,
     /// Number of indices.
@@ -46,6 +48,7 @@ impl From<cenote::ContainerInfo> for ContainerInfo {
             owner_uid: info.spec.owner_uid,
             owner_gid: info.spec.owner_gid,
             mode: info.spec.mode,
+            weight: info.spec.weight,
             objects: info.objects,
             indices: info.indices,
             records: info.records,

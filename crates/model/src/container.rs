@@ -58,7 +58,12 @@ pub struct ContainerSpec {
     /// Permissions, as the nine bits of a file's mode: reading covers any content, writing any change of it. Execution
     /// bits are kept and mean nothing.
     pub mode: u16,
+    /// Its part of a tier whose room is scarce, beside those of other containers: 1 to [`CONTAINER_WEIGHT_MAX`].
+    pub weight: u16,
 }
+
+/// Largest weight of a container.
+pub const CONTAINER_WEIGHT_MAX: u16 = 1000;
 
 /// Default mode of a container.
 pub const CONTAINER_MODE: u16 = 0o755;
@@ -112,6 +117,7 @@ impl Default for ContainerSpec {
             owner_uid: None,
             owner_gid: None,
             mode: CONTAINER_MODE,
+            weight: 1,
         }
     }
 }

@@ -29,8 +29,8 @@ mod update;
 
 pub use check::Check;
 pub use container::{
-    CONTAINER_MODE, CONTAINER_MODE_BITS, CONTAINER_MODE_PRIVATE, ContainerInfo, ContainerSpec, Durability, Right,
-    SnapshotInfo,
+    CONTAINER_MODE, CONTAINER_MODE_BITS, CONTAINER_MODE_PRIVATE, CONTAINER_WEIGHT_MAX, ContainerInfo, ContainerSpec,
+    Durability, Right, SnapshotInfo,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use extent::{Birth, Encoding, Extent, Sums};

@@ -17,6 +17,7 @@ mod query;
 mod reason;
 mod rhythm;
 pub mod schema;
+mod share;
 #[cfg(test)]
 mod testing;
 mod view;
@@ -34,4 +35,5 @@ pub use policy::{Action, Coming, Decision, Incoming, Limits, Plan, Planned, Poli
 pub use query::{Candidacy, QUERY_BYTES_MAX, Query, QueryFault};
 pub use reason::Reason;
 pub use rhythm::{Burst, Rhythm};
+pub use share::{Sharer, is_over_share};
 pub use view::{DeviceView, order, speed_preset, tier_order};

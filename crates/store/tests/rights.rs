@@ -279,6 +279,27 @@ fn what_may_not_be_found_is_in_no_list() {
 }
 
 #[test]
+fn only_the_owner_of_the_store_gives_a_container_more_weight() {
+    let mut asked = RightsWorld::new();
+    let who = bound(OTHER, &[7], true);
+    let create = |weight| {
+        let spec = ContainerSpec { weight, ..ContainerSpec::default() };
+        apply(vec![], Update::ContainerCreate { id: ContainerId(0), label: format!("w{weight}"), spec })
+    };
+    let refused = asked.ask_as(&who, create(2));
+    assert!(is_denied(&refused), "{refused:?}");
+    let Response::Applied { created: Some(id), .. } = asked.ask_as(&who, create(1)) else { panic!("it is not made") };
+    let Response::Container(info) = asked.world.ask(Request::ContainerById { id }) else { panic!() };
+    let set = |weight| Update::ContainerSet { id, spec: ContainerSpec { weight, ..info.spec.clone() } };
+    asked.world.must(vec![set(8)]);
+    // Its owner may keep it, and give it up, for good.
+    for (weight, may) in [(8, true), (9, false), (3, true), (8, false), (1, true)] {
+        let done = asked.ask_as(&who, apply(vec![], set(weight)));
+        assert_eq!(!is_denied(&done), may, "{weight}: {done:?}");
+    }
+}
+
+#[test]
 fn nobody_gives_a_container_away_or_makes_one_for_others() {
     let mut asked = RightsWorld::new();
     let who = bound(OTHER, &[7], true);

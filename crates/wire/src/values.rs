@@ -113,8 +113,8 @@ impl Wire for PathBuf {
     }
 }
 
-wire_struct!(ContainerSpec, 18, { block_shift, durability, quota_bytes, policy, owner_uid, owner_gid, mode });
-wire_struct!(ContainerInfo, 62, { id, label, spec, objects, indices, records, stored_bytes });
+wire_struct!(ContainerSpec, 20, { block_shift, durability, quota_bytes, policy, owner_uid, owner_gid, mode, weight });
+wire_struct!(ContainerInfo, 64, { id, label, spec, objects, indices, records, stored_bytes });
 wire_struct!(SnapshotInfo, 68, { id, of, name, epoch, unix_ms, objects, indices, records, stored_bytes });
 impl Wire for TierOptions {
     const BYTES_MIN: usize = 4;

@@ -79,6 +79,7 @@ impl Random {
             owner_uid: self.option(|r| r.next() as u32),
             owner_gid: self.option(|r| r.next() as u32),
             mode: self.next() as u16 & 0o777,
+            weight: self.next() as u16,
         }
     }
     fn info(&mut self) -> ContainerInfo {
@@ -106,10 +107,9 @@ impl Random {
         }
     }
     fn device_spec(&mut self) -> DeviceSpec {
-        let kinds = DeviceKind::ALL;
         DeviceSpec {
             name: self.text(),
-            kind: kinds[self.below(kinds.len() as u64) as usize],
+            kind: DeviceKind::ALL[self.below(DeviceKind::ALL.len() as u64) as usize],
             path: self.text().into(),
             capacity_bytes: self.next(),
             watermark_high_permille: self.next() as u16,
@@ -118,11 +118,10 @@ impl Random {
         }
     }
     fn device(&mut self) -> DeviceInfo {
-        let states = [DeviceState::Online, DeviceState::Draining, DeviceState::Failed];
         DeviceInfo {
             id: DeviceId(self.next() as u16),
             spec: self.device_spec(),
-            state: states[self.below(3) as usize],
+            state: [DeviceState::Online, DeviceState::Draining, DeviceState::Failed][self.below(3) as usize],
             used_bytes: self.next(),
             reserved_bytes: self.next(),
             leased_bytes: self.next(),

@@ -165,6 +165,7 @@ class Container:
         owner_uid: int | None = None,
         owner_gid: int | None = None,
         mode: int | None = None,
+        weight: int | None = None,
     ) -> None:
         """Change settings; None leaves one unchanged."""
     def snapshot(self, name: str, replace: bool = False) -> None:
@@ -430,6 +431,7 @@ class ContainerInfo:
     owner_uid: int | None
     owner_gid: int | None
     mode: int
+    weight: int
     objects: int
     indices: int
     records: int

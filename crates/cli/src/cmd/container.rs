@@ -31,6 +31,9 @@ pub struct MkArgs {
     /// Placement policy [default: fast-first]
     #[arg(long, default_value = "", hide_default_value = true)]
     pub policy: String,
+    /// Its part of a tier whose room is scarce, beside other containers: 1 to 1000
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=WEIGHT_MAX), value_name = "N")]
+    pub weight: u16,
     /// Who may read and write it [default: 0755]
     #[arg(long, value_parser = mode::parse, value_name = "MODE")]
     pub rights: Option<ModeChange>,
@@ -40,6 +43,9 @@ pub struct MkArgs {
     #[arg(long)]
     pub if_missing: bool,
 }
+
+/// Largest weight.
+const WEIGHT_MAX: i64 = cenote::model::CONTAINER_WEIGHT_MAX as i64;
 
 /// Arguments of `set`.
 #[derive(Args, Debug)]
@@ -55,6 +61,9 @@ pub struct SetArgs {
     /// Placement policy
     #[arg(long)]
     pub policy: Option<String>,
+    /// Its part of a tier whose room is scarce, beside other containers: 1 to 1000. Only the owner of the store raises it
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=WEIGHT_MAX), value_name = "N")]
+    pub weight: Option<u16>,
     /// Numeric id of the user who owns it
     #[arg(long, value_name = "UID")]
     pub owner: Option<u32>,
@@ -76,6 +85,7 @@ pub fn make(context: &mut Context<'_>, args: &MkArgs) -> Done {
         durability: args.durability.into(),
         quota_bytes: args.quota,
         policy: args.policy.clone(),
+        weight: args.weight,
         mode: args.rights.as_ref().map_or(cenote::CONTAINER_MODE, |rights| rights.apply(cenote::CONTAINER_MODE)),
         ..ContainerSpec::default()
     };
@@ -112,6 +122,7 @@ pub fn set(context: &mut Context<'_>, args: &SetArgs) -> Done {
     if let Some(policy) = &args.policy {
         spec.policy.clone_from(policy);
     }
+    spec.weight = args.weight.unwrap_or(spec.weight);
     spec.owner_uid = args.owner.or(spec.owner_uid);
     spec.owner_gid = args.group.or(spec.owner_gid);
     if let Some(rights) = &args.rights {

@@ -157,6 +157,7 @@ fn container_document(info: &ContainerInfo) -> Value {
         "block_size": 1_u64 << info.spec.block_shift,
         "quota_bytes": info.spec.quota_bytes,
         "policy": if info.spec.policy.is_empty() { "fast-first" } else { &info.spec.policy },
+        "weight": info.spec.weight,
         "owner_uid": info.spec.owner_uid,
         "owner_gid": info.spec.owner_gid,
         "mode": format!("{:04o}", info.spec.mode),

@@ -4,8 +4,8 @@
 //! back.
 
 use cenote_model::{
-    BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, CONTAINER_MODE_BITS, ContainerId, ContainerSpec, Durability, KeyCode,
-    LABEL_BYTES_MAX,
+    BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, CONTAINER_MODE_BITS, CONTAINER_WEIGHT_MAX, ContainerId, ContainerSpec,
+    Durability, KeyCode, LABEL_BYTES_MAX,
 };
 
 use super::{NO_CONTAINER, Refusal, Step, Txn, refuse};
@@ -31,6 +31,9 @@ fn check_spec(state: &EngineState, spec: &ContainerSpec, before: Option<&Contain
     }
     if spec.mode & !CONTAINER_MODE_BITS != 0 {
         return Err(refuse(KeyCode::Invalid, "a container's mode has nine bits: 0 to 0777"));
+    }
+    if !(1..=CONTAINER_WEIGHT_MAX).contains(&spec.weight) {
+        return Err(refuse(KeyCode::Invalid, "a container's weight is 1 to 1000"));
     }
     // A policy that was accepted once is replayed, and may stay, whether its plugin is loaded now or not.
     let stays = || state.space.replaying || before.is_some_and(|before| before.policy == spec.policy);

@@ -23,7 +23,7 @@ const MAGIC: [u8; 8] = *b"CENOTEC\0";
 /// Version 1 had no snapshots, version 2 no undo of changes of containers, version 3 no groups and modes, version 4 no
 /// value logs, version 5 one copy, no births and no nodes, version 6 no transactions over several homes; all are still
 /// read.
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 /// Magic, version, checksum of the head, store, sequence, journal file, journal position, epoch.
 const HEAD_BYTES: usize = 64;
 /// Section header: kind, checksum, length.

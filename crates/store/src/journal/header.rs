@@ -8,8 +8,8 @@ use crate::sums::sum_of;
 
 const MAGIC: [u8; 8] = *b"CENOTEJ\0";
 /// Version 1 had no snapshots, version 2 no groups and modes, version 3 one copy and no nodes, version 4 no transactions
-/// over several homes, version 5 changes of snapshots alone, version 6 no tiers for new objects; all are still read.
-const VERSION: u32 = 7;
+/// over several homes, version 5 changes of snapshots alone, version 6 no tiers for new objects, version 7 no weights; all are still read.
+const VERSION: u32 = 8;
 
 /// The header of a log file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,14 +14,20 @@ pub(crate) fn encode_spec(bytes: &mut Vec<u8>, spec: &ContainerSpec) {
     bytes.put_bytes(spec.policy.as_bytes());
     // Before there were groups and modes this byte was 0 or 1, and the owner came last.
     let owners = u8::from(spec.owner_uid.is_some()) | u8::from(spec.owner_gid.is_some()) << 1;
-    bytes.put_u8(HAS_MODE | owners);
+    let has_weight = if spec.weight == 1 { 0 } else { HAS_WEIGHT };
+    bytes.put_u8(HAS_MODE | has_weight | owners);
     bytes.put_u32(spec.owner_uid.unwrap_or(0));
     bytes.put_u32(spec.owner_gid.unwrap_or(0));
     bytes.put_u16(spec.mode);
+    if has_weight != 0 {
+        bytes.put_u16(spec.weight);
+    }
 }
 
 /// Flag in the byte of owners: group and mode follow.
 const HAS_MODE: u8 = 4;
+/// Flag there, with the other one: a weight other than 1 comes last.
+const HAS_WEIGHT: u8 = 8;
 
 pub(crate) fn decode_spec(from: &mut Decoder<'_>) -> Decoded<ContainerSpec> {
     let block_shift = from.u8()?;
@@ -38,13 +44,16 @@ pub(crate) fn decode_spec(from: &mut Decoder<'_>) -> Decoded<ContainerSpec> {
     let owner_uid = Some(from.u32()?).filter(|_| owners & 1 != 0);
     let (owner_gid, mode) = match owners {
         0 | 1 => (None, CONTAINER_MODE_PRIVATE),
-        HAS_MODE..=7 => (Some(from.u32()?).filter(|_| owners & 2 != 0), from.u16()?),
+        owners if owners & !(HAS_WEIGHT | 3) == HAS_MODE => {
+            (Some(from.u32()?).filter(|_| owners & 2 != 0), from.u16()?)
+        }
         _ => return Err(Malformed("an unknown kind of owner")),
     };
     if mode & !CONTAINER_MODE_BITS != 0 {
         return Err(Malformed("a mode with unknown bits"));
     }
-    Ok(ContainerSpec { block_shift, durability, quota_bytes, policy, owner_uid, owner_gid, mode })
+    let weight = if owners & HAS_WEIGHT == 0 { 1 } else { from.u16()? };
+    Ok(ContainerSpec { block_shift, durability, quota_bytes, policy, owner_uid, owner_gid, mode, weight })
 }
 
 pub(super) fn encode_object(bytes: &mut Vec<u8>, key: ObjectKey) {

@@ -251,7 +251,7 @@ impl<'a> Asker<'a> {
         }
         Ok(())
     }
-    /// As for files: nobody gives a container to another user, or to a group that they are not in.
+    /// As for files: nobody gives a container to another user, or to a group that they are not in; nor a higher weight.
     fn may_own_so(self, was: Option<&ContainerSpec>, spec: &ContainerSpec) -> Result<()> {
         let is_given = spec.owner_uid.is_some_and(|uid| uid != self.who.uid)
             || was.is_some_and(|was| was.owner_uid != spec.owner_uid);
@@ -264,6 +264,13 @@ impl<'a> Asker<'a> {
                     self.who.uid,
                     if is_given { "another user" } else { "a group without being in it" }
                 ))
+                .try_next("ask the owner of the store"));
+        }
+        // A weight takes from all others.
+        let had = was.map_or(1, |was| was.weight);
+        if spec.weight > had {
+            return Err(denied("a container")
+                .because(format!("user {} may not raise its weight from {had} to {}", self.who.uid, spec.weight))
                 .try_next("ask the owner of the store"));
         }
         Ok(())

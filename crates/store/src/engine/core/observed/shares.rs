@@ -1,11 +1,12 @@
 //! Fair shares of fast tiers: when room is scarce, whoever took more of it of late than others gets the next tier.
 //!
-//! Shares are equal among the clients, and among the containers, that took space on the device in the last seconds.
-//! While there is room for all, or only one takes space, nothing is held back.
+//! Shares are equal among the clients, and by weight among the containers, that took space on the device in the last
+//! seconds. While there is room for all, or only one takes space, nothing is held back.
 
 use std::collections::BTreeMap;
 
 use cenote_model::ContainerId;
+use cenote_policy::{Sharer, is_over_share};
 
 use crate::SessionId;
 use crate::engine::core::Core;
@@ -13,10 +14,6 @@ use crate::map::DeviceIndex;
 
 /// Half-life of the amounts taken.
 const HALF_LIFE_NS: f64 = 2e9;
-/// A client or container with less than this part of the total is not counted among the sharers.
-const ACTIVE: f64 = 0.01;
-/// A client or container is over its share beyond this many times an equal share.
-const TOLERANCE: f64 = 1.25;
 /// Room is scarce when less than one part in this many of the device's limit is left.
 const SCARCE: u64 = 4;
 
@@ -68,16 +65,22 @@ impl Shares {
         *taken.containers.entry(who.1).or_default() += bytes as f64;
     }
     /// Returns true if the client, or the container, took more than its share of late.
-    pub fn is_over(&mut self, dev: DeviceIndex, now_ns: u64, who: (SessionId, ContainerId)) -> bool {
+    pub fn is_over(
+        &mut self,
+        dev: DeviceIndex,
+        now_ns: u64,
+        who: (SessionId, ContainerId),
+        weight_of: impl Fn(ContainerId) -> u16,
+    ) -> bool {
         let taken = self.device(dev, now_ns);
-        is_over(&taken.clients, &who.0) || is_over(&taken.containers, &who.1)
+        is_over(&taken.clients, who.0, |_| 1) || is_over(&taken.containers, who.1, weight_of)
     }
 }
 
-fn is_over<K: Ord>(all: &BTreeMap<K, f64>, who: &K) -> bool {
-    let total: f64 = all.values().sum();
-    let sharing = all.values().filter(|bytes| **bytes >= ACTIVE * total).count();
-    sharing > 1 && all.get(who).is_some_and(|bytes| *bytes > TOLERANCE * total / sharing as f64)
+fn is_over<K: Ord + Copy>(all: &BTreeMap<K, f64>, who: K, weight_of: impl Fn(K) -> u16) -> bool {
+    let sharer = |(one, bytes): (&K, &f64)| Sharer { bytes: *bytes, weight: weight_of(*one) };
+    let others = all.iter().filter(|(one, _)| **one != who).map(sharer);
+    all.get_key_value(&who).is_some_and(|own| is_over_share(sharer(own), others))
 }
 
 impl Core {
@@ -86,7 +89,9 @@ impl Core {
     pub fn had_its_share(&mut self, dev: DeviceIndex, who: (SessionId, ContainerId)) -> bool {
         let view = self.state.space.get(dev).view();
         let room = view.room_bytes().saturating_add(view.evictable_bytes);
-        room < view.high_bytes() / SCARCE && self.observed.shares.is_over(dev, self.state.now.ns, who)
+        let containers = &self.state.containers;
+        let weight_of = |id| containers.get(id).map_or(1, |container| container.spec.weight);
+        room < view.high_bytes() / SCARCE && self.observed.shares.is_over(dev, self.state.now.ns, who, weight_of)
     }
 }
 
@@ -101,16 +106,16 @@ mod tests {
         let mut shares = Shares::default();
         let (greedy, modest) = ((SessionId(1), ContainerId(1)), (SessionId(2), ContainerId(1)));
         shares.took(0, SECOND, greedy, 100 << 20);
-        assert!(!shares.is_over(0, SECOND, greedy), "nobody else wants any");
+        assert!(!shares.is_over(0, SECOND, greedy, |_| 1), "nobody else wants any");
         shares.took(0, SECOND, modest, 10 << 20);
-        assert!(shares.is_over(0, SECOND, greedy));
-        assert!(!shares.is_over(0, SECOND, modest));
-        assert!(!shares.is_over(1, SECOND, greedy), "another device");
+        assert!(shares.is_over(0, SECOND, greedy, |_| 1));
+        assert!(!shares.is_over(0, SECOND, modest, |_| 1));
+        assert!(!shares.is_over(1, SECOND, greedy, |_| 1), "another device");
         for at in 2..14 {
             shares.took(0, at * SECOND, modest, 10 << 20);
         }
-        assert!(!shares.is_over(0, 14 * SECOND, greedy));
-        assert!(shares.is_over(0, 14 * SECOND, modest), "the other one took all since");
-        assert!(!shares.is_over(0, 200 * SECOND, modest), "long ago");
+        assert!(!shares.is_over(0, 14 * SECOND, greedy, |_| 1));
+        assert!(shares.is_over(0, 14 * SECOND, modest, |_| 1), "the other one took all since");
+        assert!(!shares.is_over(0, 200 * SECOND, modest, |_| 1), "long ago");
     }
 }
