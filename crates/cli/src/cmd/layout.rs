@@ -64,6 +64,7 @@ impl LayoutOptions {
 
 /// What is to be kept in a layout.
 #[derive(Args, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub struct LayoutArgs {
     /// CONTAINER/OBJECT, or CONTAINER; with -d: CONTAINER/DIRECTORY, or a directory of a mounted store
     pub target: Option<OsString>,
