@@ -181,6 +181,8 @@ fn a_mount_on_a_node_maps_no_files_of_other_homes() {
         dir
     };
     let (all, own) = (mounted("all", &[]), mounted("own", &["--container", "walks"]));
+    let log = fs::read_to_string(cluster.node(2).join("mount.log")).unwrap();
+    assert!(log.contains("MAP_SHARED") && log.contains("--container"), "{log}");
     {
         let mut here = Program::start(&mut Command::new(python()));
         here.expect(&format!("open a {}", all.join("runs/f").display()), "ok");
@@ -201,8 +203,35 @@ fn a_mount_on_a_node_maps_no_files_of_other_homes() {
         here.expect("store w 0 stored", "ok");
         here.expect("msync w", "ok");
         here.expect("text w 0 6", "stored");
+        // Where others see changes at `close`, what is open for reading alone may be mapped.
+        cluster.ok(1, &["consistency", "runs", "commit"]);
+        home.expect("open c /cenote/runs/c", "ok");
+        home.expect("write c 0 bytes", "ok");
+        home.expect("close c", "ok");
+        here.expect(&format!("open r {} ro", all.join("runs/c").display()), "ok");
+        here.expect("map r r sh rd", "ok");
+        here.expect("load r 0 5", "bytes");
+        here.expect(&format!("open c {}", all.join("runs/c").display()), "ok");
+        here.expect("map c c sh rw", "ENODEV");
     }
-    for dir in [all, own] {
+    let passed = mounted("passed", &["--passthrough"]);
+    {
+        // Files of the own home are memory of this machine then.
+        let mut here = Program::start(&mut Command::new(python()));
+        let mut beside = Program::on(&cluster, 2);
+        here.expect(&format!("open w {}", passed.join("walks/g").display()), "ok");
+        here.expect("truncate w 4096", "ok");
+        here.expect("map w w sh rw", "ok");
+        here.expect("store w 0 stored", "ok");
+        beside.expect("open w /cenote/walks/g", "ok");
+        beside.expect("text w 0 6", "stored");
+        home.expect("open w /cenote/walks/g", "ok");
+        home.expect("write w 0 x", "EBUSY");
+        here.expect(&format!("open a {}", passed.join("runs/f").display()), "ok");
+        here.expect("map a a sh rw", "ENODEV");
+        here.expect("write a 0 third", "ok");
+    }
+    for dir in [all, own, passed] {
         let gone = cluster.place.run(["unmount", dir.to_str().unwrap()]);
         assert_eq!(gone.code, 0, "{gone:?}");
     }

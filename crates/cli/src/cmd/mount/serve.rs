@@ -51,6 +51,12 @@ pub fn serve(context: &mut Context<'_>, args: &MountArgs, places: &Places) -> Do
         context.out.line(format!("{store} is mounted on {dir}; Ctrl-C unmounts it"))?;
         context.out.flush()?;
     }
+    if !is_of_one_machine(&store, args.container.as_deref())? {
+        tracing::warn!(
+            "programs of other nodes may map the same files, so `mmap` with MAP_SHARED is refused here (ENODEV): mount a container of this \
+             node's home with --container to share its memory (docs/cluster.md)"
+        );
+    }
     mount.serve().map_err(|error| Error::io(subject(&places.dir), &error))?;
     end(&store, ending)?;
     Ok(())
