@@ -42,6 +42,20 @@ fn records_come_back_as_they_were() {
         let entry = Entry::to(entry.kind, entry.ino);
         assert_eq!(Entry::decode(&entry.encode()).unwrap(), entry);
     }
+    let mut dir = Node::new(Kind::Directory, 0o755, (0, 0), Time { s: 1, ns: 2 });
+    (dir.parent, dir.layout) = (ROOT, Some("4+2,domain=node".into()));
+    assert_eq!(Node::decode(&dir.encode()).unwrap(), dir);
+    assert!(Node::decode(&[&dir.encode()[..], b"\xff"].concat()).is_err(), "a layout is text");
+    dir.layout = None;
+    assert_eq!(Node::decode(&dir.encode()).unwrap(), dir);
+    for note in [
+        PageCacheNote { term: Some(u64::MAX), is_stored_to: true },
+        PageCacheNote { term: Some(1), is_stored_to: false },
+        PageCacheNote { term: None, is_stored_to: true },
+    ] {
+        assert_eq!(PageCacheNote::decode(&note.encode()).unwrap(), note);
+    }
+    assert!(PageCacheNote::decode(&[3]).is_err() && PageCacheNote::decode(&[2, 0, 1]).is_err());
     let two = [
         claimant::Claimant { pid: 1, started: 2, nonce: u64::MAX },
         claimant::Claimant { pid: u32::MAX, started: 0, nonce: 3 },
