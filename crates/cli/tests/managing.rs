@@ -79,6 +79,26 @@ fn pins_are_set_shown_and_refused() {
 
 /// `df`, `status` and `top` show where the values of records are, and how many may be in memory.
 #[test]
+fn weights_are_set_shown_and_bounded() {
+    let place = three_tiers("16MiB");
+    place.ok(["mk", "heavy", "--weight", "4"]);
+    let weights = |place: &TestDir| -> Vec<(String, u64)> {
+        let listed = place.json(["ls"]);
+        let of = |it: &serde_json::Value| (it["label"].as_str().unwrap().to_owned(), it["weight"].as_u64().unwrap());
+        listed.as_array().unwrap().iter().map(of).collect()
+    };
+    assert_eq!(weights(&place), [("heavy".to_owned(), 4), ("runs".to_owned(), 1)]);
+    place.ok(["set", "runs", "--weight", "1000"]);
+    place.ok(["set", "heavy", "--quota", "1MiB"]);
+    assert_eq!(weights(&place), [("heavy".to_owned(), 4), ("runs".to_owned(), 1000)], "what is not named stays");
+    for weight in ["0", "1001", "many"] {
+        let said = place.run(["set", "runs", "--weight", weight]);
+        assert!(said.code != 0 && said.err.contains("--weight"), "{weight}: {said:?}");
+    }
+    assert_eq!(weights(&place)[1].1, 1000);
+}
+
+#[test]
 fn the_budget_of_values_is_shown() {
     let place = three_tiers("64MiB");
     let budget = [("CENOTE_VALUES_MEMORY", "12MiB")];
