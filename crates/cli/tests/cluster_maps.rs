@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs::{self, File};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -162,25 +163,44 @@ fn a_mapping_ends_with_its_program_and_its_node() {
     home.expect("text a 8 1", "z");
 }
 
+/// Mounts the store of n2 on a new directory.
+#[track_caller]
+fn mounted(cluster: &Cluster, dir: &str, more: &[&str]) -> PathBuf {
+    let dir = cluster.place.path(dir);
+    fs::create_dir(&dir).unwrap();
+    let mut mount = cluster.place.command(["mount"]);
+    mount.arg(cluster.node(2)).arg(&dir).args(more).stdin(Stdio::null());
+    let mounted = said(&mut mount);
+    assert_eq!(mounted.code, 0, "{mounted:?}");
+    dir
+}
+
+#[track_caller]
+fn unmount(cluster: &Cluster, dirs: &[PathBuf]) {
+    for dir in dirs {
+        let gone = cluster.place.run(["unmount", dir.to_str().unwrap()]);
+        assert_eq!(gone.code, 0, "{gone:?}");
+    }
+}
+
+fn can_mount() -> bool {
+    let can = rustix::process::geteuid().is_root() && File::open("/dev/fuse").is_ok();
+    if !can {
+        println!("skipped: nothing can be mounted here");
+    }
+    can
+}
+
 #[test]
 fn a_mount_on_a_node_maps_no_files_of_other_homes() {
-    if !rustix::process::geteuid().is_root() || File::open("/dev/fuse").is_err() {
-        return println!("skipped: nothing can be mounted here");
+    if !can_mount() {
+        return;
     }
     let cluster = start(&[]);
     let mut home = Program::on(&cluster, 1);
     home.expect("open a /cenote/runs/f", "ok");
     home.expect("write a 0 bytes", "ok");
-    let mounted = |dir: &str, more: &[&str]| {
-        let dir = cluster.place.path(dir);
-        fs::create_dir(&dir).unwrap();
-        let mut mount = cluster.place.command(["mount"]);
-        mount.arg(cluster.node(2)).arg(&dir).args(more).stdin(Stdio::null());
-        let mounted = said(&mut mount);
-        assert_eq!(mounted.code, 0, "{mounted:?}");
-        dir
-    };
-    let (all, own) = (mounted("all", &[]), mounted("own", &["--container", "walks"]));
+    let (all, own) = (mounted(&cluster, "all", &[]), mounted(&cluster, "own", &["--container", "walks"]));
     let log = fs::read_to_string(cluster.node(2).join("mount.log")).unwrap();
     assert!(log.contains("MAP_SHARED") && log.contains("--container"), "{log}");
     {
@@ -214,7 +234,18 @@ fn a_mount_on_a_node_maps_no_files_of_other_homes() {
         here.expect(&format!("open c {}", all.join("runs/c").display()), "ok");
         here.expect("map c c sh rw", "ENODEV");
     }
-    let passed = mounted("passed", &["--passthrough"]);
+    unmount(&cluster, &[all, own]);
+}
+
+#[test]
+fn a_mount_with_passthrough_shares_files_of_its_own_home() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = start(&[]);
+    let mut home = Program::on(&cluster, 1);
+    home.expect("open a /cenote/runs/f", "ok");
+    let passed = mounted(&cluster, "passed", &["--passthrough"]);
     {
         // Files of the own home are memory of this machine then.
         let mut here = Program::start(&mut Command::new(python()));
@@ -231,8 +262,5 @@ fn a_mount_on_a_node_maps_no_files_of_other_homes() {
         here.expect("map a a sh rw", "ENODEV");
         here.expect("write a 0 third", "ok");
     }
-    for dir in [all, own, passed] {
-        let gone = cluster.place.run(["unmount", dir.to_str().unwrap()]);
-        assert_eq!(gone.code, 0, "{gone:?}");
-    }
+    unmount(&cluster, &[passed]);
 }
