@@ -49,8 +49,15 @@ fn join(view: &mut View, members: &Members, node: NodeId, hello: Option<&Hello>)
     view.members.sort_by_key(|member| member.id);
     let id = HomeId(node.0);
     if view.home(id).is_none() {
-        let mirrors_wanted = view.survives;
-        view.homes.push(Home { id, host: node, wanted_host: node, mirrors: Vec::new(), term: 1, mirrors_wanted });
+        view.homes.push(Home {
+            id,
+            host: node,
+            wanted_host: node,
+            mirrors: Vec::new(),
+            term: 1,
+            mirrors_wanted: usize::from(members.protect),
+            is_shared: members.homes_on.is_some(),
+        });
         view.homes.sort_by_key(|home| home.id);
     }
     Ok(())
@@ -65,6 +72,12 @@ fn leave(view: &mut View, members: &Members, node: NodeId) -> Result<()> {
         return refuse(
             "it keeps the register of the view, which cannot be moved to another node".into(),
             "let another node leave; `cenote cluster status` shows which nodes keep the register",
+        );
+    }
+    if view.homes.iter().any(|home| home.is_shared) {
+        return refuse(
+            "the homes of this cluster lie in a pool, and a node cannot give its own away for good yet".into(),
+            "stop its daemon: another node has its home until it is started again",
         );
     }
     let stay = view.live().filter(|other| *other != node && view.stays(*other)).count();
@@ -151,7 +164,7 @@ fn move_home(view: &mut View, members: &Members, id: HomeId, to: NodeId) -> Resu
         let why = format!("programs on {} work with it as their own", named(members, own));
         return refuse(ErrorKind::Unsupported, why, "a home moves away when its node leaves: `cenote cluster leave`");
     }
-    if view.survives == 0 && view.homes[at].host != to {
+    if view.survives == 0 && !view.homes[at].is_shared && view.homes[at].host != to {
         let why = "homes move as mirrors do, and this cluster has none".into();
         return refuse(ErrorKind::Unsupported, why, "make a cluster with `cenote cluster start --protect 1`");
     }
@@ -182,6 +195,7 @@ mod tests {
             cluster: StoreId(7),
             home: cenote_model::HomeId(1),
             protect: 1,
+            homes_on: None,
             register: RegisterPlace::Nodes,
             keeping: Some(3),
             encrypt: false,
@@ -205,6 +219,7 @@ mod tests {
             mirrors: vec![NodeId(id % NODES + 1)],
             term: 1,
             mirrors_wanted: 1,
+            is_shared: false,
         };
         View {
             cluster: ClusterId(7),
@@ -229,6 +244,29 @@ mod tests {
 
     fn kind(view: &View, change: ClusterChange) -> ErrorKind {
         changed(view, &members(), change, None).unwrap_err().kind()
+    }
+
+    #[test]
+    fn homes_in_a_pool_have_no_mirrors_and_their_nodes_do_not_leave() {
+        let homes_on = Some(cenote_device::rados_dir::Address::parse("rados:meta/run").unwrap());
+        let members = Members { protect: 0, homes_on, ..members() };
+        let mut pooled = View { survives: 1, ..view() };
+        for home in &mut pooled.homes {
+            (home.is_shared, home.mirrors, home.mirrors_wanted) = (true, Vec::new(), 0);
+        }
+        let join = ClusterChange::Join { node: NodeId(6) };
+        let next = changed(&pooled, &members, join, Some(&hello(6))).unwrap().unwrap();
+        let home = next.home(HomeId(6)).unwrap();
+        assert!(home.is_shared && home.mirrors_wanted == 0 && next.is_shared(), "{home:?}");
+        let leave = ClusterChange::Leave { node: NodeId(5) };
+        let error = changed(&pooled, &members, leave, None).unwrap_err();
+        assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("in a pool"), "{error}");
+        // The home of a node that is away goes back to it, as a person may ask, too.
+        pooled.homes[4].host = NodeId(1);
+        pooled.homes[4].wanted_host = NodeId(1);
+        let back = ClusterChange::MoveHome { home: cenote_model::HomeId(5), to: NodeId(5) };
+        let next = changed(&pooled, &members, back, None).unwrap().unwrap();
+        assert_eq!(next.home(HomeId(5)).unwrap().wanted_host, NodeId(5));
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub fn first_view(members: &Members, board: &Board) -> Result<View, Vec<NodeId>>
     if !silent.is_empty() {
         return Err(silent);
     }
-    let mirrors_wanted = usize::from(members.protect);
+    let (mirrors_wanted, is_shared) = (usize::from(members.protect), members.homes_on.is_some());
     let home = |id: cenote_model::HomeId| Home {
         id: HomeId(id.0),
         host: node(id),
@@ -25,12 +25,13 @@ pub fn first_view(members: &Members, board: &Board) -> Result<View, Vec<NodeId>>
         mirrors: Vec::new(),
         term: FIRST,
         mirrors_wanted,
+        is_shared,
     };
     let said = members.all.iter().filter_map(|it| Some((it, board.hello(node(it.home))?)));
     Ok(View {
         cluster: ClusterId(members.cluster.0),
         number: FIRST,
-        survives: mirrors_wanted,
+        survives: if is_shared { members.register_survives() } else { mirrors_wanted },
         members: said.map(|(it, hello)| member(node(it.home), hello)).collect(),
         homes: members.homes().into_iter().map(home).collect(),
     })

@@ -14,6 +14,6 @@ pub mod register;
 pub use board::{Beat, Board, Notice};
 pub use change::changed;
 pub use first_view::first_view;
-pub use members::{KEY_FILE, MEMBERS_FILE, Member, Members, PROTECT_MAX};
+pub use members::{KEY_FILE, MEMBERS_FILE, Member, Members, PROTECT_MAX, losses};
 pub use node_file::{NODE_FILE, NodeFile};
 pub use place::{EtcdPlace, RadosPlace, RegisterPlace};

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use cenote_device::StoreDir;
-use cenote_model::{Error, ErrorKind, HomeId, Result, StoreId};
+use cenote_device::rados_dir::Address;
+use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, HomeId, Result, StoreId};
 use cenote_rpc::net::{ClusterKey, Introduction};
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,8 @@ pub struct Members {
     pub home: HomeId,
     /// How many nodes the cluster survives the loss of: so many mirrors each home is to have. At most [`PROTECT_MAX`].
     pub protect: u8,
+    /// Where the homes lie, if that is a pool that all nodes reach: the place of home N has `-nN` behind its name.
+    pub homes_on: Option<Address>,
     /// Where the view is kept.
     pub register: RegisterPlace,
     /// How many of the first nodes keep the register; `None`: as many as a new cluster of these nodes has. Fixed when the first
@@ -61,6 +64,8 @@ struct Text {
     home: u16,
     #[serde(default)]
     protect: u8,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    homes_on: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     keepers: Option<u16>,
     #[serde(default)]
@@ -99,6 +104,7 @@ impl Members {
             cluster: self.cluster.to_string(),
             home: self.home.0,
             protect: self.protect,
+            homes_on: self.homes_on.as_ref().map(Address::spelled),
             keepers: self.keeping,
             encrypt: self.encrypt,
             register: self.register.clone(),
@@ -128,6 +134,7 @@ impl Members {
             cluster: found.cluster.parse()?,
             home: HomeId(found.home),
             protect: found.protect,
+            homes_on: found.homes_on.as_deref().map(Address::parse).transpose()?,
             register: found.register,
             keeping: found.keepers,
             encrypt: found.encrypt,
@@ -159,6 +166,9 @@ impl Members {
         if self.protect > PROTECT_MAX || usize::from(self.protect) >= stay {
             return wrong(format!("{stay} nodes cannot survive the loss of {}", self.protect));
         }
+        if self.protect > 0 && self.homes_on.is_some() {
+            return wrong("homes in a pool have no mirrors: any node can open them".into());
+        }
         if let Some(keeper) = self.keepers().iter().find(|keeper| keeper.has_left) {
             return wrong(format!("`{}` keeps the register, and has left", keeper.name));
         }
@@ -180,8 +190,34 @@ impl Members {
     }
     /// The nodes that keep the register, by home: they hear all others, and are asked for the view.
     pub fn keepers(&self) -> &[Member] {
-        let usual = self.register.keepers(self.all.len(), self.protect);
+        let usual = self.register.keepers(self.all.len(), losses(self.protect, self.homes_on.is_some()));
         &self.all[..self.keeping.map_or(usual, usize::from).min(self.all.len())]
+    }
+    /// How many nodes can be lost, whichever they are, while the register works.
+    pub fn register_survives(&self) -> usize {
+        self.register.survives(self.keepers().len())
+    }
+    /// Returns true if a home can get another host, so that hosts need leases.
+    pub fn homes_move(&self) -> bool {
+        self.protect > 0 || self.homes_on.is_some()
+    }
+    /// The place of a home in the pool; `None` if homes lie on their nodes.
+    pub fn place_of(&self, home: HomeId) -> Option<Address> {
+        self.homes_on.as_ref().map(|on| on.of(&home.to_string()))
+    }
+    /// Fails if a tier would be lost with its node, though the homes of this cluster are not.
+    pub fn check_tier(&self, tier: &DeviceSpec) -> Result<()> {
+        let is_reached =
+            tier.kind == DeviceKind::SharedMemory || (tier.kind.is_object() && tier.kind != DeviceKind::Raid);
+        match &self.homes_on {
+            Some(on) if !is_reached => Err(Error::new(ErrorKind::Unsupported, format!("tier `{}`", tier.name))
+                .because(format!(
+                    "the homes of this cluster lie in {on}, so that any node can open them, and other nodes do not reach a tier of kind {}",
+                    tier.kind.word()
+                ))
+                .try_next("use memory, and tiers of kind rados, s3 or swift; or make the cluster without --on, with --protect")),
+            _ => Ok(()),
+        }
     }
     /// Returns true if this node is one of them.
     pub fn is_keeper(&self) -> bool {
@@ -191,6 +227,11 @@ impl Members {
     pub fn introduction(&self, incarnation: u64) -> Introduction {
         Introduction { cluster: self.cluster.0, node: self.home.0, incarnation, view: 1 }
     }
+}
+
+/// The number of losses by which the nodes that keep the register are counted.
+pub fn losses(protect: u8, homes_are_shared: bool) -> u8 {
+    protect.max(u8::from(homes_are_shared))
 }
 
 fn subject(dir: &Path) -> String {
@@ -212,6 +253,7 @@ mod tests {
             cluster: StoreId(77),
             home: HomeId(2),
             protect: 1,
+            homes_on: None,
             register: RegisterPlace::Nodes,
             keeping: None,
             encrypt: true,
@@ -231,6 +273,24 @@ mod tests {
         let text = text.replace("[register]\nkind = \"nodes\"\n", "").replace("encrypt = true\n", "");
         let before = Members { protect: 0, register: RegisterPlace::First, encrypt: false, ..four() };
         assert_eq!(Members::parse(&text, &dir), Ok(before));
+        let homes_on = Some(Address::parse("rados:meta/run,user=hpc,conf=/c,keyring=/k").unwrap());
+        let pooled = Members { protect: 0, homes_on, ..four() };
+        pooled.write(&dir).unwrap();
+        assert_eq!(Members::read(&dir), Ok(Some(pooled.clone())));
+        assert!(pooled.homes_move() && pooled.register_survives() == 1 && pooled.keepers().len() == 3);
+        let place = pooled.place_of(HomeId(3)).unwrap();
+        assert_eq!((place.to_string(), place.user.as_str()), ("rados:meta/run-n3".to_owned(), "hpc"));
+        for (text, is_reached) in [
+            ("name=a,kind=memory,size=1MiB", true),
+            ("name=a,kind=rados,path=p/n,size=1MiB", true),
+            ("name=a,kind=directory,path=/d,size=1MiB", false),
+            ("name=a,kind=file,path=/f,size=1MiB", false),
+            ("name=a,kind=raid,path=nodes,layout=mirror=2,size=1MiB", false),
+        ] {
+            let tier: DeviceSpec = text.parse().unwrap();
+            assert_eq!(pooled.check_tier(&tier).map_err(|error| error.kind()).is_ok(), is_reached, "{text}");
+            assert_eq!(four().check_tier(&tier), Ok(()), "{text}");
+        }
         assert_eq!(four().of(HomeId(3)).unwrap().name, "n3");
         assert_eq!(four().introduction(5).node, 2);
         std::fs::remove_dir_all(&dir).unwrap();
@@ -253,9 +313,10 @@ mod tests {
         few.all[3].has_left = true;
         let elsewhere = Members { home: HomeId(9), ..four() };
         let too_many = Members { protect: 4, ..four() };
+        let both = Members { homes_on: Some(Address::parse("rados:meta").unwrap()), ..four() };
         let mut too_few = four();
         too_few.all.retain(|member| member.home == too_few.home);
-        for wrong in [twice, one_address, none, zero, keeper, few, elsewhere, too_many, too_few] {
+        for wrong in [twice, one_address, none, zero, keeper, few, elsewhere, too_many, both, too_few] {
             let error = wrong.check(dir).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         }

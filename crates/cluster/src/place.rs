@@ -118,6 +118,14 @@ impl RegisterPlace {
             Self::Etcd(_) | Self::Rados(_) => wanted.max(2).min(nodes),
         }
     }
+    /// How many of all nodes can be lost, whichever they are, while so many keepers keep it.
+    pub fn survives(&self, keepers: usize) -> usize {
+        match self {
+            Self::First => 0,
+            Self::Nodes => keepers.saturating_sub(1) / 2,
+            Self::Etcd(_) | Self::Rados(_) => keepers.saturating_sub(1),
+        }
+    }
     /// Where it is, for people; `names`: those of the nodes that keep it.
     pub fn text(&self, names: &[String]) -> String {
         match self {

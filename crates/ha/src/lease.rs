@@ -44,8 +44,8 @@ pub fn leases_over_us(told_us: u64, settings: &Settings) -> u64 {
 /// Returns true if the answer of this board to node `me` gives a lease. `boards`: all nodes that have one. See the module.
 pub(crate) fn counts(me: NodeId, board: NodeId, boards: &[NodeId], view: &View) -> bool {
     let is_alone = !boards.iter().any(|other| *other != me && view.is_live(*other));
-    // Without mirrors there are no heirs, whoever is lost; the number is that of the cluster for its whole life.
-    board != me || is_alone || view.homes.iter().all(|home| home.mirrors_wanted == 0)
+    // Without mirrors there are no heirs, whoever is lost, unless homes are shared; both hold for the cluster's whole life.
+    board != me || is_alone || view.homes.iter().all(|home| home.mirrors_wanted == 0 && !home.is_shared)
 }
 
 /// When the host of a home may begin, by its own clock: all leases of former hosts are over. None if it knows another term.
@@ -116,7 +116,7 @@ mod tests {
             is_leaving: false,
         };
         let (host, mirrors) = (NodeId(host), vec![HEIR]);
-        let home = Home { id: HOME, host, wanted_host: host, mirrors, term, mirrors_wanted: 1 };
+        let home = Home { id: HOME, host, wanted_host: host, mirrors, term, mirrors_wanted: 1, is_shared: false };
         let members = (1..=4).map(member).collect();
         View { cluster: ClusterId(1), number, survives: 1, members, homes: vec![home] }
     }
@@ -203,6 +203,8 @@ mod tests {
         let mut unprotected = all;
         unprotected.homes[0].mirrors_wanted = 0;
         assert!(counts(NodeId(1), NodeId(1), &boards, &unprotected));
+        unprotected.homes[0].is_shared = true;
+        assert!(!counts(NodeId(1), NodeId(1), &boards, &unprotected), "any node is an heir");
         // It may have been alone until the first of the others was admitted.
         let mut heir = Seeing::new(&[1, 3]);
         heir.view(1_000_000, view(3, &[(3, 2)], 1, 1));

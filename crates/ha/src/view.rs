@@ -77,6 +77,8 @@ pub struct Home {
     pub term: u64,
     /// How many mirrors it should have.
     pub mirrors_wanted: usize,
+    /// Its state lies where every node reaches it: any node can take over, and the loss of a node loses no journal.
+    pub is_shared: bool,
 }
 
 impl Home {
@@ -93,7 +95,8 @@ pub struct View {
     pub cluster: ClusterId,
     /// Raised by one with each change. Every message between nodes carries it.
     pub number: u64,
-    /// How many nodes can be lost while all bytes remain, by the weakest layout in use.
+    /// How many nodes can be lost, whichever they are: while all bytes remain, by the weakest layout in use; if all homes are
+    /// shared, while the register works, which sees to that itself.
     pub survives: usize,
     /// All nodes that have joined and not left for good.
     pub members: Vec<Member>,
@@ -124,6 +127,10 @@ impl View {
     /// Returns true if the node takes part and is not about to leave.
     pub fn stays(&self, id: NodeId) -> bool {
         self.member(id).is_some_and(|member| member.is_live() && !member.is_leaving)
+    }
+    /// Returns true if no node has anything that is lost with it, as far as homes are concerned.
+    pub fn is_shared(&self) -> bool {
+        !self.homes.is_empty() && self.homes.iter().all(|home| home.is_shared)
     }
     /// The home with this number.
     pub fn home(&self, id: HomeId) -> Option<&Home> {
@@ -170,6 +177,7 @@ mod tests {
             mirrors: Vec::new(),
             term: u64::from(*id),
             mirrors_wanted: 0,
+            is_shared: false,
         };
         View {
             cluster: ClusterId(1),

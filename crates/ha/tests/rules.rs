@@ -8,3 +8,5 @@ mod membership;
 mod returns;
 #[path = "rules/scene.rs"]
 mod scene;
+#[path = "rules/shared.rs"]
+mod shared;

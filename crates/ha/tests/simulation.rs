@@ -49,6 +49,7 @@ fn clusters_are_safe_under_faults_and_live_once_healed() {
     let each = |count: u64| count * 2 >= seeds;
     assert!(each(sum.excluded) && each(sum.taken_over) && each(sum.readmitted), "{sum:?}");
     assert!(sum.frozen * 10 >= seeds && sum.lost_swaps * 10 >= seeds && sum.mirrors_dropped * 10 >= seeds, "{sum:?}");
+    assert!(sum.shared_taken_over * 10 >= seeds && sum.appended_to_pool >= seeds, "{sum:?}");
     assert!(sum.shortened * 5 >= seeds, "{sum:?}");
     assert!(sum.refused * 20 >= seeds && sum.waited_for_daemon * 10 >= seeds, "{sum:?}");
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cenote_device::rados_dir::Address;
+use cenote_device::rados_dir::{Address, Take};
 use cenote_device::store_dir::make_private_dir;
 use cenote_device::{SharedControl, StoreDir, StoreLock, SystemClock, SystemDevices, home};
 use cenote_host::home::shm_base;
@@ -40,7 +40,7 @@ struct CopiedStore {
 
 /// Inspects the directory; the caller has the lock.
 fn look(dir: &Path) -> Result<CopiedStore> {
-    let meta = Metadata::open(dir, false)?;
+    let meta = Metadata::open(dir, false, Take::Own)?;
     let summary = Engine::peek(meta.files.as_ref())?;
     let (standing, said) = identity::standing(dir, meta.local.as_ref(), &summary)?;
     Ok(CopiedStore { meta, summary, standing, said })

@@ -7,7 +7,7 @@ use cenote_cluster::register::{GROUP_FILE, GROUP_LOCK_FILE, VIEW_FILE, VIEW_LOCK
 use cenote_cluster::{KEY_FILE, MEMBERS_FILE, Members, NODE_FILE};
 use cenote_device::home::{self, Orphan};
 use cenote_device::object::raid::PlaceMaker;
-use cenote_device::rados_dir::ADDRESS_FILE;
+use cenote_device::rados_dir::{ADDRESS_FILE, Take};
 use cenote_device::{LOCK_FILE, SharedControl, StoreDir, StoreLock, SystemClock, SystemDevices};
 use cenote_host::home::shm_base;
 use cenote_model::{DeviceKind, Error, ErrorKind, Result, StoreId};
@@ -52,7 +52,7 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
         _ => error,
     })?;
     let Some(lock) = StoreLock::acquire(dir)? else { return Ok(None) };
-    let meta = Metadata::open(dir, false)?;
+    let meta = Metadata::open(dir, false, Take::Own)?;
     identity::may_destroy(dir, &meta, &Engine::peek(meta.files.as_ref())?)?;
     let summary = Engine::peek(meta.files.as_ref())?; // a moved directory has its new path by now
     let notes = identity::notes(dir, &meta.files)?;

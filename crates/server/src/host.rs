@@ -1,14 +1,15 @@
 //! A store opened by this process: lock, control table, engine and its threads.
 
+mod rehoming;
+
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use cenote_cluster::Members;
 use cenote_device::control::{ControlView, SharedControl, boot_ns};
-use cenote_device::mirror::Rehomed;
 use cenote_device::object::raid::PlaceMaker;
-use cenote_device::rados_dir::ADDRESS_FILE;
+use cenote_device::rados_dir::{ADDRESS_FILE, Take};
 use cenote_device::{Devices, Holder, RadosMetaDir, StoreDir, StoreLock, SystemClock, SystemDevices, home, store_dir};
 use cenote_host::home::shm_base;
 use cenote_host::{fork, process};
@@ -23,6 +24,7 @@ use crate::metadata::{self, Metadata};
 use crate::mirroring::Mirroring;
 use crate::service::lock;
 use crate::words::Words;
+pub(crate) use rehoming::Rehoming;
 
 /// How to open a store, and whether to create one.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +42,8 @@ pub struct OpenHow<'a> {
     pub mirrored: bool,
     /// Makes places of its tiers on other nodes of the cluster.
     pub places: Option<PlaceMaker>,
+    /// Take the home from the directory that had it last: the view of the cluster has given it to this one.
+    pub is_granted: bool,
 }
 
 /// Wraps an engine's seams.
@@ -87,10 +91,6 @@ struct Place {
 }
 
 impl Host {
-    /// Returns true if another node was the home's host before.
-    pub(crate) fn is_copy(&self) -> bool {
-        self.is_copy
-    }
     /// Lets other nodes remember what they see of the store. The thread behind `bell` sends them messages, and carries out
     /// what waits for their answers.
     /// `formerly`: a home whose host was another node may have told any of these until a moment ago.
@@ -134,7 +134,7 @@ impl Host {
             let found = Engine::peek(&metadata::look(dir)?)?;
             home::make_memory_dir(&shm_base(), found.id, &store_dir)?;
         }
-        if !how.mirrored && Members::read(dir)?.is_some_and(|members| members.protect > 0) {
+        if !how.mirrored && Members::read(dir)?.is_some_and(|members| members.homes_move()) {
             return Err(Error::new(ErrorKind::Unsupported, subject())
                 .because("other nodes have copies of it, which only its daemon keeps the same")
                 .try_next("open it through the daemon, as all commands do by themselves"));
@@ -143,7 +143,8 @@ impl Host {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir_fd =
             rustix::fs::open(dir, flags, Mode::empty()).map_err(|errno| Error::io(subject(), &errno.into()))?;
-        let meta = Metadata::open(dir, how.create.is_some())?;
+        let take = if how.is_granted { Take::Granted } else { Take::Own };
+        let meta = Metadata::open(dir, how.create.is_some(), take)?;
         let found = Engine::peek(meta.files.as_ref());
         let exists = match &found {
             Ok(_) => true,
@@ -169,30 +170,6 @@ impl Host {
         );
         let place = Place { base: shm_base(), owner: store_dir.owner(), dir_fd, store_lock, is_copy: false };
         Self::start(dir, how, place, meta, control, devices, exists).map(Some)
-    }
-    /// Opens a home that another node had, from the copy in `dir`, whose shared memory is below `base`. `NotFound` if the
-    /// copy is not there; `Busy` if another process has it.
-    pub fn open_copy(
-        dir: &Path,
-        base: &Path,
-        policy_plugin: Option<&Path>,
-        places: Option<PlaceMaker>,
-    ) -> Result<Self> {
-        let subject = || format!("copy of a home in {}", dir.display());
-        let store_dir = StoreDir::open(dir)?;
-        let Some(store_lock) = StoreLock::acquire(dir)? else {
-            return Err(Error::new(ErrorKind::Busy, subject()).because("another process has it"));
-        };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir_fd =
-            rustix::fs::open(dir, flags, Mode::empty()).map_err(|errno| Error::io(subject(), &errno.into()))?;
-        let meta = Metadata::of_copy(dir)?;
-        Engine::peek(meta.files.as_ref())?;
-        let devices = SystemDevices::with_shm_base(base).of_owner(store_dir.owner()).with_places(places);
-        let control = Arc::new(SharedControl::new(base).with_what_survived());
-        let place = Place { base: base.to_path_buf(), owner: store_dir.owner(), dir_fd, store_lock, is_copy: true };
-        let how = OpenHow { policy_plugin, mirrored: true, ..OpenHow::default() };
-        Self::start(dir, &how, place, meta, control, Arc::new(Rehomed::new(devices, dir)), true)
     }
     fn start(
         dir: &Path,
@@ -332,6 +309,14 @@ impl Host {
     /// Returns true if somebody deleted the directory.
     pub fn is_deleted(&self) -> bool {
         is_deleted(&self.dir_fd)
+    }
+    /// Returns true if another node was the home's host since this one, or may have been.
+    pub(crate) fn was_elsewhere(&self) -> bool {
+        self.is_copy || self.rados.as_ref().is_some_and(|rados| rados.has_moved())
+    }
+    /// Fails if another directory has the store's home by now, as the pool says that is asked now.
+    pub(crate) fn confirm(&self) -> Result<()> {
+        self.rados.as_ref().map_or(Ok(()), |rados| rados.confirm())
     }
     /// Returns why this process must let the store go: another one has it by now.
     pub fn lost(&self) -> Option<Error> {

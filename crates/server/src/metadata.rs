@@ -3,12 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cenote_device::rados_dir::{self, ADDRESS_FILE, Address, COPY_DIR, Take};
+use cenote_device::rados_dir::{self, ADDRESS_FILE, Address, COPY_ASIDE_DIR, COPY_DIR, Take};
 use cenote_device::{FsMetaDir, MetaDir, RadosMetaDir, StoreDir};
 use cenote_model::{Error, ErrorKind, Result, StoreConfig};
 
 use crate::host::make_dir;
 use crate::identity;
+
+/// Name of the file that a store has from its creation on.
+const SUPERBLOCK_FILE: &str = "superblock";
 
 /// The metadata of a store that is opened; the caller has the lock of its directory.
 pub(crate) struct Metadata {
@@ -21,15 +24,15 @@ pub(crate) struct Metadata {
 }
 
 impl Metadata {
-    /// Opens it. `create`: a home in a pool is made if there is none.
-    pub fn open(dir: &Path, create: bool) -> Result<Self> {
+    /// Opens it. `create`: a home in a pool is made if there is none. `take`: whether one in a pool may be another directory's.
+    pub fn open(dir: &Path, create: bool, take: Take) -> Result<Self> {
         let local = Arc::new(FsMetaDir::open(dir)?);
         let Some(address) = Address::read(&StoreDir::open(dir)?)? else {
             return Ok(Self { files: Arc::clone(&local) as Arc<dyn MetaDir>, local, rados: None });
         };
         refuse_a_copy(dir, &local, &address)?;
         let place = address.connect(dir)?;
-        let opened = match RadosMetaDir::open(&place, Take::Own) {
+        let opened = match RadosMetaDir::open(&place, take) {
             // Held by another directory, or absent: whether the name is free is to be looked at.
             Err(error) if create && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) => {
                 RadosMetaDir::create(&place)?
@@ -48,6 +51,11 @@ impl Metadata {
         let local = Arc::new(FsMetaDir::open(dir)?);
         Ok(Self::in_pool(local, RadosMetaDir::open(&address.connect(dir)?, Take::Any)?))
     }
+    /// Opens the home in a pool that the view of a cluster has given to this directory.
+    pub fn open_granted(dir: &Path, address: &Address) -> Result<Self> {
+        let local = Arc::new(FsMetaDir::open(dir)?);
+        Ok(Self::in_pool(local, RadosMetaDir::open(&address.connect(dir)?, Take::Granted)?))
+    }
     fn in_pool(local: Arc<FsMetaDir>, opened: RadosMetaDir) -> Self {
         let rados = Arc::new(opened);
         Self { local, files: Arc::clone(&rados) as Arc<dyn MetaDir>, rados: Some(rados) }
@@ -55,6 +63,14 @@ impl Metadata {
     /// Returns true if shared memory of this node cannot belong to the store's state.
     pub fn has_moved(&self) -> bool {
         self.rados.as_ref().is_some_and(|rados| rados.has_moved())
+    }
+}
+
+/// Returns true if the home of the store in `dir` is in a pool, and another directory had it last.
+pub(crate) fn is_elsewhere(dir: &Path) -> Result<bool> {
+    match home_of(dir)? {
+        Some(address) => RadosMetaDir::is_own(&address.connect(dir)?).map(|is_own| !is_own),
+        None => Ok(false),
     }
 }
 
@@ -97,9 +113,12 @@ pub fn forget_home(dir: &Path) -> Result<()> {
 
 /// The files of a store's directory, to read them: those of the copy if the home is in a pool.
 pub(crate) fn look(dir: &Path) -> Result<FsMetaDir> {
-    let copy = dir.join(COPY_DIR);
-    if home_of(dir)?.is_some() && copy.exists() {
-        return FsMetaDir::open_to_look(&copy);
+    if home_of(dir)?.is_some() {
+        // While a copy is fetched anew, the one before it says which store it is.
+        let copies = [COPY_DIR, COPY_ASIDE_DIR].map(|name| dir.join(name));
+        if let Some(copy) = copies.iter().find(|copy| copy.join(SUPERBLOCK_FILE).exists()) {
+            return FsMetaDir::open_to_look(copy);
+        }
     }
     FsMetaDir::open_to_look(dir)
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use cenote::{HaDecided, HaNode, HaReport, Mode, OpenOptions, Store};
+use cenote_cluster::Members;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -27,7 +28,8 @@ pub fn ha(context: &mut Context<'_>, args: &HaArgs) -> Done {
     let dir = args.dir.clone().map_or_else(|| context.dir(), Ok)?;
     // A daemon that is down is started, as for any other command.
     let options = OpenOptions { mode: Mode::Daemon, read_only: true, ..OpenOptions::default() };
-    let report = Store::open_with(dir, &options)?.ha_report()?;
+    let report = Store::open_with(&dir, &options)?.ha_report()?;
+    let homes_on = Members::read(&dir)?.and_then(|members| members.homes_on);
     if context.out.json {
         return context.out.document(&document(&report, args.dry_run));
     }
@@ -35,6 +37,9 @@ pub fn ha(context: &mut Context<'_>, args: &HaArgs) -> Done {
         return repairs(context, &report);
     }
     known(context, &report)?;
+    if let Some(on) = homes_on {
+        context.out.line(format!("homes lie in {on}-nN: any node can open them"))?;
+    }
     context.out.line("")?;
     happened(context, &report)?;
     context.out.line("")?;

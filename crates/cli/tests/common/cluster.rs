@@ -52,6 +52,15 @@ impl Cluster {
             assert!(said.err.contains(word), "on n{number} {args:?}: no `{word}` in {}", said.err);
         }
     }
+    /// Runs a command on no node, which fails with these words.
+    #[track_caller]
+    pub fn refused_here(&self, args: &[&str], words: &[&str]) {
+        let said = self.place.run(args);
+        assert_ne!(said.code, 0, "{args:?}: {said:?}");
+        for word in words {
+            assert!(said.err.contains(word), "{args:?}: no `{word}` in {}", said.err);
+        }
+    }
     pub fn status(&self) -> Value {
         serde_json::from_str(&self.place.ok(["--json", "cluster", "status", &self.dir()])).unwrap()
     }

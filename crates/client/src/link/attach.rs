@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cenote_cluster::MEMBERS_FILE;
 use cenote_device::ClientFile;
 use cenote_model::{Error, ErrorKind, HomeId, Request, Response, Result, StoreId};
-use cenote_server::daemon::is_restarting;
+use cenote_server::daemon::{end_waiting, is_restarting, waits_for_home};
 use cenote_server::{Holder, Host, OpenHow, holds_store, this_process};
 
 use cenote_wire::ClusterPlace;
@@ -107,6 +107,7 @@ impl Attempt<'_> {
             world: None,
             mirrored: false,
             places: None,
+            is_granted: false,
         };
         Host::open(self.dir, &how)
     }
@@ -321,6 +322,10 @@ fn reconnect(channel: &Channel, known: StoreId, patience: Duration, once: bool) 
         let mut longest = PAUSE_MAX;
         let reached = match attempt.connect() {
             Ok(Reached::Daemon(attachment)) => Ok(*attachment),
+            // The home has gone on without what this program relies on.
+            Ok(Reached::Away(error)) if error.kind() == ErrorKind::Conflict => {
+                return Err(lost(channel, error.cause()));
+            }
             Ok(Reached::Away(error)) => {
                 longest = AWAY_PAUSE_MAX;
                 Err(error)
@@ -393,6 +398,7 @@ pub(crate) fn stop_daemon(dir: &Path, cluster: bool) -> Result<bool> {
     let mut connected = connect();
     while matches!(&connected, Err(error) if is_nobody(error))
         && is_restarting(&dir)
+        && !waits_for_home(&dir)
         && begin.elapsed() < MOVING_PATIENCE
     {
         std::thread::sleep(PAUSE);
@@ -407,6 +413,10 @@ pub(crate) fn stop_daemon(dir: &Path, cluster: bool) -> Result<bool> {
                 true => Ok(true),
                 false => Err(busy(&dir)),
             };
+        }
+        Err(error) if is_nobody(&error) && waits_for_home(&dir) => {
+            end_waiting(&dir);
+            return if has_left(&dir, holder.as_ref(), true, begin) { Ok(true) } else { Err(busy(&dir)) };
         }
         Err(error) if is_nobody(&error) => {
             // A daemon that has just removed its socket may not have let go of the store yet.

@@ -142,6 +142,7 @@ mod tests {
             world: None,
             mirrored: false,
             places: None,
+            is_granted: false,
         };
         let host = Arc::new(Host::open(&dir, &how).unwrap().unwrap());
         let (client, _alive) = host.client(&this_process(7, true), 0).unwrap();

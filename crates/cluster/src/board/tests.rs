@@ -38,6 +38,7 @@ fn members(count: u16, protect: u8) -> Members {
         cluster: StoreId(7),
         home,
         protect,
+        homes_on: None,
         register: RegisterPlace::First,
         keeping: None,
         encrypt: false,
@@ -57,6 +58,22 @@ fn first(count: u16) -> View {
         board.beat(0, Beat { hello: Some(hello(node)), ..beat(node, 0) });
     }
     first_view(&members(count, 1), &board).unwrap()
+}
+
+#[test]
+fn homes_in_a_pool_are_shared_from_the_first_view_on_and_the_register_bounds_losses() {
+    let mut board = Board::new(500);
+    for node in 1..=5 {
+        board.beat(0, Beat { hello: Some(hello(node)), ..beat(node, 0) });
+    }
+    let homes_on = Some(cenote_device::rados_dir::Address::parse("rados:meta/run").unwrap());
+    for (register, survives) in [(RegisterPlace::Nodes, 1), (RegisterPlace::First, 0)] {
+        let members = Members { homes_on: homes_on.clone(), register, ..members(5, 0) };
+        let view = first_view(&members, &board).unwrap();
+        assert_eq!(view.survives, survives);
+        assert!(view.is_shared() && view.homes.iter().all(|home| home.mirrors_wanted == 0), "{view:?}");
+    }
+    assert!(!first_view(&members(5, 1), &board).unwrap().is_shared());
 }
 
 #[test]
@@ -215,7 +232,7 @@ fn other_versions_and_long_counts_are_named() {
     for decode in [|bytes: &[u8]| Beat::decode(bytes).map(drop), |bytes: &[u8]| Notice::decode(bytes).map(drop)] {
         assert_eq!(decode(&[9, 1]).unwrap_err().kind(), ErrorKind::VersionMismatch);
         assert_eq!(decode(&[]).unwrap_err().kind(), ErrorKind::InvalidInput);
-        assert_eq!(decode(&[4, 77]).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(decode(&[5, 77]).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
     // A count that the message cannot hold.
     let mut bytes = beat(1, 9).encode();

@@ -10,7 +10,7 @@ use cenote_model::{Error, ErrorKind, NodeId, Result};
 const ADDRESS_BYTES_MAX: usize = 260;
 /// Fewest bytes of a member and of a home: bound what a count can make the decoder allocate.
 const MEMBER_BYTES_MIN: usize = 2 + 4 + 16 + 1 + 8;
-const HOME_BYTES_MIN: usize = 2 + 2 + 2 + 8 + 8 + 4;
+const HOME_BYTES_MIN: usize = 2 + 2 + 2 + 8 + 8 + 1 + 4;
 
 const LIVE: u8 = 0;
 const EXCLUDED: u8 = 1;
@@ -80,6 +80,7 @@ fn encode_home(home: &Home, out: &mut Vec<u8>) {
     out.put_u16(home.wanted_host.0);
     out.put_u64(home.term);
     out.put_u64(home.mirrors_wanted as u64);
+    out.put_u8(home.is_shared.into());
     out.put_u32(home.mirrors.len() as u32);
     for mirror in &home.mirrors {
         out.put_u16(mirror.0);
@@ -112,9 +113,14 @@ fn decode_member<S: Subject>(from: &mut Decoder<'_, S>) -> Result<Member, S::Err
 fn decode_home<S: Subject>(from: &mut Decoder<'_, S>) -> Result<Home, S::Error> {
     let (id, host, wanted_host, term) = (HomeId(from.u16()?), NodeId(from.u16()?), NodeId(from.u16()?), from.u64()?);
     let mirrors_wanted = size(from)?;
+    let is_shared = match from.u8()? {
+        0 => false,
+        1 => true,
+        _ => return Err(from.malformed("a home that lies in an unknown way")),
+    };
     let count = from.count(2)?;
     let mirrors = (0..count).map(|_| from.u16().map(NodeId)).collect::<Result<_, _>>()?;
-    Ok(Home { id, host, wanted_host, mirrors, term, mirrors_wanted })
+    Ok(Home { id, host, wanted_host, mirrors, term, mirrors_wanted, is_shared })
 }
 
 fn size<S: Subject>(from: &mut Decoder<'_, S>) -> Result<usize, S::Error> {

@@ -16,6 +16,8 @@ use crate::sums::sum_of;
 pub const ADDRESS_FILE: &str = "home-on-rados";
 /// Directory of the local copy, in the store's directory.
 pub const COPY_DIR: &str = "home-copy";
+/// Directory of the copy that was set aside when the store was last fetched anew.
+pub const COPY_ASIDE_DIR: &str = "home-copy-before";
 const MAGIC: &str = "cenote-home-on-rados 1";
 /// How it is written on the command line.
 const SCHEME: &str = "rados:";
@@ -71,6 +73,22 @@ impl Address {
             }
         }
         Ok(address)
+    }
+    /// The text that [`Address::parse`] reads as this address.
+    pub fn spelled(&self) -> String {
+        let mut text = self.to_string();
+        let (conf, keyring) = (self.conf.display().to_string(), self.keyring.display().to_string());
+        for (name, value) in [("user", &self.user), ("conf", &conf), ("keyring", &keyring)] {
+            if !value.is_empty() {
+                text = format!("{text},{name}={value}");
+            }
+        }
+        text
+    }
+    /// The address of one of several stores that share this one's name, in the same pool.
+    #[must_use]
+    pub fn of(&self, which: &str) -> Self {
+        Self { name: format!("{}-{which}", self.name), ..self.clone() }
     }
     /// What a store's directory says; `None` if the store is in the directory itself. `Corrupt` if it cannot be read.
     pub fn read(dir: &StoreDir) -> Result<Option<Self>> {
@@ -143,6 +161,9 @@ mod tests {
             (Path::new("/etc/ceph/a.conf"), "rados:meta/run-7")
         );
         assert_eq!(Address::decode(&address.encode()), Some(address.clone()));
+        assert_eq!(Address::parse(&address.spelled()), Ok(address.clone()));
+        assert_eq!(Address::parse("rados:meta").map(|it| it.spelled()).unwrap(), "rados:meta/cenote");
+        assert_eq!(Address { name: "run-7-n2".into(), ..address.clone() }, address.of("n2"));
         let damaged = address.encode().replace("run-7", "run-8");
         assert_eq!(Address::decode(&damaged), None);
         assert_eq!(Address::parse("rados:meta").unwrap().name, NAME_DEFAULT);

@@ -21,6 +21,8 @@ use crate::{Clock, SystemClock};
 const RECORDS: usize = 500;
 /// Beyond the trust of the former holder: the clock that is read for each record is coarse.
 const MARGIN: Duration = Duration::from_millis(20);
+/// How long after an opening what earlier holders left is looked for.
+const TIDY_AFTER: Duration = Duration::from_secs(1);
 
 /// What the head says of its holder.
 pub(super) struct Found {
@@ -103,6 +105,30 @@ pub(super) fn create(place: &RadosPlace) -> Result<Tenure> {
         }
     });
     made.map(|()| Tenure::new(place, holder, nonce, proved_ms))
+}
+
+/// Fails if no store can be made here: there is one, or the pool does not take what stores keep in it. Leaves nothing.
+pub(super) fn check_free(place: &RadosPlace) -> Result<()> {
+    match look(place) {
+        Ok(found) => return Err(super::taken(place, &found)),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        Err(_) => {}
+    }
+    let object = format!("probe-{}", draw_nonce());
+    let made = ask(place, |pool| {
+        match pool.change(&object, &[], &[Change::Create, Change::SetRecord(FORMAT, FORMAT_TEXT.as_bytes())]) {
+            // A pool without records refuses them as if they were absent.
+            Err(refusal) if refusal.kind == RefusalKind::NotFound => {
+                Err(Refusal { kind: RefusalKind::Unsupported, ..refusal })
+            }
+            answer => answer,
+        }
+    });
+    let gone = ask(place, |pool| match pool.change(&object, &[], &[Change::Remove]) {
+        Err(refusal) if refusal.kind == RefusalKind::NotFound => Ok(()),
+        answer => answer,
+    });
+    made.and(gone)
 }
 
 /// Reads who has the store. `NotFound` if there is none.
@@ -229,6 +255,8 @@ fn seal_part(tenure: &Tenure, file: &str, part: &str) -> Result<()> {
 pub(super) fn tidy_later(tenure: &Arc<Tenure>, named: BTreeSet<String>) {
     let weak = Arc::downgrade(tenure);
     let tidy = move || {
+        // Of a command that is done in a moment nothing is under way when its process ends, and the library with it.
+        thread::sleep(TIDY_AFTER);
         let Some(tenure) = weak.upgrade() else { return };
         let (pool, term) = (Arc::clone(&tenure.pool), tenure.term);
         drop(tenure);
@@ -240,6 +268,15 @@ pub(super) fn tidy_later(tenure: &Arc<Tenure>, named: BTreeSet<String>) {
     };
     // Without the thread the next opening does it.
     let _ = thread::Builder::new().name("cenote-tidy".into()).spawn(tidy);
+}
+
+/// Removes what nothing names, of any term: the store is being destroyed.
+pub(super) fn remove_strays(tenure: &Tenure) -> Result<()> {
+    let all = tenure.persist(|pool| pool.list())?;
+    for object in strays(&all, &BTreeSet::new(), tenure.term + 1) {
+        parts::remove_object(tenure, object);
+    }
+    Ok(())
 }
 
 /// The objects of earlier terms that nothing names.

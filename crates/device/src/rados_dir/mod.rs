@@ -19,6 +19,7 @@ mod dirty;
 mod head;
 mod log;
 mod parts;
+mod proof;
 mod tenure;
 #[cfg(test)]
 mod tests;
@@ -40,7 +41,7 @@ use head::{Kind, Record};
 use log::{RadosLog, Shared};
 use tenure::Tenure;
 
-pub use address::{ADDRESS_FILE, Address, COPY_DIR};
+pub use address::{ADDRESS_FILE, Address, COPY_ASIDE_DIR, COPY_DIR};
 pub use copy::{forget_copy, term_noted};
 pub use head::Holder;
 
@@ -80,6 +81,8 @@ pub struct RadosPlace {
 pub enum Take {
     /// Only if this directory had it last.
     Own,
+    /// Whoever had it, who is known to acknowledge nothing by the time at which this holder does: that is not waited for.
+    Granted,
     /// Whoever had it.
     Any,
 }
@@ -123,7 +126,7 @@ impl RadosMetaDir {
         let copy = LocalCopy::fresh(&place.local, &tenure)?;
         copy.note(&tenure)?;
         let tenure = Arc::new(tenure);
-        tenure::keep(&tenure);
+        tenure.keep();
         let before = tenure.holder.clone();
         Ok(Self { tenure, copy, files: Mutex::default(), doubtful: Mutex::default(), moved: false, before })
     }
@@ -150,8 +153,10 @@ impl RadosMetaDir {
         let this = Self { tenure, copy, files, doubtful, moved: !is_own, before: found.holder };
         this.bring_up_to_date(is_whole)?;
         this.copy.note(&this.tenure)?;
-        claimed.wait.pass();
-        tenure::keep(&this.tenure);
+        if take != Take::Granted {
+            claimed.wait.pass();
+        }
+        this.tenure.keep();
         claim::tidy_later(&this.tenure, named);
         Ok(this)
     }
@@ -188,6 +193,19 @@ impl RadosMetaDir {
     pub fn lost(&self) -> Option<Error> {
         self.tenure.lost()
     }
+    /// Asks the pool now whether this is still the holder; fails if it is not, or if the pool does not answer.
+    pub fn confirm(&self) -> Result<()> {
+        self.tenure.confirm()
+    }
+    /// Returns true if this directory had the store in this place last, or has it.
+    pub fn is_own(place: &RadosPlace) -> Result<bool> {
+        claim::look(place).map(|found| LocalCopy::belongs_to(&place.local, &found.nonce))
+    }
+    /// Fails if no store can be made in this place: `Exists` if it holds one; or what the pool answers to a change as stores
+    /// make it. Nothing is left there.
+    pub fn check_free(place: &RadosPlace) -> Result<()> {
+        claim::check_free(place)
+    }
     /// Who has the store in this place, or had it last.
     pub fn look(place: &RadosPlace) -> Result<Holder> {
         claim::look(place).map(|found| found.holder)
@@ -196,6 +214,7 @@ impl RadosMetaDir {
     pub fn destroy(&self) -> Result<()> {
         let names: Vec<String> = self.files.lock().keys().cloned().collect();
         names.iter().try_for_each(|name| self.remove(name))?;
+        claim::remove_strays(&self.tenure)?;
         self.tenure.end()?;
         self.copy.destroy()
     }

@@ -418,3 +418,29 @@ fn check(dir: &RadosMetaDir, log: &dyn LogFile, oracle: &mut Oracle, seed: u64, 
     let names = dir.list().unwrap();
     assert!(names.iter().all(|name| name == "log" || oracle.files.contains_key(name)), "seed {seed}: {names:?}");
 }
+
+#[test]
+fn who_was_given_the_store_by_others_waits_for_nobody_and_fences_the_former_holder() {
+    let (scratch, pool) = (Scratch::new(), memory());
+    let mut slow = scratch.place(&pool, "a");
+    slow.timing.trust = Duration::from_secs(30);
+    let first = RadosMetaDir::create(&slow).unwrap();
+    first.write_file("superblock", b"one").unwrap();
+    assert!(RadosMetaDir::is_own(&slow).unwrap() && first.confirm().is_ok());
+    let (begin, heir) = (Instant::now(), scratch.place(&pool, "b"));
+    assert!(!RadosMetaDir::is_own(&heir).unwrap());
+    assert_eq!(RadosMetaDir::check_free(&heir).unwrap_err().kind(), ErrorKind::Exists);
+    let second = RadosMetaDir::open(&heir, Take::Granted).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(15), "the trust of the former holder is not waited for");
+    assert!(second.has_moved() && second.confirm().is_ok());
+    // What it believes for another half minute does not count.
+    assert_eq!(first.confirm().unwrap_err().kind(), ErrorKind::Disconnected);
+    assert!(first.lost().is_some() && first.write_file("superblock", b"late").is_err());
+    assert_eq!(second.read_file("superblock").unwrap(), b"one");
+    assert!(!RadosMetaDir::is_own(&slow).unwrap() && RadosMetaDir::is_own(&heir).unwrap());
+    drop(second);
+    let objects = pool.list().unwrap();
+    let free = RadosPlace { pool: memory(), ..scratch.place(&pool, "c") };
+    RadosMetaDir::check_free(&free).unwrap();
+    assert_eq!((free.pool.list().unwrap(), pool.list().unwrap()), (Vec::new(), objects), "nothing is left");
+}

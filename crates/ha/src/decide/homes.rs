@@ -29,8 +29,8 @@ pub(crate) fn care(facts: &Facts<'_>, plan: &mut Plan<'_>) {
     }
 }
 
-/// What the exclusions of this plan mean for a home: the mirror with the fewest homes becomes host, and excluded mirrors
-/// are none.
+/// What the exclusions of this plan mean for a home: the mirror with the fewest homes becomes host, of a shared home any node
+/// that takes part; and excluded mirrors are none.
 fn replace_excluded(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
     let left = |node: &NodeId, plan: &Plan<'_>| plan.view().is_live(*node);
     for node in home.mirrors.iter().filter(|node| !left(node, plan)).copied().collect::<Vec<_>>() {
@@ -40,7 +40,8 @@ fn replace_excluded(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
         return;
     }
     let hosted = |node: NodeId| plan.view().homes.iter().filter(|home| home.host == node).count();
-    let heirs = home.mirrors.iter().copied().filter(|node| left(node, plan) && facts.is_sound(*node));
+    let able: Vec<NodeId> = if home.is_shared { facts.view.live().collect() } else { home.mirrors.clone() };
+    let heirs = able.into_iter().filter(|node| left(node, plan) && facts.is_sound(*node));
     let Some(by) = heirs.min_by_key(|node| (!facts.view.stays(*node), hosted(*node), *node)) else {
         plan.add(
             Action::Freeze { suspects: vec![home.host], homes: vec![home.id] },

@@ -119,7 +119,9 @@ pub(crate) fn exclude(facts: &Facts<'_>, plan: &mut Plan<'_>) {
     let in_doubt: Vec<&Suspect> = facts.suspects.iter().filter(is_in_doubt).collect();
     let given_up = facts.suspects.iter().filter(|suspect| suspect.is_given_up).count();
     let (owed, survives) = (facts.view.owed().count() + given_up, facts.view.survives);
-    let is_too_many = !in_doubt.is_empty() && in_doubt.len() + owed > survives;
+    // Of shared homes no loss is too many: whoever has a register that answers can go on.
+    let is_limited = !facts.view.is_shared();
+    let is_too_many = is_limited && !in_doubt.is_empty() && in_doubt.len() + owed > survives;
     let nodes = || in_doubt.iter().map(|suspect| suspect.node).collect();
     if is_too_many {
         let why = Reason::TooMany { suspects: in_doubt.len(), owed, survives };
@@ -157,7 +159,7 @@ fn orphans(facts: &Facts<'_>) -> Vec<HomeId> {
     let homes = facts.view.homes.iter();
     let is_orphan = |home: &&crate::Home| {
         let is_doubted = facts.suspects.iter().any(|suspect| home.copies().any(|node| node == suspect.node));
-        is_doubted && !home.copies().any(|node| facts.is_sound(node))
+        !home.is_shared && is_doubted && !home.copies().any(|node| facts.is_sound(node))
     };
     homes.filter(is_orphan).map(|home| home.id).collect()
 }

@@ -26,6 +26,7 @@ pub fn view(nodes: u16, survives: usize) -> View {
         mirrors: (1..=survives as u16).map(|step| NodeId((id + step) % nodes)).collect(),
         term: 1,
         mirrors_wanted: survives,
+        is_shared: false,
     };
     View {
         cluster: CLUSTER,
@@ -34,6 +35,13 @@ pub fn view(nodes: u16, survives: usize) -> View {
         members: (0..nodes).map(member).collect(),
         homes: (0..nodes).map(home).collect(),
     }
+}
+
+/// Nodes whose homes lie where all of them reach them.
+pub fn shared_view(nodes: u16) -> View {
+    let mut all = view(nodes, 0);
+    all.homes.iter_mut().for_each(|home| home.is_shared = true);
+    all
 }
 
 /// What one node sees, second by second.

@@ -27,7 +27,11 @@ impl Cluster {
             self.changed(&before, member, next);
         }
         let owed = next.owed().count();
-        assert!(owed <= next.survives, "{owed} losses at once, and the layout survives {}", next.survives);
+        assert!(
+            owed <= next.survives || next.is_shared(),
+            "{owed} losses at once, and the layout survives {}",
+            next.survives
+        );
         for home in &next.homes {
             self.home_changed(&before, home, next);
         }
@@ -68,8 +72,10 @@ impl Cluster {
         let is_mirrored_by_live = home.mirrors.iter().all(|node| next.is_live(*node) && *node != home.host);
         assert!(is_mirrored_by_live, "{home:?}");
         assert!((was.host == home.host) == (was.term == home.term) && home.term >= was.term, "{was:?} {home:?}");
-        assert!(was.host == home.host || was.mirrors.contains(&home.host), "{} goes to who has no journal", home.id);
+        let is_able = was.host == home.host || was.is_shared || was.mirrors.contains(&home.host);
+        assert!(is_able, "{} goes to who has no journal", home.id);
         self.tally.taken_over += u64::from(was.host != home.host);
+        self.tally.shared_taken_over += u64::from(was.host != home.host && home.is_shared);
         self.tally.mirrors_added +=
             home.mirrors.iter().filter(|node| !was.copies().any(|one| one == **node)).count() as u64;
         let dropped = was.mirrors.iter().filter(|node| next.is_live(**node) && !home.copies().any(|one| one == **node));

@@ -20,6 +20,10 @@ pub const END_US: u64 = FAULTS_END_US + 14_000_000;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     pub appended: u64,
+    /// To homes that are shared.
+    pub appended_to_pool: u64,
+    /// Take-overs of such homes.
+    pub shared_taken_over: u64,
     pub excluded: u64,
     pub taken_over: u64,
     pub readmitted: u64,
@@ -38,8 +42,10 @@ pub struct Tally {
 
 impl Tally {
     pub fn add(&mut self, other: &Self) {
-        let pairs: [(&mut u64, u64); 14] = [
+        let pairs: [(&mut u64, u64); 16] = [
             (&mut self.appended, other.appended),
+            (&mut self.appended_to_pool, other.appended_to_pool),
+            (&mut self.shared_taken_over, other.shared_taken_over),
             (&mut self.excluded, other.excluded),
             (&mut self.taken_over, other.taken_over),
             (&mut self.readmitted, other.readmitted),
@@ -86,6 +92,8 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
     /// For each home the last acknowledged position, and when something was last acknowledged.
     pub acked: BTreeMap<HomeId, (u64, u64)>,
+    /// For each shared home the term that sealed its journal, and its end.
+    pub pool: BTreeMap<HomeId, (u64, u64)>,
     /// Destroyed and not settled yet.
     pub destroyed: BTreeSet<NodeId>,
     has_frozen: bool,
@@ -113,7 +121,9 @@ impl Cluster {
         let survives = if count > 3 { rng.between(1, 2) as usize } else { 1 };
         let with_boards = if rng.chance(600) { rng.between(1, u64::from(count)) as u16 } else { 0 };
         let boards: Vec<NodeId> = (0..with_boards).map(NodeId).collect();
-        let view = first_view(count, survives);
+        // Homes that every node reaches, with what was made durable: no node has a journal of its own.
+        let is_shared = seed % 5 == 4;
+        let view = first_view(count, survives, is_shared);
         let drift = settings.drift_ppm_max;
         let clock = |rng: &mut Rng| (rng.below(1 << 40), rng.below(2 * drift + 1) as i64 - drift as i64);
         let nodes: Vec<Node> = (0..count)
@@ -134,6 +144,7 @@ impl Cluster {
             cut: BTreeSet::new(),
             nodes,
             acked: BTreeMap::new(),
+            pool: BTreeMap::new(),
             destroyed: BTreeSet::new(),
             has_frozen: false,
             shortened: BTreeSet::new(),
@@ -145,7 +156,10 @@ impl Cluster {
 
     fn begin(&mut self, count: u16) {
         for home in &self.register.view.homes {
-            for node in home.copies() {
+            if home.is_shared {
+                self.pool.insert(home.id, (1, 0));
+            }
+            for node in home.copies().filter(|_| !home.is_shared) {
                 self.nodes[usize::from(node.0)].journals.insert(home.id, 0);
             }
             self.acked.insert(home.id, (0, 0));
@@ -395,8 +409,8 @@ impl Cluster {
             others.into_iter().any(|node| self.nodes[usize::from(node.0)].has_devices)
         };
         let needs_another = |home: &&Home| home.copies().any(|node| node == id);
-        let is_survived = view.homes.iter().filter(needs_another).all(has_another);
-        if self.nodes[usize::from(id.0)].is_machine_up || owed.len() > view.survives || !is_survived {
+        let is_survived = view.homes.iter().filter(needs_another).all(has_another) && owed.len() <= view.survives;
+        if self.nodes[usize::from(id.0)].is_machine_up || !(is_survived || view.is_shared()) {
             return;
         }
         self.destroyed.insert(id);
@@ -441,7 +455,8 @@ impl Cluster {
     }
 }
 
-fn first_view(count: u16, survives: usize) -> View {
+fn first_view(count: u16, survives: usize, is_shared: bool) -> View {
+    let mirrors = if is_shared { 0 } else { survives };
     let member = |id| Member {
         id: NodeId(id),
         address: address(NodeId(id)),
@@ -453,9 +468,10 @@ fn first_view(count: u16, survives: usize) -> View {
         id: HomeId(id),
         host: NodeId(id),
         wanted_host: NodeId(id),
-        mirrors: (1..=survives as u16).map(|step| NodeId((id + step) % count)).collect(),
+        mirrors: (1..=mirrors as u16).map(|step| NodeId((id + step) % count)).collect(),
         term: 1,
-        mirrors_wanted: survives,
+        mirrors_wanted: mirrors,
+        is_shared,
     };
     View {
         cluster: CLUSTER,

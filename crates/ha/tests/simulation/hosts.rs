@@ -64,11 +64,28 @@ impl Cluster {
                 continue;
             }
             self.only_one_acts();
+            if home.is_shared {
+                self.append_to_pool(id, home);
+                continue;
+            }
             let position = self.nodes[usize::from(id.0)].journals[&home.id];
             let (acked, _) = self.acked[&home.id];
             assert!(position >= acked, "{}: node {} acts with {position} of {acked} acknowledged", home.id, id.0);
             self.append_to(id, home, position + 1);
         }
+    }
+
+    /// The pool takes what the term allows that sealed the journal last.
+    fn append_to_pool(&mut self, id: NodeId, home: &Home) {
+        let (now, acked) = (self.now_us, self.acked[&home.id].0);
+        let (sealed, end) = self.pool.get_mut(&home.id).expect("a journal for each shared home");
+        assert!(*sealed <= home.term, "{}: node {} acts in term {} after term {sealed}", home.id, id.0, home.term);
+        assert!(*end >= acked, "{}: the pool has {end} of {acked} acknowledged", home.id);
+        (*sealed, *end) = (home.term, *end + 1);
+        let end = *end;
+        self.acked.insert(home.id, (end, now));
+        self.tally.appended += 1;
+        self.tally.appended_to_pool += 1;
     }
 
     fn append_to(&mut self, id: NodeId, home: &Home, position: u64) {

@@ -88,7 +88,8 @@ impl Node {
         self.history.view().map(AsRef::as_ref)
     }
     pub fn may_act(&self, home: HomeId, settings: &Settings, now_us: u64) -> bool {
-        let view = self.view().filter(|_| self.answers() && self.journals.contains_key(&home));
+        let view = self.view().filter(|_| self.answers());
+        let view = view.filter(|view| self.journals.contains_key(&home) || view.is_shared());
         view.is_some_and(|view| may_act(self.id, view, home, &self.history, settings, self.clock_us(now_us)))
     }
     pub fn record(&mut self, seen: Seen, now_us: u64, settings: &Settings) {

@@ -70,6 +70,8 @@ fn converse(daemon: &Arc<Daemon>, connection: &Connection) -> Result<()> {
     });
     let (door, ((client, alive), who)) = match admitted {
         Ok(admitted) => admitted,
+        // Another node has the home by now: this daemon begins anew, and asks for it.
+        Err(_) if daemon.begins_anew() => return say(connection, &Greeting::Moving, &[]),
         Err(error) => return say(connection, &Greeting::Refused(error), &[]),
     };
     daemon.connected.fetch_add(1, Ordering::SeqCst);

@@ -19,6 +19,8 @@ const POINTER_FILE: &str = "home-is-in";
 const TERM_FILE: &str = "term";
 /// Name of the file that says that a copy is complete; it holds a number that grows with each copy.
 const COMPLETE_FILE: &str = "copy-is-complete";
+/// Name of the file in a node's directory that says that another node has its home, in the pool that all nodes reach.
+const AWAY_FILE: &str = "home-is-away";
 /// The directories that a home is copied to, in turns.
 const TURNS: [&str; 2] = ["", "-again"];
 
@@ -41,6 +43,10 @@ impl CopyPlace {
         let now = pointer(dir)?;
         let names = TURNS.iter().map(|turn| format!("copy-{home}{turn}"));
         Ok(names.filter(|name| now.as_ref() != Some(name)).map(|name| Self::named(dir, memory, &name)).collect())
+    }
+    /// Where a home is opened that lies in a pool.
+    pub fn of_shared(dir: &Path, memory: &Path, home: HomeId) -> Self {
+        Self::named(dir, memory, &format!("copy-{home}{}", TURNS[0]))
     }
     /// The complete copy of a home, the later one if there are two; `None` if there is none.
     pub fn complete(dir: &Path, memory: &Path, home: HomeId) -> Result<Option<Self>> {
@@ -132,6 +138,22 @@ pub(super) fn note_term(home_dir: &Path, term: u64) -> Result<()> {
     write(&home_dir.join(TERM_FILE), &term.to_string())
 }
 
+/// Notes whether another node has the home of this one, in the pool that all nodes reach.
+pub(super) fn note_away(dir: &Path, is_away: bool) -> Result<()> {
+    if is_away {
+        return write(&dir.join(AWAY_FILE), "");
+    }
+    match std::fs::remove_file(dir.join(AWAY_FILE)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(fail(dir, &error)),
+        _ => Ok(()),
+    }
+}
+
+/// Returns true if that was noted.
+pub(super) fn is_away(dir: &Path) -> bool {
+    dir.join(AWAY_FILE).exists()
+}
+
 /// Lets the node's home lie in a complete copy of it from the next start on.
 pub(super) fn move_to(dir: &Path, copy: &CopyPlace, term: u64) -> Result<()> {
     note_term(&copy.dir, term)?;
@@ -151,7 +173,7 @@ pub(crate) fn forget(dir: &Path, members: &Members) -> Result<()> {
             }
         }
     }
-    let _ = [POINTER_FILE, TERM_FILE].map(|name| std::fs::remove_file(dir.join(name)));
+    let _ = [POINTER_FILE, TERM_FILE, AWAY_FILE].map(|name| std::fs::remove_file(dir.join(name)));
     Ok(())
 }
 

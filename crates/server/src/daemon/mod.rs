@@ -27,13 +27,14 @@ use cenote_host::torn;
 use cenote_model::{Error, ErrorKind, Result, StoreConfig, StoreId, Telemetry};
 use cenote_rpc::{Doorbell, Listener};
 
+use crate::service::lock;
 use crate::{Host, OpenHow, Wrap};
 pub use nodes::PARTS_DIR;
 use nodes::{Early, Nodes, Reach};
 use peer::Peer;
 
 pub use peer::ring_memories;
-pub use restarting::{RESTART_FILE, is_restarting};
+pub use restarting::{RESTART_FILE, end_waiting, is_restarting, waits_for_home};
 
 pub use background::{LOG_FILE, LOG_FILE_BEFORE, REPORT_VARIABLE, encode_report, read_report};
 
@@ -165,6 +166,10 @@ impl Daemon {
         self.ends.store(true, Ordering::SeqCst);
         self.stop();
     }
+    /// Returns true if another node has the home of this one, from where all nodes reach it: nothing can be done with it here.
+    fn begins_anew(&self) -> bool {
+        self.host.lost().is_some() && self.nodes.as_ref().is_some_and(|nodes| nodes.share_homes())
+    }
     /// Stops and begins anew: the home of this node lies elsewhere by now.
     fn restart(&self) {
         self.again.store(true, Ordering::SeqCst);
@@ -207,21 +212,17 @@ enum End {
 fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<End> {
     signals::block();
     torn::survive();
-    let config = StoreConfig::default();
-    let reach = Arc::new(Reach::default());
-    let (host, early) = open_announced(dir, &how_to_open(dir, options, &config, &reach)?, &reach)?;
+    let ending = Arc::new(Ending::default());
+    let asked = ending.clone();
+    signals::on_stop(move || asked.ask());
+    let Some((host, early)) = open_here(dir, options, in_background, &ending)? else { return Ok(End::Stopped) };
     let listener = Listener::bind(dir, SOCKET)?;
     restarting::clear(dir);
     let daemon = Arc::new(Daemon::of(dir, host, early)?);
     abort_on_panic();
     let onlooker = Onlooker(Arc::downgrade(&daemon), daemon.host.id());
     let observing = options.observer.as_ref().map(|observe| observe(onlooker)).transpose()?;
-    let for_signals = Arc::downgrade(&daemon);
-    signals::on_stop(move || {
-        if let Some(daemon) = for_signals.upgrade() {
-            daemon.end();
-        }
-    });
+    ending.concerns(&daemon);
     let start = |at: usize| {
         let for_rings = daemon.clone();
         std::thread::Builder::new()
@@ -261,6 +262,14 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<End
         is_closed.store(true, Ordering::SeqCst);
         // Before the socket goes: who finds neither starts a daemon.
         let again = daemon.again.load(Ordering::SeqCst) && !daemon.ends.load(Ordering::SeqCst);
+        let result = match result {
+            // Whoever has its home by now lets it write nothing more.
+            Err(error) if again => {
+                tracing::warn!(%error, "the store could not be closed in order");
+                Ok(())
+            }
+            result => result,
+        };
         if again && let Err(error) = restarting::note(dir) {
             tracing::warn!(%error, "others may take the store before this daemon has it again");
         }
@@ -271,22 +280,98 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<End
     })
 }
 
+/// Whether the daemon was asked to end, from before it has a store.
+#[derive(Default)]
+struct Ending {
+    is_asked: AtomicBool,
+    daemon: Mutex<Weak<Daemon>>,
+}
+
+impl Ending {
+    fn ask(&self) {
+        self.is_asked.store(true, Ordering::SeqCst);
+        if let Some(daemon) = lock(&self.daemon).upgrade() {
+            daemon.end();
+        }
+    }
+    /// The daemon ends if that was asked for, or is.
+    fn concerns(&self, daemon: &Arc<Daemon>) {
+        *lock(&self.daemon) = Arc::downgrade(daemon);
+        if self.is_asked.load(Ordering::SeqCst) {
+            daemon.end();
+        }
+    }
+}
+
+/// Returns true if the home of this node lies where all nodes reach it, and another one has it.
+fn is_home_away(dir: &Path) -> Result<bool> {
+    let is_shared = dir.exists() && Members::read(dir)?.is_some_and(|members| members.homes_on.is_some());
+    Ok(is_shared && (location::is_away(dir) || crate::metadata::is_elsewhere(dir)?))
+}
+
+/// Waits until the view of the cluster gives the home back to this node. Returns false if the daemon was asked to end.
+fn wait_for_home(dir: &Path, in_background: bool, ending: &Ending) -> Result<bool> {
+    let begin = Instant::now();
+    let held = loop {
+        match StoreLock::acquire(dir)? {
+            Some(held) => break held,
+            None if begin.elapsed() < STORE_PATIENCE => std::thread::sleep(STORE_PAUSE),
+            None => {
+                return Err(Error::new(ErrorKind::Busy, format!("store {}", dir.display()))
+                    .because("another process has it")
+                    .try_next("if a daemon serves it already, use that one"));
+            }
+        }
+    };
+    location::note_away(dir, true)?;
+    // Nobody starts another daemon meanwhile, and `stop` finds this one.
+    restarting::note(dir)?;
+    if in_background {
+        background::report(None);
+    }
+    let is_back = nodes::wait_for_home(dir, &|| ending.is_asked.load(Ordering::SeqCst));
+    if !matches!(is_back, Ok(true)) {
+        restarting::clear(dir);
+    }
+    drop(held);
+    is_back.inspect_err(|error| tracing::error!(%error, "the home of this node does not come back"))
+}
+
 /// How to open the store. A home of a cluster may have tiers on other nodes, and mirrors.
 fn how_to_open<'a>(
     dir: &Path,
     options: &'a DaemonOptions,
     config: &'a StoreConfig,
     reach: &Arc<Reach>,
+    is_granted: bool,
 ) -> Result<OpenHow<'a>> {
     let members = Members::read(dir)?;
     Ok(OpenHow {
         create: options.create.then_some(config),
         policy_plugin: options.policy_plugin.as_deref(),
         world: options.world,
-        mirrored: members.as_ref().is_some_and(|members| members.protect > 0),
+        mirrored: members.as_ref().is_some_and(Members::homes_move),
         places: members.map(|members| reach.maker(members.home)),
+        is_granted,
         ..OpenHow::default()
     })
+}
+
+/// Opens the store once this node has its home. `None` if the daemon was asked to end before.
+fn open_here(
+    dir: &Path,
+    options: &DaemonOptions,
+    in_background: bool,
+    ending: &Ending,
+) -> Result<Option<(Host, Option<Early>)>> {
+    let is_away = is_home_away(dir)?;
+    if is_away && !wait_for_home(dir, in_background, ending)? {
+        return Ok(None);
+    }
+    let (config, reach) = (StoreConfig::default(), Arc::new(Reach::default()));
+    let opened = open_announced(dir, &how_to_open(dir, options, &config, &reach, is_away)?, &reach)?;
+    location::note_away(dir, false)?;
+    Ok(Some(opened))
 }
 
 /// Opens the store; a node of a cluster tells the others meanwhile that it lives.
@@ -365,7 +450,11 @@ fn accept(daemon: &Arc<Daemon>, listener: &Listener, idle_exit: Option<Duration>
                 return;
             }
             if let Some(error) = daemon.host.lost() {
-                tracing::error!(%error, "this daemon ends");
+                let begins_anew = daemon.begins_anew();
+                tracing::error!(%error, begins_anew, "this daemon ends");
+                if begins_anew {
+                    daemon.restart(); // and asks for its home
+                }
                 return;
             }
             daemon.host.reap();

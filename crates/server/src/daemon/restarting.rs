@@ -7,6 +7,7 @@ use cenote_device::StoreDir;
 use cenote_host::process::started_of;
 use cenote_model::Result;
 use rustix::fs::Mode;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Name of the note in the store's directory: process id and when the process began.
 pub const RESTART_FILE: &str = "daemon.restarts";
@@ -28,6 +29,19 @@ pub(super) fn clear(dir: &Path) {
 /// Returns true if a daemon has let go of the store in `dir` and will have it again in a moment.
 pub fn is_restarting(dir: &Path) -> bool {
     process_in(dir).is_some_and(|(pid, started)| started_of(pid) == Some(started))
+}
+
+/// Returns true if the daemon of the node in `dir` waits for its home, which another node has. It has no socket meanwhile.
+pub fn waits_for_home(dir: &Path) -> bool {
+    is_restarting(dir) && super::location::is_away(dir)
+}
+
+/// Asks such a daemon to end.
+pub fn end_waiting(dir: &Path) {
+    let pid = process_in(dir).filter(|(pid, started)| started_of(*pid) == Some(*started)).map(|(pid, _)| pid);
+    if let Some(pid) = pid.and_then(|pid| Pid::from_raw(pid.cast_signed())) {
+        let _ = kill_process(pid, Signal::TERM); // it may have ended
+    }
 }
 
 fn process_in(dir: &Path) -> Option<(u32, u64)> {

@@ -113,7 +113,8 @@ impl Engine {
         written.and(if self.core.journal.is_tainted() { synced } else { Ok(()) })?;
         if !self.core.is_suspect() {
             // Without this record the next engine suspects all that no mark (commit record) covers.
-            let _ = self.core.journal.append_closed(self.core.state.epoch);
+            // On media, too: the next engine may be one of another node, which learns by it that nothing is missing.
+            let _ = self.core.journal.append_closed(self.core.state.epoch).and_then(|()| self.core.journal.sync());
         }
         Ok(())
     }

@@ -70,7 +70,7 @@ impl Engine {
         report.repaired_indices =
             state.containers.disorder.iter().map(|(key, found)| (*key, found.to_string())).collect();
         if report.power_lost {
-            go_back(&mut state, &lost, before, &mut report);
+            go_back(&mut state, &lost, before, closed, &mut report);
         }
         state.space.replaying = false;
         let now_ns = seams.clock.now_ns();
@@ -144,18 +144,28 @@ fn newest_checkpoint(meta: &dyn MetaDir) -> Result<(String, Arc<Vec<u8>>)> {
     Ok((name, Arc::new(bytes)))
 }
 
-/// Takes the state back to what survives the loss of these devices.
+/// Takes the state back to what survives the loss of these devices. `closed`: the last engine was closed in order.
 fn go_back(
     state: &mut EngineState,
     lost: &[DeviceIndex],
     before: &[(Engine, RecoveryReport)],
+    closed: bool,
     report: &mut RecoveryReport,
 ) {
     if report.records_replayed == 0 {
         find_shared(state);
     }
-    state.sessions.open.clear();
+    let mut sessions = std::mem::take(&mut state.sessions.open);
     (report.rolled_back, report.lost_objects) = state.roll_back(lost);
+    // If nothing is missing, clients on other nodes go on: their bytes come with each change. Those of this node wrote into
+    // memory that is gone.
+    if closed && report.rolled_back.is_empty() && report.lost_objects.is_empty() {
+        sessions.retain(|_, session| session.info.node.is_some());
+        for session in sessions.values_mut() {
+            session.pins.clear();
+        }
+        state.sessions.open = sessions;
+    }
     for transaction in state.settle_power_loss() {
         tracing::warn!(%transaction, "its part here is lost, with the bytes that it was to write");
     }

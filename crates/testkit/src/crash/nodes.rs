@@ -105,8 +105,16 @@ pub fn make(dir: &Path, program: &Path, count: usize, protect: u8) -> Check<Vec<
         Store::open_with(&place, &options).and_then(|store| store.close()).map_err(text)?;
         key.create_file(&place.join(KEY_FILE)).map_err(text)?;
         let register = RegisterPlace::usual(count, protect);
-        let members =
-            Members { cluster: StoreId(7), home, protect, register, keeping: None, encrypt: false, all: all.clone() };
+        let members = Members {
+            cluster: StoreId(7),
+            home,
+            protect,
+            homes_on: None,
+            register,
+            keeping: None,
+            encrypt: false,
+            all: all.clone(),
+        };
         members.write(&place).map_err(text)?;
         if members.register == RegisterPlace::Nodes && members.is_keeper() {
             GroupRegister::make(&place).map_err(text)?;

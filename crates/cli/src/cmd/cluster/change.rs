@@ -183,7 +183,9 @@ fn add(dir: &Path, nodes: &mut Nodes, args: &JoinArgs, name: &str) -> Result<Hom
             .because(format!("node `{}` has its address, {address}", other.name))
             .try_next("a host has one node; for a second one name another --port"));
     }
-    let keepers = nodes.members(HomeId(1))?.keepers().len() as u16;
+    let members = nodes.members(HomeId(1))?;
+    super::plan::check_place(&members, HomeId(nodes.members.len() as u16 + 1))?;
+    let keepers = members.keepers().len() as u16;
     nodes.keepers = Some(keepers);
     nodes.members.push(Node { name: name.to_owned(), address, left: false });
     nodes.write(dir)?;

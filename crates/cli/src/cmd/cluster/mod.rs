@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use cenote::{Error, ErrorKind, Mode, OpenOptions, Result, Store};
 use cenote_cluster::{KEY_FILE, PROTECT_MAX, RegisterPlace};
+use cenote_device::rados_dir::Address;
 use cenote_rpc::net::ClusterKey;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -37,7 +38,7 @@ const PORT: u16 = 7420;
 #[derive(Subcommand, Debug)]
 pub enum ClusterCommand {
     /// Start a store over several nodes; makes it if the directory has none
-    Start(StartArgs),
+    Start(Box<StartArgs>),
     /// Show nodes and homes: who is alive, and how full they are
     Status {
         /// Directory of the cluster
@@ -94,6 +95,12 @@ pub enum ClusterCommand {
         /// Name of the node that is to leave
         node: String,
     },
+    /// Take the home of a node on this host back from whichever node had it (used by `destroy`)
+    #[command(hide = true)]
+    TakeHome {
+        /// Directory of the node
+        dir: PathBuf,
+    },
     /// Stop a node on this host, with all others (used by `stop`)
     #[command(hide = true)]
     StopNode {
@@ -128,8 +135,12 @@ pub struct StartArgs {
     /// Survive the loss of N nodes: each home is to have so many mirrors [default: 0]
     #[arg(long, visible_alias = "mirrors", value_name = "N", value_parser = clap::value_parser!(u8).range(..=i64::from(PROTECT_MAX)))]
     pub protect: Option<u8>,
+    /// Keep the homes in a replicated pool of Ceph RADOS, so that any node can take over those of a lost one:
+    /// rados:POOL[/NAME][,user=USER][,conf=FILE][,keyring=FILE]
+    #[arg(long, value_name = "PLACE", value_parser = Address::parse)]
+    pub on: Option<Address>,
     /// Where the view of the cluster is kept: kind=first, kind=nodes (three or more together), kind=etcd,endpoint=URL or
-    /// kind=rados,pool=POOL [default: nodes with --protect and three nodes, else first]
+    /// kind=rados,pool=POOL [default: nodes with --protect or --on and three nodes, else first]
     #[arg(long, value_name = "SPEC")]
     pub register: Option<String>,
     /// Encrypt what nodes say to each other (TLS 1.3)
@@ -140,7 +151,7 @@ pub struct StartArgs {
 impl StartArgs {
     /// Whether anything is said that holds for as long as the cluster exists.
     fn has_choices(&self) -> bool {
-        !self.tiers.is_empty() || self.protect.is_some() || self.register.is_some() || self.encrypt
+        !self.tiers.is_empty() || self.protect.is_some() || self.on.is_some() || self.register.is_some() || self.encrypt
     }
 }
 
@@ -157,6 +168,7 @@ pub fn cluster(context: &mut Context<'_>, command: &ClusterCommand) -> Done {
         ClusterCommand::AddTiers { dir } => places::add_to_node(dir),
         ClusterCommand::CountParts { dir } => places::count_parts(context, dir),
         ClusterCommand::TiersThatNeed { dir, node } => places::tiers_that_need(context, dir, node),
+        ClusterCommand::TakeHome { dir } => node::take_home(dir),
         ClusterCommand::StopNode { dir } => Ok(Store::stop_node(dir).map(drop)?),
     }
 }
@@ -179,8 +191,10 @@ fn start(context: &mut Context<'_>, args: &StartArgs) -> Done {
         make(&dir, &nodes)?;
     }
     all(begin_all(&dir, &nodes)?)?;
-    let first = open(&dir, &nodes, 0)?;
-    first.make_label_directory()?;
+    // The home of a node that was away may still be with another one.
+    if !nodes.has_begun || nodes.homes_on.is_none() {
+        open(&dir, &nodes, 0)?.make_label_directory()?;
+    }
     if !nodes.has_begun {
         places::add_to_nodes(&dir, &nodes, |_| true)?;
         nodes.has_begun = true;
@@ -193,9 +207,14 @@ fn start(context: &mut Context<'_>, args: &StartArgs) -> Done {
     }
     let count = nodes.present().count();
     context.out.line(format!("{count} nodes serve {} after {seconds:.2} s", subject(&dir)))?;
-    if nodes.protect > 0 && nodes.register == RegisterPlace::First {
+    if let Some(on) = nodes.homes_on()? {
+        context.out.line(format!("  homes lie in {on}-nN: any node can open them"))?;
+    }
+    if (nodes.protect > 0 || nodes.homes_on.is_some()) && nodes.register == RegisterPlace::First {
         let first = &nodes.members[0].name;
-        context.out.line(format!("  while node {first} is away no home is taken over: two nodes cannot keep the register together (--register)"))?;
+        context.out.line(format!(
+            "  while node {first} is away no home is taken over: it alone keeps the register (--register)"
+        ))?;
     }
     let example = dir.join(&nodes.members[0].name);
     context.out.line(format!("  use it on a node by its directory there: CENOTE_STORE={}", example.display()))
@@ -261,6 +280,12 @@ fn destroy(context: &mut Context<'_>, dir: &Path, yes: bool) -> Done {
         ))?;
     }
     stop_all(&dir, &nodes)?;
+    if nodes.homes_on.is_some() {
+        all(nodes.each(|_, node| {
+            let place = dir.join(&node.name);
+            nodes.run(node, &["cluster".as_ref(), "take-home".as_ref(), place.as_os_str()], &[])
+        }))?;
+    }
     let gone = nodes.each(|_, node| {
         let place = dir.join(&node.name);
         nodes.run(node, &["destroy".as_ref(), place.as_os_str(), "--yes".as_ref()], &[])

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use cenote::model::HomeId;
 use cenote::{Error, ErrorKind, Result};
 use cenote_cluster::{Member, Members, RegisterPlace};
+use cenote_device::rados_dir::Address;
 use cenote_server::daemon::LOG_FILE;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,9 @@ pub(super) struct Nodes {
     /// Loss of how many nodes is to be survived.
     #[serde(default)]
     pub protect: u8,
+    /// The pool in which homes lie, if they do not lie on their nodes, as `--on` says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub homes_on: Option<String>,
     /// Where the view is kept.
     #[serde(default)]
     pub register: RegisterPlace,
@@ -111,7 +115,12 @@ impl Nodes {
         let all = (1..).zip(&self.members).map(member).collect();
         let register = self.register.clone();
         let (cluster, protect, encrypt) = (self.cluster.parse()?, self.protect, self.encrypt);
-        Ok(Members { cluster, home, protect, register, keeping: self.keepers, encrypt, all })
+        let homes_on = self.homes_on()?;
+        Ok(Members { cluster, home, protect, homes_on, register, keeping: self.keepers, encrypt, all })
+    }
+    /// The pool in which homes lie, if they do not lie on their nodes.
+    pub fn homes_on(&self) -> Result<Option<Address>> {
+        self.homes_on.as_deref().map(Address::parse).transpose()
     }
     /// The nodes that have not left, with their homes.
     pub fn present(&self) -> impl Iterator<Item = (HomeId, &Node)> {

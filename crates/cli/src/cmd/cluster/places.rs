@@ -50,6 +50,9 @@ pub fn add(store: &Store, dir: &Path, spec: &mut DeviceSpec) -> Result<()> {
         let present = members.all.iter().filter(|member| !member.has_left);
         spec.path = present.map(|member| format!("@{}", member.name)).collect::<Vec<_>>().join(":").into();
     }
+    if let Some(members) = Members::read(dir)? {
+        members.check_tier(spec)?;
+    }
     config::make_absolute(spec)?;
     let begin = Instant::now();
     loop {

@@ -1,9 +1,12 @@
 //! The nodes of a new cluster, from the command line.
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::Path;
 
-use cenote::{Error, ErrorKind, Result, StoreId};
-use cenote_cluster::RegisterPlace;
+use cenote::{Error, ErrorKind, HomeId, Result, StoreId};
+use cenote_cluster::{Members, RegisterPlace, losses};
+use cenote_device::RadosMetaDir;
+use cenote_device::rados_dir::Address;
 
 use super::StartArgs;
 use super::nodes::{Node, Nodes};
@@ -46,10 +49,14 @@ pub(super) fn plan(args: &StartArgs, names: Vec<String>) -> Result<Nodes> {
             .because("no nodes are named")
             .try_next("name them with --hosts or --hostfile, or make some on this host with --local 4"));
     }
-    for tier in &args.tiers {
-        super::node::parsed(tier)?;
-    }
     let protect = args.protect.unwrap_or(0);
+    if protect > 0
+        && let Some(on) = &args.on
+    {
+        return Err(Error::new(ErrorKind::Unsupported, format!("--protect {protect} with --on {on}"))
+            .because("homes in a pool have no mirrors: any node can open them")
+            .try_next("leave --protect out; the pool's own copies protect what lies there"));
+    }
     if usize::from(protect) >= names.len() {
         return Err(Error::new(ErrorKind::InvalidInput, format!("cluster of {} nodes", names.len()))
             .because(format!("it cannot survive the loss of {protect}"))
@@ -57,7 +64,7 @@ pub(super) fn plan(args: &StartArgs, names: Vec<String>) -> Result<Nodes> {
     }
     let register = match &args.register {
         Some(text) => RegisterPlace::parse(text)?,
-        None => RegisterPlace::usual(names.len(), protect),
+        None => RegisterPlace::usual(names.len(), losses(protect, args.on.is_some())),
     };
     register.check(names.len()).map_err(|why| {
         Error::new(ErrorKind::InvalidInput, format!("cluster of {} nodes", names.len()))
@@ -74,16 +81,40 @@ pub(super) fn plan(args: &StartArgs, names: Vec<String>) -> Result<Nodes> {
         (None, None) => ["ssh", "-o", "BatchMode=yes", "{host}"].map(str::to_owned).to_vec(),
     };
     let members = names.into_iter().zip(addresses).map(|(name, address)| Node { name, address, left: false }).collect();
-    Ok(Nodes {
+    let nodes = Nodes {
         cluster: random_id()?.to_string(),
         launcher,
         members,
         tiers: args.tiers.clone(),
         protect,
+        homes_on: args.on.as_ref().map(Address::spelled),
         register,
         encrypt: args.encrypt,
         keepers: None,
         has_begun: false,
+    };
+    check_places(&nodes, args)?;
+    Ok(nodes)
+}
+
+/// Fails if a tier is none that the cluster can have, or if a home cannot be made where it is to lie: before anything is made.
+fn check_places(nodes: &Nodes, args: &StartArgs) -> Result<()> {
+    let members = nodes.members(HomeId(1))?;
+    for tier in &args.tiers {
+        members.check_tier(&super::node::parsed(tier)?)?;
+    }
+    members.homes().into_iter().try_for_each(|home| check_place(&members, home))
+}
+
+/// Fails if no home can be made in its place in the pool.
+pub(super) fn check_place(members: &Members, home: HomeId) -> Result<()> {
+    let Some(place) = members.place_of(home) else { return Ok(()) };
+    // Nothing of the directory is used.
+    RadosMetaDir::check_free(&place.connect(Path::new("/nonexistent"))?).map_err(|error| match error.kind() {
+        ErrorKind::Exists => error.try_next(
+            "choose another name: `--on rados:POOL/NAME`; or start the cluster that has it: `cenote cluster start` with its directory",
+        ),
+        _ => error,
     })
 }
 

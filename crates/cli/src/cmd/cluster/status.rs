@@ -8,6 +8,7 @@ use std::time::Duration;
 use cenote::model::HomeId;
 use cenote::model::size::{count, human};
 use cenote::{Error, ErrorKind, HaReport, Mode, OpenOptions, Result, Store};
+use cenote_server::daemon::waits_for_home;
 use serde_json::json;
 
 use super::nodes::{Node, Nodes, absolute, subject};
@@ -36,6 +37,12 @@ pub(super) fn look(dir: &Path, nodes: &Nodes, home: HomeId, node: &Node) -> Seen
         let (devices, stats) = use_of(store, home);
         Ok((devices, stats, report))
     };
+    if waits_for_home(&dir.join(&node.name)) {
+        let error = Error::new(ErrorKind::Busy, format!("node `{}`", node.name))
+            .because("another node has its home, and its daemon waits for it")
+            .try_next("`cenote ha` on another node");
+        return Seen { answer: Err(error), stats: None, report: None };
+    }
     match look() {
         Ok((answer, stats, report)) => Seen { answer, stats, report },
         Err(error) => Seen { answer: Err(error), stats: None, report: None },
@@ -95,6 +102,7 @@ pub(super) fn status(context: &mut Context<'_>, dir: &Path) -> Done {
             "cluster": nodes.cluster,
             "register": nodes.register,
             "encrypt": nodes.encrypt,
+            "homes_on": nodes.homes_on()?.map(|on| on.to_string()),
             "ha": report.map(|report| ha::document(report, false)),
             "nodes": nodes.present().zip(&seen).map(document).collect::<Vec<_>>(),
         }));
@@ -107,6 +115,9 @@ pub(super) fn status(context: &mut Context<'_>, dir: &Path) -> Done {
     let members = nodes.members(HomeId(1))?;
     let keepers: Vec<String> = members.keepers().iter().map(|keeper| keeper.name.clone()).collect();
     report.map_or(Ok(()), |report| view(context.out, report, &nodes.register.text(&keepers)))?;
+    if let Some(on) = nodes.homes_on()? {
+        context.out.line(format!("homes lie in {on}-nN: any node can open them"))?;
+    }
     if nodes.encrypt { context.out.line("what nodes say to each other is encrypted") } else { Ok(()) }
 }
 

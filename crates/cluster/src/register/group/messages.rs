@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::types::{Blob, Change, State, Types};
 
 /// First byte of each message.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// How long after a failure a member is tried again.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 

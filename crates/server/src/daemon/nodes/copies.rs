@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use cenote_cluster::Members;
 use cenote_device::mirror::{Rehomed, Replica};
-use cenote_device::{FsMetaDir, StoreDir, SystemDevices};
+use cenote_device::rados_dir::Address;
+use cenote_device::{FsMetaDir, StoreDir, StoreLock, SystemDevices};
 use cenote_model::{DeviceId, Error, ErrorKind, HomeId, Result, StoreId};
 use cenote_rpc::net::TcpConnection;
 use cenote_store::file_kind;
@@ -17,6 +18,7 @@ use super::super::location::CopyPlace;
 use super::places::Reach;
 use super::talk::{next, say};
 use crate::Host;
+use crate::host::Rehoming;
 use crate::service::lock;
 
 /// A connection without any sign of life for this long has ended.
@@ -45,6 +47,8 @@ pub(super) struct Copies {
     memory: PathBuf,
     /// How places of tiers on other nodes are reached.
     reach: Arc<Reach>,
+    /// Where homes lie, if all nodes reach them.
+    homes_on: Option<Address>,
     held: Mutex<BTreeMap<HomeId, Holding>>,
 }
 
@@ -61,7 +65,8 @@ impl Copies {
     /// The copies in the directory of a node, whose shared memory is in `memory`.
     pub fn open(dir: &Path, memory: &Path, members: &Members, reach: Arc<Reach>) -> Result<Self> {
         let (dir, memory) = (dir.to_path_buf(), memory.to_path_buf());
-        let this = Self { dir, memory, reach, held: Mutex::default() };
+        let homes_on = members.homes_on.clone();
+        let this = Self { dir, memory, reach, homes_on, held: Mutex::default() };
         for home in members.homes() {
             if this.complete(home)?.is_some() {
                 lock(&this.held).insert(home, Holding::Left);
@@ -184,17 +189,44 @@ impl Copies {
                 _ => drop(held.insert(home, Holding::Opening)), // closes what it has open
             }
         }
-        let opened = self.complete(home).and_then(|place| {
-            let place = place.ok_or_else(|| {
-                Error::new(ErrorKind::NotFound, format!("home {home}"))
-                    .because("this node has no complete copy of it")
-                    .try_next("see `cenote ha`")
-            })?;
-            Host::open_copy(&place.dir, &place.base, None, Some(self.reach.maker(home)))
-        });
-        opened.map(Arc::new).inspect_err(|_| {
-            lock(&self.held).insert(home, Holding::Left);
-        })
+        let opened = match &self.homes_on {
+            Some(on) => self.open_shared(home, &on.of(&home.to_string())),
+            None => self.open_copy(home),
+        };
+        opened.map(Arc::new).inspect_err(|_| self.give_up(home))
+    }
+    fn open_copy(&self, home: HomeId) -> Result<Host> {
+        let place = self.complete(home)?.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("home {home}"))
+                .because("this node has no complete copy of it")
+                .try_next("see `cenote ha`")
+        })?;
+        Host::open_copy(&place.dir, &place.base, None, Some(self.reach.maker(home)))
+    }
+    fn open_shared(&self, home: HomeId, address: &Address) -> Result<Host> {
+        let place = CopyPlace::of_shared(&self.dir, &self.memory, home);
+        let places = self.reach.maker(home);
+        Host::open_shared(home, address, &Rehoming { dir: &place.dir, base: &place.base, places })
+    }
+    /// Deletes what is here of a home in a pool whose host another node is, its memory above all, unless it is open.
+    pub fn clear_shared(&self, home: HomeId) {
+        let place = CopyPlace::of_shared(&self.dir, &self.memory, home);
+        let held = lock(&self.held);
+        if !place.dir.exists() || matches!(held.get(&home), Some(Holding::Opening | Holding::Hosted(_))) {
+            return;
+        }
+        // Whoever closes it deletes it then.
+        let cleared = StoreLock::acquire(&place.dir).and_then(|lock| lock.map_or(Ok(()), |_free| place.remove()));
+        if let Err(error) = cleared {
+            tracing::warn!(%error, %home, "what this node had of a home stays");
+        }
+    }
+    /// Another node is the host of a home that was opened here, or it could not be opened.
+    pub fn give_up(&self, home: HomeId) {
+        let mut held = lock(&self.held);
+        if matches!(held.get(&home), Some(Holding::Opening)) {
+            held.insert(home, Holding::Left);
+        }
     }
     /// Serves an opened home from now on.
     pub fn serve(&self, home: HomeId, host: Arc<Host>) {

@@ -1,7 +1,7 @@
 //! A home on another node, as the threads of this daemon see it: whether it can be reached, its clients here, and their
 //! sessions there.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use cenote_cluster::Member;
 use cenote_device::{Control, SharedControl};
+use cenote_host::process::started_of;
 use cenote_model::{Error, ErrorKind, HomeId, Request, Response, Result, StoreId};
 use cenote_rpc::net::{Class, ClusterKey, Introduction, TcpConnection};
 use cenote_store::{SessionId, SessionInfo};
@@ -50,6 +51,8 @@ pub(crate) struct Gateway {
     changed: Condvar,
     trust: Trust,
     locks: Arc<Locks>,
+    /// Another node opens the home from where all reach it, without what was in memory.
+    is_shared: bool,
 }
 
 #[derive(Default)]
@@ -57,6 +60,8 @@ struct State {
     way: Way,
     /// Sessions of processes of this node.
     sessions: BTreeMap<SessionId, SessionInfo>,
+    /// Clients of this node whose sessions the home does not know any more, by nonce.
+    forgotten: HashSet<u128>,
     /// Answers to requests for sessions, by nonce.
     opened: HashMap<u128, Result<SessionId>>,
     /// Threads that wait for the answer to a request, by session and number.
@@ -84,6 +89,7 @@ impl Gateway {
         memory: &Path,
         outbox: Arc<Outbox>,
         locks: Arc<Locks>,
+        is_shared: bool,
     ) -> Self {
         Self {
             home: member.home,
@@ -97,6 +103,7 @@ impl Gateway {
             changed: Condvar::new(),
             trust: Trust::default(),
             locks,
+            is_shared,
         }
     }
     /// The home.
@@ -120,6 +127,13 @@ impl Gateway {
         Error::new(ErrorKind::Disconnected, self.subject())
             .because("it did not answer in time")
             .try_next("`cenote cluster status` shows which nodes are alive")
+    }
+    /// A client that has changed something believes in what is gone; it would not be told so by anything that comes.
+    #[cold]
+    fn went_on(&self) -> Error {
+        Error::new(ErrorKind::Conflict, self.subject())
+            .because("another node went on with it, without what was in the memory of its node alone: what this program changed since it last flushed may be lost")
+            .try_next("open the store anew")
     }
     /// The clients of the home on this node, with the home's store; connects first. `Disconnected` if the home cannot
     /// be reached.
@@ -230,6 +244,12 @@ impl Gateway {
         let is_up = matches!(state.way, Way::Greeted(known) if known == connection);
         if is_up {
             state.way = Way::Up(connection);
+            if self.is_shared {
+                let is_known = |nonce| sessions.iter().any(|(_, who)| who.nonce == nonce);
+                let gone = state.sessions.values().filter(|who| who.write && !is_known(who.nonce));
+                let gone: Vec<u128> = gone.map(|who| who.nonce).collect();
+                state.forgotten.extend(gone);
+            }
             state.sessions = sessions.into_iter().map(|(id, who)| (SessionId(id), local(who))).collect();
         }
         drop(state);
@@ -314,6 +334,11 @@ impl Gateway {
 
 impl Served for Gateway {
     fn session_open(&self, who: &SessionInfo) -> Result<SessionId> {
+        // What a dead process left to be done is done all the same.
+        let is_alive = started_of(who.pid) == Some(who.started);
+        if is_alive && lock(&self.state).forgotten.contains(&who.nonce) {
+            return Err(self.went_on());
+        }
         let begin = Instant::now();
         self.tell(&NodeMessage::Open { who: remote(who) });
         let mut state = lock(&self.state);

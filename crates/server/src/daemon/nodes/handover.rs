@@ -1,11 +1,12 @@
 //! A home goes from one host to another on purpose: the node that wants it asks, gets a copy as every mirror does, and is
 //! named its host in the view. So a node that was away gets its home back, and one that leaves gives its homes away.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cenote_model::{Error, ErrorKind, HomeId, NodeId, Result};
-use cenote_rpc::net::TcpConnection;
+use cenote_rpc::net::{ClusterKey, Introduction, TcpConnection};
 use cenote_wire::{Between, NodeMessage, decode_between};
 
 use super::super::Daemon;
@@ -16,15 +17,18 @@ use super::talk::{next, say};
 
 /// How long a copy of a home may take before whoever asked has to ask again.
 const COPY: Duration = Duration::from_hours(1);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-const AGAIN_AFTER: Duration = Duration::from_millis(500);
-const BEAT_EVERY: Duration = Duration::from_secs(1);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
+pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(500);
+pub(super) const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// A connection without any sign of life for this long has ended.
 const SILENCE: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(2);
 
 /// Gives a home to the node that asked for it on this connection.
 pub(super) fn give(acts: &Acts, connection: &mut TcpConnection, home: HomeId, to: NodeId) -> Result<()> {
+    if acts.share_homes() {
+        return acts.give_shared(connection, home, to);
+    }
     let yielding = acts.begin_yielding(home, to)?;
     let begin = Instant::now();
     let mut beat_at = Instant::now();
@@ -68,11 +72,22 @@ pub(super) fn ask_for(nodes: &Nodes, daemon: &Daemon, home: HomeId) {
 }
 
 fn ask(nodes: &Nodes, daemon: &Daemon, home: HomeId) -> Result<()> {
-    let (host, address) = nodes.homes.host_of(home)?;
-    let mut connection = TcpConnection::connect(address, nodes.who, &nodes.key, CONNECT)?;
+    let host = nodes.homes.host_of(home)?;
+    ask_host((nodes.who, &nodes.key), host, home, &|| daemon.is_stopping())
+}
+
+/// Asks the host of a home, with its address, to give it to the node that introduces itself so. Returns once the host says that
+/// it has, or it `is_over`.
+pub(super) fn ask_host(
+    (who, key): (Introduction, &ClusterKey),
+    (host, address): (NodeId, SocketAddr),
+    home: HomeId,
+    is_over: &dyn Fn() -> bool,
+) -> Result<()> {
+    let mut connection = TcpConnection::connect(address, who, key, CONNECT)?;
     say(&mut connection, &NodeMessage::Yield { home })?;
     let (mut heard_at, mut beat_at) = (Instant::now(), Instant::now());
-    while !daemon.is_stopping() {
+    while !is_over() {
         let is_busy = connection.turn()?;
         while let Some(message) = next(&mut connection, &mut heard_at)? {
             match decode_between(&message.bytes)? {

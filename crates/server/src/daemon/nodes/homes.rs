@@ -1,5 +1,8 @@
 //! What the view makes of the homes on this node: which it is the host of, who mirrors them, and which it takes over.
 
+mod shared;
+mod yielding;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -17,6 +20,7 @@ use super::watch::{Acting, settings};
 use super::{Daemon, Nodes};
 use crate::Host;
 use crate::service::lock;
+pub(super) use yielding::Yielding;
 
 /// A mirror that is about to be in the view counts for so long after it was last proposed.
 const PROPOSED_FOR: Duration = Duration::from_secs(5);
@@ -117,53 +121,6 @@ impl Homes {
     }
 }
 
-/// A home that is on its way to another node; dropped, it stays unless the view says otherwise.
-pub(super) struct Yielding<'a> {
-    acts: &'a Acts,
-    home: HomeId,
-    to: NodeId,
-}
-
-impl Yielding<'_> {
-    /// Once the copy on the other node is complete, returns how many changes may have been told; from then on nothing is
-    /// told that it does not have.
-    pub fn is_caught_up(&self) -> Option<u64> {
-        let mut state = lock(&self.acts.nodes.homes.state);
-        state.mirrors.get(&(self.home, self.to)).filter(|mirror| mirror.far().is_caught_up)?;
-        state.proposed.insert(self.home, (self.to, Instant::now()));
-        self.acts.require(&mut state);
-        state.hosted.get(&self.home).map(|hosted| hosted.mirroring.stream.end())
-    }
-    /// Returns true if the other node has so many changes, as all other mirrors do.
-    pub fn has(&self, changes: u64) -> bool {
-        let mut state = lock(&self.acts.nodes.homes.state);
-        state.proposed.insert(self.home, (self.to, Instant::now()));
-        state.hosted.get(&self.home).is_some_and(|hosted| hosted.mirroring.stream.kept() >= changes)
-    }
-    /// Lets nothing be told any more.
-    pub fn freeze(&self) {
-        let mut state = lock(&self.acts.nodes.homes.state);
-        state.yielding.insert(self.home, (self.to, true));
-        self.acts.require(&mut state);
-        if let Some(hosted) = state.hosted.get(&self.home) {
-            hosted.mirroring.set_lease(0);
-        }
-    }
-}
-
-impl Drop for Yielding<'_> {
-    fn drop(&mut self) {
-        lock(&self.acts.nodes.homes.state).yielding.remove(&self.home);
-    }
-}
-
-#[cold]
-fn not_host(home: HomeId) -> Error {
-    Error::new(ErrorKind::Conflict, format!("home {home}"))
-        .because("this node is not its host")
-        .try_next("see `cenote ha`")
-}
-
 impl State {
     fn is_host(&self, me: NodeId, home: HomeId) -> bool {
         self.term_of(me, home).is_some()
@@ -180,6 +137,9 @@ impl State {
     /// The mirrors without which a home acknowledges nothing.
     fn required(&self, home: HomeId) -> Vec<NodeId> {
         let entry = self.view.as_ref().and_then(|view| view.home(to_ha(home)));
+        if entry.is_some_and(|entry| entry.is_shared) {
+            return Vec::new();
+        }
         let mut nodes: Vec<NodeId> = entry.map_or_else(Vec::new, |entry| entry.mirrors.clone());
         let proposed = self.proposed.get(&home).map(|(node, _)| *node);
         let heir = self.yielding.get(&home).filter(|(_, is_frozen)| *is_frozen).map(|(node, _)| *node);
@@ -229,11 +189,22 @@ impl Acts {
                     state.mirrors.retain(|(of, _), _| *of != home);
                     self.let_go(home);
                 }
+                if self.share_homes() {
+                    if home == self.own() {
+                        self.leave_home(entry.wanted_host);
+                    } else {
+                        self.nodes.copies.clear_shared(home);
+                    }
+                    continue;
+                }
                 let is_wanted = entry.wanted_host == self.me() && self.daemon.host.mirroring.is_some();
                 if is_wanted && state.asking.insert(home) {
                     self.ask_for(home);
                 }
-            } else if let Some(hosted) = state.hosted.get_mut(&home) {
+                continue;
+            }
+            self.stop_former(&mut state, entry);
+            if let Some(hosted) = state.hosted.get_mut(&home) {
                 hosted.term = entry.term;
             } else if home == self.own() {
                 self.take_up_own(&mut state, entry.term);
@@ -245,6 +216,9 @@ impl Acts {
     fn take_up_own(&self, state: &mut State, term: u64) {
         let home = self.own();
         let Some(hosted) = Self::hosted(home, term, &self.daemon.host) else { return };
+        if self.share_homes() {
+            return self.confirm_own(state, hosted);
+        }
         match is_in_place(&self.nodes, &self.daemon, term) {
             Ok(true) => {
                 state.hosted.insert(home, hosted);
@@ -265,21 +239,6 @@ impl Acts {
             tracing::error!(%error, %home, "no thread to ask for a home");
         }
     }
-    /// Begins to send a home to the node that is to have it. Fails if this node is not its host.
-    pub fn begin_yielding(&self, home: HomeId, to: NodeId) -> Result<Yielding<'_>> {
-        let mut state = lock(&self.nodes.homes.state);
-        let hosted = state.hosted.get(&home).cloned().filter(|_| state.is_host(self.me(), home));
-        let hosted = hosted.ok_or_else(|| not_host(home))?;
-        let is_live = state.view.as_ref().is_some_and(|view| view.is_live(to));
-        if !is_live || state.yielding.contains_key(&home) {
-            return Err(Error::new(ErrorKind::Busy, format!("home {home}"))
-                .because(format!("node {} does not take part yet, or another node gets the home", to.0))
-                .try_next("see `cenote ha`"));
-        }
-        state.yielding.insert(home, (to, false));
-        self.send_to(&mut state, &hosted, to);
-        Ok(Yielding { acts: self, home, to })
-    }
     /// Has the view name another node as host of a home.
     pub fn hand_over(&self, home: HomeId, to: NodeId) -> Result<()> {
         self.nodes.watch.hand_over(home, to, self)
@@ -296,7 +255,13 @@ impl Acts {
         } else if let Some(host) = self.nodes.copies.let_go(home) {
             tracing::warn!(%home, "another node has this home by now: it is closed here");
             host.fence();
-            let close = move || drop(host.close());
+            let nodes = self.nodes.clone();
+            let close = move || {
+                drop(host.close());
+                if nodes.share_homes() {
+                    nodes.copies.clear_shared(home);
+                }
+            };
             let _ = std::thread::Builder::new().name("cenote-let-go".into()).spawn(close);
         }
     }
@@ -306,7 +271,7 @@ impl Acts {
         let acts = Self { nodes, daemon, settings: self.settings };
         let run = move || {
             tracing::info!(%home, term, "this node takes a home over");
-            let opened = acts.nodes.copies.open_home(home);
+            let opened = acts.open_home(home, term);
             acts.nodes.watch.await_leases(home, term);
             let mut state = lock(&acts.nodes.homes.state);
             state.opening.remove(&home);
@@ -329,12 +294,16 @@ impl Acts {
                 // Another node was the host in between: its changes, and its lease, count.
                 (Ok(_), Some(now)) => {
                     tracing::warn!(%home, term, now, "another term began while a home was opened");
+                    acts.nodes.copies.give_up(home);
                     if state.opening.insert(home) {
                         drop(state);
                         acts.take_over(home, now);
                     }
                 }
-                (Ok(_), None) => tracing::warn!(%home, term, "another view came while a home was opened"),
+                (Ok(_), None) => {
+                    acts.nodes.copies.give_up(home);
+                    tracing::warn!(%home, term, "another view came while a home was opened");
+                }
                 (Err(error), _) => tracing::error!(%error, %home, term, "a home could not be taken over"),
             }
         };

@@ -14,6 +14,7 @@ mod errands;
 mod foreign;
 mod gateway;
 mod handover;
+mod homeless;
 mod homes;
 mod listener;
 mod lock_files;
@@ -50,6 +51,7 @@ use copies::Copies;
 use direct::Direct;
 use errands::Errands;
 pub(super) use gateway::Gateway;
+pub(super) use homeless::wait_for_home;
 use homes::{Acts, Homes};
 use locks::Locks;
 use outbox::Outbox;
@@ -147,9 +149,9 @@ impl Nodes {
         let address = own.ok_or_else(|| Error::new(ErrorKind::Internal, "members of a cluster"))?;
         let listener = TcpListener::bind(address)?;
         let me = (NodeId(who.node), members.home);
-        let locks = Locks::open(me, members.protect > 0, &memory, host.control.clone(), outbox.clone())?;
+        let locks = Locks::open(me, members.homes_move(), &memory, host.control.clone(), outbox.clone())?;
         let copies = Copies::open(dir, &memory, &members, reach.clone())?;
-        let formerly: &[NodeId] = if host.is_copy() { &nodes_of(&members) } else { &[] };
+        let formerly: &[NodeId] = if host.was_elsewhere() { &nodes_of(&members) } else { &[] };
         let errands = Arc::new(Errands::default());
         host.tell_words(outbox.bell().clone(), formerly, errands.bell());
         let homes = Homes::default();
@@ -181,7 +183,8 @@ impl Nodes {
         for member in members.all.iter().filter(|member| member.home != self.home) {
             gateways.entry(member.home).or_insert_with(|| {
                 let (outbox, locks) = (self.outbox.clone(), self.locks.clone());
-                Arc::new(Gateway::new(member.clone(), self.who, self.key.clone(), &self.memory, outbox, locks))
+                let (key, is_shared) = (self.key.clone(), members.homes_on.is_some());
+                Arc::new(Gateway::new(member.clone(), self.who, key, &self.memory, outbox, locks, is_shared))
             });
         }
     }
@@ -278,7 +281,7 @@ impl Nodes {
         })
     }
     /// Searches for dead processes of this node until the daemon stops. A home that hangs holds up only this thread.
-    fn reap(&self, daemon: &Daemon) {
+    fn reap(self: &Arc<Self>, daemon: &Arc<Daemon>) {
         let mut reaped_at = Instant::now();
         let mut could_act = true;
         while !daemon.is_stopping() {
@@ -295,6 +298,7 @@ impl Nodes {
                     gateway.reap();
                 }
                 self.copies.all_hosted().iter().for_each(|(_, host)| host.reap());
+                Acts::new(self.clone(), daemon.clone()).reopen_lost();
                 reaped_at = Instant::now();
             }
         }
@@ -303,6 +307,10 @@ impl Nodes {
     /// told ended with its lease.
     fn tell_words_of(&self, host: &Host) {
         host.tell_words(self.outbox.bell().clone(), &[], self.errands.bell());
+    }
+    /// Returns true if the homes of the cluster lie where all nodes reach them.
+    pub fn share_homes(&self) -> bool {
+        self.roster.get().homes_on.is_some()
     }
     /// The host of a home that this node serves to others.
     fn served(&self, daemon: &Daemon, home: HomeId) -> Option<Arc<Host>> {
@@ -327,7 +335,7 @@ impl Nodes {
         let gateway = if far { self.gateway(home).ok() } else { None };
         let host = gateway.map(|to| to.address()).filter(|address| Some(*address) != own);
         let host = host.map_or_else(String::new, |address| address.to_string());
-        ClusterPlace { home, far, leased: members.protect > 0, homes: members.homes(), host }
+        ClusterPlace { home, far, leased: members.homes_move(), homes: members.homes(), host }
     }
 }
 

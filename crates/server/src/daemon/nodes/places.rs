@@ -138,7 +138,7 @@ impl NodePlace {
             return Err(away(format!("this node is not known to be the host of home {} now", self.home)));
         };
         let members = node.roster.get();
-        if members.protect > 0 && self.reach.lease_ns.load(Ordering::SeqCst) <= boot_ns() {
+        if members.homes_move() && self.reach.lease_ns.load(Ordering::SeqCst) <= boot_ns() {
             return Err(away("this node has no lease: it may be cut off"));
         }
         let to = member_named(&members, &self.name).ok_or_else(|| away("it is no member any more"))?;

@@ -69,6 +69,7 @@ mod tests {
             cluster: StoreId(7),
             home: HomeId(1),
             protect: 1,
+            homes_on: None,
             register: RegisterPlace::Nodes,
             keeping: Some(3),
             encrypt: false,

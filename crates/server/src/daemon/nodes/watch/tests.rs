@@ -88,7 +88,7 @@ impl Cluster {
         }
         let register = RegisterPlace::First;
         let (cluster, home) = (StoreId(7), HomeId(1));
-        let members = Members { cluster, home, protect, register, keeping: None, encrypt: false, all };
+        let members = Members { cluster, home, protect, homes_on: None, register, keeping: None, encrypt: false, all };
         let register: Arc<dyn Register> = Arc::new(Cached::open(&dir.join("n1")).unwrap());
         let keeper = Some(Arc::new(Keeper::new(&Roster::new(&dir, members.clone()), register.clone(), None).unwrap()));
         Self { dir, members, register, keeper, _listeners: listeners }
