@@ -49,6 +49,9 @@ pub enum Report {
     },
     /// It stops with all other nodes: nobody is to take anything over.
     Closing,
+    /// What it had of this home went with the memory of its machine: it is no copy of what was acknowledged. The home's host
+    /// says so, too, and serves nothing before it is excluded, or no mirror can have more than it has.
+    Lost(HomeId),
     /// As host of this home: all extents that this excluded node had are made good.
     Paid {
         /// The home.

@@ -18,6 +18,8 @@ pub(crate) struct Peer {
     pub reports: Vec<Report>,
     /// The view in which it reports.
     pub reports_view: u64,
+    /// The homes of which it says that it has lost them, and since when.
+    pub lost_us: BTreeMap<HomeId, u64>,
     /// Since when its machine refuses connections without a sign of life between, and when it did last.
     pub refused_us: Option<(u64, u64)>,
     /// What it says of itself, since when, and when it last did.
@@ -30,6 +32,17 @@ pub(crate) struct Peer {
     pub admitted: Option<(u64, u64)>,
     /// While it is excluded: what boards say of it.
     pub ending: Option<Ending>,
+}
+
+impl Peer {
+    fn note_lost(&mut self, reports: &[Report], at_us: u64) {
+        let lost = reports.iter().filter_map(|report| match report {
+            Report::Lost(home) => Some(*home),
+            _ => None,
+        });
+        let before = std::mem::take(&mut self.lost_us);
+        self.lost_us = lost.map(|home| (home, before.get(&home).copied().unwrap_or(at_us))).collect();
+    }
 }
 
 /// The term of a home, as this node was told.
@@ -79,6 +92,7 @@ impl History {
             Seen::Heard(node) => self.peer(*node).detector.heard(at_us),
             Seen::Reports { by, in_view, reports } => {
                 let peer = self.peer(*by);
+                peer.note_lost(reports, at_us);
                 peer.reports.clone_from(reports);
                 peer.reports_view = *in_view;
             }

@@ -74,6 +74,20 @@ pub enum Reason {
         /// How many.
         devices: usize,
     },
+    /// What it had of a home of which it is the host went with its memory, and a mirror has it.
+    LostHome {
+        /// The node.
+        node: NodeId,
+        /// The home.
+        home: HomeId,
+    },
+    /// What a mirror had went with its memory.
+    MirrorLost {
+        /// The home.
+        home: HomeId,
+        /// The mirror.
+        node: NodeId,
+    },
     /// A person gave it up.
     GivenUp {
         /// The node.
@@ -308,6 +322,16 @@ impl Reason {
                 write!(f, "{by} of {of} other nodes do not hear {}, though the register does", n(*node))
             }
             Self::LostDevices { node, devices } => write!(f, "{} came back without {devices} of its devices", n(*node)),
+            Self::LostHome { node, home } => {
+                write!(
+                    f,
+                    "{} was started without the memory that it had, and a mirror has what {home} acknowledged",
+                    n(*node)
+                )
+            }
+            Self::MirrorLost { home, node } => {
+                write!(f, "what {} had of {home} went with the memory of its machine", n(*node))
+            }
             Self::GivenUp { node } => write!(f, "a person gave {} up", n(*node)),
             Self::TooMany { suspects, owed, survives } => write!(
                 f,

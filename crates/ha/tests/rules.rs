@@ -2,6 +2,8 @@
 
 #[path = "rules/large.rs"]
 mod large;
+#[path = "rules/lost.rs"]
+mod lost;
 #[path = "rules/membership.rs"]
 mod membership;
 #[path = "rules/returns.rs"]

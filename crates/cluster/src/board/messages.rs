@@ -18,6 +18,7 @@ const REFUSED: u8 = 2;
 const GOODBYE: u8 = 3;
 const PAID: u8 = 4;
 const CLOSING: u8 = 5;
+const LOST: u8 = 6;
 
 /// Fewest bytes of what lists hold: bound what a count can make the decoder allocate.
 const REPORT_BYTES_MIN: usize = 1;
@@ -163,6 +164,10 @@ fn put_reports(reports: &[Report], out: &mut Vec<u8>) {
                 out.put_u8(u8::from(*is_empty));
             }
             Report::Closing => out.put_u8(CLOSING),
+            Report::Lost(home) => {
+                out.put_u8(LOST);
+                out.put_u16(home.0);
+            }
             Report::Paid { home, node, since_view } => {
                 out.put_u8(PAID);
                 out.put_u16(home.0);
@@ -184,6 +189,7 @@ fn take_report(from: &mut Input<'_>) -> Result<Report> {
         REFUSED => Report::Refused(NodeId(from.u16()?)),
         GOODBYE => Report::Goodbye { is_empty: from.flag()? },
         CLOSING => Report::Closing,
+        LOST => Report::Lost(HomeId(from.u16()?)),
         PAID => Report::Paid { home: HomeId(from.u16()?), node: NodeId(from.u16()?), since_view: from.u64()? },
         _ => return Err(from.malformed("an unknown report")),
     })

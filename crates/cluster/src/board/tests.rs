@@ -149,13 +149,14 @@ fn an_error_travels_as_it_is() {
 }
 
 fn reports() -> impl Strategy<Value = Vec<Report>> {
-    let report = (0..5u8, any::<(u16, u16, u64, bool)>()).prop_map(|(kind, (node, home, since_view, is_empty))| {
+    let report = (0..6u8, any::<(u16, u16, u64, bool)>()).prop_map(|(kind, (node, home, since_view, is_empty))| {
         let node = NodeId(node);
         match kind {
             0 => Report::Unheard(node),
             1 => Report::Refused(node),
             2 => Report::Goodbye { is_empty },
             3 => Report::Closing,
+            4 => Report::Lost(HomeId(home)),
             _ => Report::Paid { home: HomeId(home), node, since_view },
         }
     });

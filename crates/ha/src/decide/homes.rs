@@ -40,8 +40,9 @@ fn replace_excluded(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
         return;
     }
     let hosted = |node: NodeId| plan.view().homes.iter().filter(|home| home.host == node).count();
+    let may = |node: &NodeId| left(node, plan) && facts.is_sound(*node) && !facts.has_lost(*node, home.id);
     let able: Vec<NodeId> = if home.is_shared { facts.view.live().collect() } else { home.mirrors.clone() };
-    let heirs = able.into_iter().filter(|node| left(node, plan) && facts.is_sound(*node));
+    let heirs = able.into_iter().filter(may);
     let Some(by) = heirs.min_by_key(|node| (!facts.view.stays(*node), hosted(*node), *node)) else {
         plan.add(
             Action::Freeze { suspects: vec![home.host], homes: vec![home.id] },
@@ -72,7 +73,15 @@ fn mirrors(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
     let others = facts.live - 1;
     let unheard = facts.reports(facts.me).iter().filter(|report| matches!(report, Report::Unheard(_))).count();
     let is_cut_off = unheard * 2 > others;
+    let has_lost = facts.has_lost(facts.me, home.id);
     for node in home.mirrors.iter().copied().filter(|node| facts.is_sound(*node)) {
+        if facts.says_lost(node, home.id) {
+            drop_mirror(home.id, node, Reason::MirrorLost { home: home.id, node }, plan);
+            continue;
+        }
+        if has_lost {
+            continue; // that mirror may be all that there is of the home
+        }
         let why = match facts.history.mirrors.get(&(home.id, node)) {
             Some((_, MirrorState::Diverged(position))) => {
                 Reason::MirrorDiverged { home: home.id, node, position: *position }

@@ -39,6 +39,9 @@ impl Facts<'_> {
             let why = Reason::LostDevices { node, devices: hello.lost_devices.len() };
             return Some(suspect(why, self.now_us.saturating_sub(at)));
         }
+        if let Some((home, since_us)) = self.has_lost_what_another_has(node) {
+            return Some(suspect(Reason::LostHome { node, home }, since_us));
+        }
         self.silent(node, peer, plan).or_else(|| {
             let (by, of) = self.reporters(node, self.live_since(node)?);
             (by >= 2 && by * 2 > of).then(|| suspect(Reason::Reported { node, by, of }, u64::MAX))
@@ -49,6 +52,44 @@ impl Facts<'_> {
         let is_it = self.view.member(node).is_some_and(|member| member.identity == hello.identity);
         let is_present = self.live_since(node).is_some_and(|since_view| hello.holds_view >= since_view);
         is_it && is_present && !hello.lost_devices.is_empty() && hello.cluster == self.view.cluster
+    }
+
+    /// A home of which a node is the host, and which it has lost with its memory while a mirror that was heard since has it; and
+    /// for how long it has said so. A mirror on a machine that was started anew, too, has had time to say the same.
+    fn has_lost_what_another_has(&self, node: NodeId) -> Option<(HomeId, u64)> {
+        let peer =
+            self.history.peers.get(&node).filter(|peer| !peer.lost_us.is_empty() && self.is_of_this_view(peer))?;
+        let lost = &peer.lost_us;
+        let is_heard_since = |mirror: NodeId, since: u64| {
+            let heard = self.history.peers.get(&mirror).and_then(|peer| peer.detector.heard_us());
+            let is_silent = self.history.silence_us(mirror).is_none_or(|us| us >= self.settings.silence_us_min);
+            !is_silent && heard.is_some_and(|heard| heard > since + self.settings.beat_us)
+        };
+        let hosted = self.view.homes.iter().filter(|home| home.host == node);
+        hosted.into_iter().find_map(|home| {
+            let since = *lost.get(&home.id)?;
+            let said_us = self.now_us.saturating_sub(since);
+            let has_it = |mirror: &&NodeId| {
+                self.view.is_live(**mirror) && !self.has_lost(**mirror, home.id) && is_heard_since(**mirror, since)
+            };
+            let is_there = said_us >= 2 * self.settings.beat_us && home.mirrors.iter().any(|it| has_it(&it));
+            is_there.then_some((home.id, said_us))
+        })
+    }
+
+    /// What a node reports may be of before a copy came to it, and of before it was named host or mirror.
+    fn is_of_this_view(&self, peer: &Peer) -> bool {
+        peer.reports_view >= self.view.number
+    }
+
+    /// Returns true if a node says, knowing this view, that it has lost what it had of a home.
+    pub fn says_lost(&self, node: NodeId, home: HomeId) -> bool {
+        self.has_lost(node, home) && self.history.peers.get(&node).is_some_and(|peer| self.is_of_this_view(peer))
+    }
+
+    /// Returns true if a node said last that it has lost what it had of a home.
+    pub fn has_lost(&self, node: NodeId, home: HomeId) -> bool {
+        self.history.peers.get(&node).is_some_and(|peer| peer.lost_us.contains_key(&home))
     }
 
     /// The view that admitted a live node.
@@ -154,12 +195,15 @@ fn propose(facts: &Facts<'_>, suspect: &Suspect, plan: &mut Plan<'_>) {
     plan.propose(Action::Exclude { node }, suspect.why.clone(), |view| view.set_state(node, state));
 }
 
-/// Homes of which all copies are in doubt or gone.
+/// Homes of which all copies are in doubt or gone. Who has lost a home is no copy of it, so excluding it loses nothing.
 fn orphans(facts: &Facts<'_>) -> Vec<HomeId> {
     let homes = facts.view.homes.iter();
     let is_orphan = |home: &&crate::Home| {
-        let is_doubted = facts.suspects.iter().any(|suspect| home.copies().any(|node| node == suspect.node));
-        !home.is_shared && is_doubted && !home.copies().any(|node| facts.is_sound(node))
+        let is_copy = |suspect: &Suspect| home.copies().any(|node| node == suspect.node);
+        let is_doubted =
+            facts.suspects.iter().any(|suspect| is_copy(suspect) && !facts.has_lost(suspect.node, home.id));
+        let has = |node: NodeId| facts.is_sound(node) && !facts.has_lost(node, home.id);
+        !home.is_shared && is_doubted && !home.copies().any(has)
     };
     homes.filter(is_orphan).map(|home| home.id).collect()
 }
