@@ -64,6 +64,11 @@ pub fn memory_dir(base: &Path, store: StoreId) -> Result<Option<PathBuf>> {
     Ok(find_store_dir(base, store)?.map(|(_, path)| path))
 }
 
+/// Returns true if shared memory has the control table of a store: it was opened since the machine was started.
+pub fn has_table(base: &Path, store: StoreId) -> Result<bool> {
+    Ok(memory_dir(base, store)?.is_some_and(|memory| memory.join(crate::control::TABLE_FILE).exists()))
+}
+
 /// Directory of a store when an engine last had it; `None` if the store's shared memory is gone.
 pub fn noted(base: &Path, store: StoreId) -> Option<PathBuf> {
     let (_, memory) = find_store_dir(base, store).ok()??;

@@ -24,6 +24,12 @@ mod routing;
 mod service;
 mod words;
 
+/// What the simulation of clusters shares with the daemon; no part of the interface.
+#[doc(hidden)]
+pub mod simulated {
+    pub use crate::daemon::Known;
+}
+
 pub use cenote_device::Holder;
 pub use client_recovery::log_memory;
 pub use clients::Client;

@@ -24,7 +24,8 @@ use crate::io::fail;
 use crate::map::Mapping;
 use crate::shared_memory::{give_as, open_store_dir};
 
-const FILE: &str = "control";
+/// Name of the table in a store's directory in shared memory.
+pub(crate) const TABLE_FILE: &str = "control";
 const CLIENT_PREFIX: &str = "client-";
 /// Upper bound of the time until the slots of a process that died during a read stop counting.
 const LIVENESS_EVERY: Duration = Duration::from_millis(50);
@@ -121,8 +122,8 @@ impl SharedControl {
     /// A read-only descriptor of the table, for clients.
     pub fn read_only(&self) -> Result<OwnedFd> {
         let table = self.table();
-        rustix::fs::openat(&table.dir, FILE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|errno| fail(&table.path.join(FILE).display().to_string(), errno))
+        rustix::fs::openat(&table.dir, TABLE_FILE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| fail(&table.path.join(TABLE_FILE).display().to_string(), errno))
     }
     /// Creates the file of a new client of process `pid` (0: not visible from here). Its slots count in
     /// [`Control::slots_min`] from now on, as long as the lock is held that is the second part of the result. The lock
@@ -172,7 +173,7 @@ impl SharedControl {
     pub fn delete(&self) -> Result<()> {
         let Some(table) = self.table.get() else { return Ok(()) };
         for name in file_names(&table.dir).map_err(|e| fail(&table.path.display().to_string(), e))? {
-            if name == FILE || name.starts_with(CLIENT_PREFIX) {
+            if name == TABLE_FILE || name.starts_with(CLIENT_PREFIX) {
                 let _ = rustix::fs::unlinkat(&table.dir, &name, AtFlags::empty());
             }
         }
@@ -181,11 +182,11 @@ impl SharedControl {
     }
     fn open_table(&self, store: StoreId) -> Result<(Table, bool)> {
         let (dir, path) = open_store_dir(&self.base, store, None)?;
-        let subject = path.join(FILE).display().to_string();
+        let subject = path.join(TABLE_FILE).display().to_string();
         let lease = Lease::acquire(&path, &format!("memory of store {store}"))?;
         let boot_id = boot_id();
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let found = match rustix::fs::openat(&dir, FILE, flags, Mode::empty()) {
+        let found = match rustix::fs::openat(&dir, TABLE_FILE, flags, Mode::empty()) {
             Ok(fd) => {
                 let (map, header) = map_with_header(&fd, CONTROL_BYTES, true, &subject)?;
                 let header = ControlHeader::decode(&header, &subject)?;
@@ -269,7 +270,7 @@ fn make_table(dir: &OwnedFd, header: &ControlHeader, subject: &str) -> Result<(O
         rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, CONTROL_BYTES)?;
         let map = Mapping::new(&fd, 0, CONTROL_BYTES as usize, true)?;
         word_at(&map, EPOCH_AT).store(1, Ordering::SeqCst);
-        rustix::fs::renameat(dir, ".control-half", dir, FILE)?;
+        rustix::fs::renameat(dir, ".control-half", dir, TABLE_FILE)?;
         Ok((fd, map))
     };
     make().map_err(|errno| fail(subject, errno))

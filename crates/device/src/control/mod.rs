@@ -26,6 +26,7 @@ mod trust;
 
 pub use client::{ClientFile, ControlView, unattached};
 pub use counters::{ClientCounters, ClientCounts, READS_SAMPLED_IN, WRITES_TIMED_IN, is_counting};
+pub(crate) use engine::TABLE_FILE;
 pub use engine::{ClientRoom, SharedControl};
 pub use layout::{CONTROL_VERSION, READER_SLOTS, WORDS};
 pub use locks::{LOCK_GRACE, LockWords};

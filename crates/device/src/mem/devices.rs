@@ -62,6 +62,12 @@ impl MemDevices {
             place.medium.lock().generation += 1;
         }
     }
+    /// Makes all that was written survive a power loss, but for shared memory.
+    pub fn sync_all(&self) {
+        for place in self.media.lock().values() {
+            place.medium.lock().sync();
+        }
+    }
     /// Simulates a failed sync: what was written and not synced stays readable until power loss and is lost then,
     /// whatever later syncs report.
     pub fn forget_unsynced(&self, store: StoreId, id: DeviceId) {

@@ -49,6 +49,14 @@ impl MemMetaDir {
             }
         }
     }
+    /// Makes all that was written to logs survive a power loss.
+    pub fn sync_all(&self) {
+        for entry in self.inner.lock().entries.values() {
+            if let Entry::Log(medium) = entry {
+                medium.lock().sync();
+            }
+        }
+    }
     /// Simulates a failed sync of a log: what was written and not synced stays readable until power loss and is lost
     /// then, whatever later syncs report.
     pub fn forget_unsynced(&self, name: &str) {

@@ -28,7 +28,7 @@ mod tests;
 pub use devices::MirroredDevices;
 pub use files::MirroredFiles;
 pub use rehomed::Rehomed;
-pub use replica::Replica;
+pub use replica::{Replica, Unsynced};
 pub use source::Source;
 pub use stream::{Chunk, Stream, Twins, Waker};
 

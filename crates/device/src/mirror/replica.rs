@@ -1,6 +1,6 @@
 //! The mirror's side: changes of another node's home, carried out here.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use cenote_codec::Decoder;
@@ -22,6 +22,28 @@ pub struct Replica {
     is_complete: bool,
     /// Number of the last chunk.
     has: u64,
+    /// What was written and not synced.
+    unsynced: (BTreeSet<String>, BTreeSet<DeviceId>),
+}
+
+/// What a replica wrote and did not sync, to be synced while it goes on.
+pub struct Unsynced {
+    files: Arc<dyn MetaDir>,
+    logs: BTreeSet<String>,
+    devices: Vec<Arc<dyn Device>>,
+}
+
+impl Unsynced {
+    /// Syncs it. What is gone by now is passed over.
+    pub fn sync(self) -> Result<()> {
+        for name in &self.logs {
+            match self.files.open_log(name).and_then(|log| log.sync()) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        self.devices.iter().try_for_each(|device| device.sync())
+    }
 }
 
 impl Replica {
@@ -37,7 +59,17 @@ impl Replica {
             parts: HashMap::new(),
             is_complete: false,
             has: 0,
+            unsynced: Default::default(),
         }
+    }
+    /// Takes what was written since the last call, so that it can be synced; `None` if nothing was.
+    pub fn take_unsynced(&mut self) -> Option<Unsynced> {
+        let (logs, devices) = std::mem::take(&mut self.unsynced);
+        if logs.is_empty() && devices.is_empty() {
+            return None;
+        }
+        let device = |id: &DeviceId| self.opened.get(id).map(|(_, device)| device.clone());
+        Some(Unsynced { files: self.files.clone(), logs, devices: devices.iter().filter_map(device).collect() })
     }
     /// Returns true if the home can be opened here: the copy of everything is complete.
     pub fn is_complete(&self) -> bool {
@@ -81,7 +113,12 @@ impl Replica {
                 Ok(())
             }
             Change::LogWrite { name, offset, bytes } => match self.logs.get(name) {
-                Some(log) => log.write(offset, bytes),
+                Some(log) => {
+                    if !self.unsynced.0.contains(name) {
+                        self.unsynced.0.insert(name.to_owned());
+                    }
+                    log.write(offset, bytes)
+                }
                 None if !self.is_complete => Ok(()), // made before the copy, and not copied yet
                 None => Err(unknown(format!("file `{name}`"))),
             },
@@ -102,7 +139,10 @@ impl Replica {
             Change::Device { id, spec } => self.make(id, spec),
             Change::DeviceGone { id } => self.unmake(id),
             Change::Write { id, offset, bytes } => match self.opened.get(&id) {
-                Some((_, device)) => device.write_at(offset, bytes),
+                Some((_, device)) => {
+                    self.unsynced.1.insert(id);
+                    device.write_at(offset, bytes)
+                }
                 None if !self.is_complete => Ok(()),
                 None => Err(unknown(format!("device {id}"))),
             },

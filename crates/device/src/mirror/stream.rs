@@ -115,6 +115,10 @@ impl Stream {
     pub fn kept(&self) -> u64 {
         self.kept.load(Ordering::Acquire)
     }
+    /// Number of changes that a mirror with everything has confirmed.
+    pub fn confirmed(&self, node: NodeId) -> u64 {
+        self.inner.lock().confirmed.get(&node).copied().unwrap_or(0)
+    }
     /// Returns true if a required mirror is so far behind that no more requests should be taken.
     pub fn is_full(&self) -> bool {
         if self.kept() == u64::MAX {

@@ -61,9 +61,28 @@ impl CopyPlace {
         let spare = spare.or(complete);
         spare.ok_or_else(|| Error::new(ErrorKind::Internal, format!("a place for a copy of home {home}")))
     }
-    /// The number of a complete copy, which grows; `None` if it is not complete.
+    /// The number of a complete copy, which grows; `None` if it is not complete, or is one no more: nothing of a copy is
+    /// synced that was not opened here, so none outlives the memory of the machine.
     fn completed(&self) -> Option<u64> {
+        self.was_complete().filter(|_| self.was_opened() || self.base.is_dir())
+    }
+    fn was_complete(&self) -> Option<u64> {
         std::fs::read_to_string(self.dir.join(COMPLETE_FILE)).ok()?.trim().parse().ok()
+    }
+    /// Returns true if this node was the home's host here: what its engine synced survives.
+    fn was_opened(&self) -> bool {
+        self.dir.join(TERM_FILE).exists()
+    }
+    /// Returns true if there was a complete copy of a home, and some of it went with the memory of the machine.
+    pub fn was_lost(dir: &Path, memory: &Path, home: HomeId) -> Result<bool> {
+        Ok(Self::all(dir, memory, home)?.iter().any(|place| place.was_complete().is_some() && !place.base.is_dir()))
+    }
+    /// Makes a copy one that can be opened by the host of its home in a term: from now on what is told to be synced has to be,
+    /// so all that was written before is synced, too.
+    pub fn prepare(&self, term: u64) -> Result<()> {
+        sync_all(&self.dir)?;
+        make_dir(&self.base)?;
+        note_term(&self.dir, term)
     }
     /// Notes that the copy is complete, and deletes the former one.
     pub fn note_complete(&self, dir: &Path, memory: &Path, home: HomeId) -> Result<()> {
@@ -156,9 +175,29 @@ pub(super) fn is_away(dir: &Path) -> bool {
 
 /// Lets the node's home lie in a complete copy of it from the next start on.
 pub(super) fn move_to(dir: &Path, copy: &CopyPlace, term: u64) -> Result<()> {
-    note_term(&copy.dir, term)?;
+    copy.prepare(term)?;
     let name = copy.dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     write(&dir.join(POINTER_FILE), name)
+}
+
+/// Syncs all files below a directory, and the directories.
+fn sync_all(dir: &Path) -> Result<()> {
+    let failed = |error: std::io::Error| fail(dir, &error);
+    for entry in std::fs::read_dir(dir).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let kind = entry.file_type().map_err(failed)?;
+        if kind.is_dir() {
+            sync_all(&entry.path())?;
+        } else if kind.is_file() {
+            let path = entry.path();
+            let synced = std::fs::File::open(&path).and_then(|file| file.sync_all());
+            match synced {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(fail(&path, &error)),
+                _ => {}
+            }
+        }
+    }
+    std::fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)
 }
 
 /// Deletes all copies of homes in a node's directory, and the notes about them: its store is being deleted. Their memory

@@ -29,8 +29,8 @@ use cenote_rpc::{Doorbell, Listener};
 
 use crate::service::lock;
 use crate::{Host, OpenHow, Wrap};
-pub use nodes::PARTS_DIR;
 use nodes::{Early, Nodes, Reach};
+pub use nodes::{Known, PARTS_DIR};
 use peer::Peer;
 
 pub use peer::ring_memories;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cenote_cluster::Members;
-use cenote_device::mirror::{Rehomed, Replica};
+use cenote_device::mirror::{Rehomed, Replica, Unsynced};
 use cenote_device::rados_dir::Address;
 use cenote_device::{FsMetaDir, StoreDir, StoreLock, SystemDevices};
 use cenote_model::{DeviceId, Error, ErrorKind, HomeId, Result, StoreId};
@@ -15,6 +15,7 @@ use cenote_store::file_kind;
 use cenote_wire::{Between, NodeMessage, decode_between};
 
 use super::super::location::CopyPlace;
+use super::losses::Losses;
 use super::places::Reach;
 use super::talk::{next, say};
 use crate::Host;
@@ -49,6 +50,9 @@ pub(super) struct Copies {
     reach: Arc<Reach>,
     /// Where homes lie, if all nodes reach them.
     homes_on: Option<Address>,
+    losses: Arc<Losses>,
+    /// Held while copies are synced.
+    syncing: Mutex<()>,
     held: Mutex<BTreeMap<HomeId, Holding>>,
 }
 
@@ -63,10 +67,11 @@ pub(super) struct Sender {
 
 impl Copies {
     /// The copies in the directory of a node, whose shared memory is in `memory`.
-    pub fn open(dir: &Path, memory: &Path, members: &Members, reach: Arc<Reach>) -> Result<Self> {
+    pub fn open(dir: &Path, memory: &Path, members: &Members, reach: Arc<Reach>, losses: Arc<Losses>) -> Result<Self> {
         let (dir, memory) = (dir.to_path_buf(), memory.to_path_buf());
         let homes_on = members.homes_on.clone();
-        let this = Self { dir, memory, reach, homes_on, held: Mutex::default() };
+        let (syncing, held) = (Mutex::default(), Mutex::default());
+        let this = Self { dir, memory, reach, homes_on, losses, syncing, held };
         for home in members.homes() {
             if this.complete(home)?.is_some() {
                 lock(&this.held).insert(home, Holding::Left);
@@ -176,12 +181,33 @@ impl Copies {
         }
         if replica.is_complete() && !was_complete {
             place.note_complete(&self.dir, &self.memory, from.home)?;
+            self.losses.forget(from.home);
         }
         Ok(())
     }
+    /// Syncs what the copies here got since the last call: little is left to be synced then when a home is taken over.
+    pub fn sync(&self) {
+        let _syncing = lock(&self.syncing);
+        let unsynced: Vec<(HomeId, u64, Unsynced)> = {
+            let mut held = lock(&self.held);
+            let kept = held.iter_mut().filter_map(|(home, holding)| match holding {
+                Holding::Kept(stream, replica, _) => Some((*home, *stream, replica.take_unsynced()?)),
+                _ => None,
+            });
+            kept.collect()
+        };
+        for (home, stream, unsynced) in unsynced {
+            let Err(error) = unsynced.sync() else { continue };
+            tracing::warn!(%error, %home, "a copy of a home could not be synced: its host sends it anew");
+            let mut held = lock(&self.held);
+            if matches!(held.get(&home), Some(Holding::Kept(of, ..)) if *of == stream) {
+                held.remove(&home);
+            }
+        }
+    }
     /// Opens a home from its copy here. From now on no changes are taken from its former host. It is not served before
     /// [`Copies::serve`].
-    pub fn open_home(&self, home: HomeId) -> Result<Arc<Host>> {
+    pub fn open_home(&self, home: HomeId, term: u64) -> Result<Arc<Host>> {
         {
             let mut held = lock(&self.held);
             match held.get(&home) {
@@ -191,16 +217,18 @@ impl Copies {
         }
         let opened = match &self.homes_on {
             Some(on) => self.open_shared(home, &on.of(&home.to_string())),
-            None => self.open_copy(home),
+            None => self.open_copy(home, term),
         };
         opened.map(Arc::new).inspect_err(|_| self.give_up(home))
     }
-    fn open_copy(&self, home: HomeId) -> Result<Host> {
+    fn open_copy(&self, home: HomeId, term: u64) -> Result<Host> {
+        let _syncing = lock(&self.syncing);
         let place = self.complete(home)?.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("home {home}"))
                 .because("this node has no complete copy of it")
-                .try_next("see `cenote ha`")
+                .try_next("see `cenote ha`; what there is may be on the node that was its host before")
         })?;
+        place.prepare(term)?;
         Host::open_copy(&place.dir, &place.base, None, Some(self.reach.maker(home)))
     }
     fn open_shared(&self, home: HomeId, address: &Address) -> Result<Host> {
@@ -232,12 +260,16 @@ impl Copies {
     pub fn serve(&self, home: HomeId, host: Arc<Host>) {
         lock(&self.held).insert(home, Holding::Hosted(host));
     }
-    /// Lets a home go that another node has by now. Its files stay until its new host sends a copy, and count no more.
-    pub fn let_go(&self, home: HomeId) -> Option<Arc<Host>> {
+    /// Lets a home go that another node has by now. Its files stay until its new host sends a copy, and count no more unless this
+    /// node `is_mirror`: then they are all that was told until the new host tells anything.
+    pub fn let_go(&self, home: HomeId, is_mirror: bool) -> Option<Arc<Host>> {
         let mut held = lock(&self.held);
         let Some(Holding::Hosted(host)) = held.get(&home) else { return None };
         let host = host.clone();
         held.remove(&home);
+        if is_mirror {
+            return Some(host);
+        }
         let place = self.complete(home);
         if let Err(error) = place.and_then(|place| place.map_or(Ok(()), |place| place.note_incomplete())) {
             tracing::warn!(%error, %home, "an old copy could not be marked as one");

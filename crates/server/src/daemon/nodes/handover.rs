@@ -15,6 +15,8 @@ use super::Nodes;
 use super::homes::Acts;
 use super::talk::{next, say};
 
+/// How long a home answers nothing while its last changes go to its next host; then it stays.
+const FROZEN: Duration = Duration::from_secs(1);
 /// How long a copy of a home may take before whoever asked has to ask again.
 const COPY: Duration = Duration::from_hours(1);
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -30,19 +32,11 @@ pub(super) fn give(acts: &Acts, connection: &mut TcpConnection, home: HomeId, to
         return acts.give_shared(connection, home, to);
     }
     let yielding = acts.begin_yielding(home, to)?;
-    let begin = Instant::now();
-    let mut beat_at = Instant::now();
-    let mut told = None;
-    loop {
-        // What was told before the other node counted has to be there, too.
-        match told {
-            None => told = yielding.is_caught_up(),
-            Some(changes) if yielding.has(changes) => break,
-            Some(_) => {}
-        }
+    let late = |why: &str| Err(Error::new(ErrorKind::Disconnected, format!("home {home}")).because(why));
+    let (begin, mut beat_at) = (Instant::now(), Instant::now());
+    while !yielding.is_caught_up()? {
         if acts.is_stopping() || begin.elapsed() > COPY {
-            return Err(Error::new(ErrorKind::Disconnected, format!("home {home}"))
-                .because("its copy did not become complete in time"));
+            return late("its copy did not become complete in time");
         }
         connection.turn()?;
         next(connection, &mut Instant::now())?;
@@ -52,8 +46,15 @@ pub(super) fn give(acts: &Acts, connection: &mut TcpConnection, home: HomeId, to
         }
         std::thread::sleep(LOOK_EVERY);
     }
-    // From now on nothing is told.
-    yielding.freeze();
+    // From now on nothing is told. What was told before has to be there: until now a mirror could be dropped, and told without.
+    let told = yielding.freeze();
+    let frozen = Instant::now();
+    while !yielding.has(told) {
+        if acts.is_stopping() || frozen.elapsed() > FROZEN {
+            return late("the last changes were not confirmed in time");
+        }
+        std::thread::sleep(LOOK_EVERY / 10);
+    }
     acts.hand_over(home, to)?;
     drop(yielding);
     say(connection, &NodeMessage::Yielded { home })?;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cenote_device::Control;
-use cenote_ha::{Action, Debt, Decided, Seen, Settings, View, leases_over_us};
+use cenote_ha::{Action, Debt, Decided, MirrorState, Seen, Settings, View, leases_over_us};
 use cenote_model::{Error, ErrorKind, HaCopy, HomeId, NodeId, Result};
 
 use super::super::location::clear_former;
@@ -38,6 +38,9 @@ struct State {
     mirrors: BTreeMap<(HomeId, NodeId), Mirror>,
     /// Mirrors that are proposed: they count before the register says so.
     proposed: BTreeMap<HomeId, (NodeId, Instant)>,
+    /// Nodes that have a copy and count from now on, though the view does not say so yet, with the changes that may have been
+    /// told before they did: until they have these, they do not have all that was acknowledged.
+    joining: BTreeMap<(HomeId, NodeId), u64>,
     /// Homes that are being opened.
     opening: BTreeSet<HomeId>,
     /// Homes that go to another node, and whether they are frozen.
@@ -143,12 +146,18 @@ impl State {
         let mut nodes: Vec<NodeId> = entry.map_or_else(Vec::new, |entry| entry.mirrors.clone());
         let proposed = self.proposed.get(&home).map(|(node, _)| *node);
         let heir = self.yielding.get(&home).filter(|(_, is_frozen)| *is_frozen).map(|(node, _)| *node);
-        for node in proposed.into_iter().chain(heir) {
+        let joining = self.joining.keys().filter(|(of, _)| *of == home).map(|(_, node)| *node);
+        for node in proposed.into_iter().chain(heir).chain(joining) {
             if !nodes.contains(&node) {
                 nodes.push(node);
             }
         }
         nodes
+    }
+    /// Returns true if a node has all that was acknowledged, and will have.
+    fn has_joined(&self, home: HomeId, node: NodeId) -> bool {
+        let (hosted, told) = (self.hosted.get(&home), self.joining.get(&(home, node)));
+        hosted.zip(told).is_some_and(|(hosted, told)| hosted.mirroring.stream.confirmed(node) >= *told)
     }
 }
 
@@ -187,7 +196,7 @@ impl Acts {
             if entry.host != self.me() {
                 if state.hosted.remove(&home).is_some() {
                     state.mirrors.retain(|(of, _), _| *of != home);
-                    self.let_go(home);
+                    self.let_go(home, entry.mirrors.contains(&self.me()));
                 }
                 if self.share_homes() {
                     if home == self.own() {
@@ -206,6 +215,9 @@ impl Acts {
             self.stop_former(&mut state, entry);
             if let Some(hosted) = state.hosted.get_mut(&home) {
                 hosted.term = entry.term;
+            } else if self.nodes.losses.has(home) && !entry.mirrors.is_empty() {
+                // A mirror may have more: then this node is excluded; else the mirror says that it has lost it, too.
+                tracing::warn!(%home, "what this node has of it is older than what a mirror may have: it waits");
             } else if home == self.own() {
                 self.take_up_own(&mut state, entry.term);
             } else if state.opening.insert(home) {
@@ -222,9 +234,10 @@ impl Acts {
         match is_in_place(&self.nodes, &self.daemon, term) {
             Ok(true) => {
                 state.hosted.insert(home, hosted);
+                self.nodes.losses.forget(home);
                 self.nodes.locks.serve(home, term);
             }
-            Ok(false) => {}
+            Ok(false) => self.nodes.losses.forget(home),
             Err(error) => tracing::error!(%error, "nothing is answered for the home of this node"),
         }
     }
@@ -247,12 +260,12 @@ impl Acts {
     pub fn is_stopping(&self) -> bool {
         self.daemon.is_stopping()
     }
-    fn let_go(&self, home: HomeId) {
+    fn let_go(&self, home: HomeId, is_mirror: bool) {
         self.nodes.locks.let_go(home);
         if home == self.own() {
             tracing::warn!(%home, "another node has the home of this node by now: nothing is answered for it here");
             self.daemon.host.fence();
-        } else if let Some(host) = self.nodes.copies.let_go(home) {
+        } else if let Some(host) = self.nodes.copies.let_go(home, is_mirror) {
             tracing::warn!(%home, "another node has this home by now: it is closed here");
             host.fence();
             let nodes = self.nodes.clone();
@@ -285,6 +298,7 @@ impl Acts {
                     host.mirroring.iter().for_each(|mirroring| mirroring.set_lease(0));
                     acts.require(&mut state);
                     host.mirroring.iter().for_each(|mirroring| mirroring.set_lease(state.leased_ns));
+                    acts.nodes.losses.forget(home);
                     acts.nodes.locks.serve(home, term);
                     acts.nodes.copies.serve(home, host);
                     acts.nodes.outbox.wake(); // connections wait for it
@@ -331,6 +345,24 @@ impl Acts {
             for node in required {
                 self.send_to(state, &hosted, node);
             }
+        }
+    }
+    /// Lets nodes count whose copy is complete: nothing is told any more that they do not have.
+    fn let_join(&self, state: &mut State, patience: Duration) {
+        let able = |state: &State, home: HomeId, node: NodeId| {
+            let far = state.mirrors.get(&(home, node)).map(Mirror::far);
+            let is_able = far.is_some_and(|far| far.is_caught_up && far.silent_for <= patience);
+            is_able && !state.is_mirror(node, home) && state.hosted.contains_key(&home)
+        };
+        let joining: Vec<(HomeId, NodeId)> =
+            state.mirrors.keys().filter(|(home, node)| able(state, *home, *node)).copied().collect();
+        state.joining.retain(|key, _| joining.contains(key));
+        let fresh: Vec<_> = joining.into_iter().filter(|key| !state.joining.contains_key(key)).collect();
+        state.joining.extend(fresh.iter().map(|key| (*key, u64::MAX)));
+        self.require(state);
+        for key in fresh {
+            let told = state.hosted.get(&key.0).map_or(u64::MAX, |hosted| hosted.mirroring.stream.end());
+            state.joining.insert(key, told);
         }
     }
     fn send_to(&self, state: &mut State, hosted: &Hosted, node: NodeId) {
@@ -401,15 +433,19 @@ impl Acting for Acts {
     }
     fn seen(&self) -> Vec<Seen> {
         let patience = Duration::from_micros(2 * self.settings.silence_us_min);
-        let state = lock(&self.nodes.homes.state);
-        let mirrors = state.mirrors.iter();
-        mirrors
-            .map(|((home, node), mirror)| Seen::Mirror {
-                home: to_ha(*home),
-                node: *node,
-                state: mirror.state(patience, state.is_mirror(*node, *home)),
-            })
-            .collect()
+        let mut state = lock(&self.nodes.homes.state);
+        self.let_join(&mut state, patience);
+        let seen = |((home, node), mirror): (&(HomeId, NodeId), &Mirror)| {
+            let is_in_view = state.is_mirror(*node, *home);
+            let of_mirror = match mirror.state(patience, is_in_view) {
+                MirrorState::CaughtUp if !is_in_view && !state.has_joined(*home, *node) => {
+                    MirrorState::Has(mirror.far().has)
+                }
+                of_mirror => of_mirror,
+            };
+            Seen::Mirror { home: to_ha(*home), node: *node, state: of_mirror }
+        };
+        state.mirrors.iter().map(seen).collect()
     }
     fn lease(&self, until_us: u64) {
         let until_ns = until_us * 1000;

@@ -19,6 +19,7 @@ mod homes;
 mod listener;
 mod lock_files;
 mod locks;
+mod losses;
 mod mirrors;
 mod outbox;
 mod places;
@@ -54,15 +55,19 @@ pub(super) use gateway::Gateway;
 pub(super) use homeless::wait_for_home;
 use homes::{Acts, Homes};
 use locks::Locks;
+use losses::Losses;
 use outbox::Outbox;
 pub use places::PARTS_DIR;
 pub(super) use places::Reach;
 use places::Reaching;
 use roster::Roster;
+pub use watch::Known;
 use watch::{Keeper, Watch};
 
 /// Interval at which a thread looks whether the daemon stops.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Copies of other homes are synced so often: what is not has to be when one is taken over.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 /// The nodes of the cluster, seen from this one.
 pub(super) struct Nodes {
@@ -83,6 +88,7 @@ pub(super) struct Nodes {
     watch: Arc<Watch>,
     /// Copies of other nodes' homes.
     copies: Copies,
+    losses: Arc<Losses>,
     homes: Homes,
     /// What homes that are open here say to others about transactions.
     errands: Arc<Errands>,
@@ -97,6 +103,7 @@ pub(super) struct Early {
     roster: Arc<Roster>,
     key: ClusterKey,
     who: Introduction,
+    losses: Arc<Losses>,
     watch: Arc<Watch>,
     reach: Arc<Reach>,
 }
@@ -109,11 +116,14 @@ impl Early {
         check_address(&members)?;
         let key = members.key(dir)?;
         let who = members.introduction(draw()?);
+        let losses = Arc::new(Losses::find(dir, &members)?);
         let roster = Roster::new(dir, members);
-        let watch = Arc::new(Watch::open(dir, &roster, who, &key)?);
+        let found = losses.clone();
+        let lost = Box::new(move |me, view: Option<&_>| found.to_tell(me, view));
+        let watch = Arc::new(Watch::open(dir, &roster, who, &key, lost)?);
         let (dir, reach) = (dir.to_path_buf(), reach.clone());
         reach.begin(Reaching { dir, roster: roster.clone(), who, key: key.clone(), watch: watch.clone() });
-        Ok(Some(Self { roster, key, who, watch, reach }))
+        Ok(Some(Self { roster, key, who, losses, watch, reach }))
     }
     /// Tells other nodes that this one lives, until it is over.
     pub fn announce(&self, is_over: &Arc<AtomicBool>) {
@@ -135,7 +145,7 @@ fn check_address(members: &Members) -> Result<()> {
 impl Nodes {
     /// The other nodes of a cluster. Listens from now on.
     pub fn open(dir: &Path, host: &Host, early: Early) -> Result<Arc<Self>> {
-        let Early { roster, key, who, watch, reach } = early;
+        let Early { roster, key, who, losses, watch, reach } = early;
         let members = roster.get();
         if members.home != host.summary.home {
             return Err(Error::new(ErrorKind::InvalidInput, format!("store {}", dir.display()))
@@ -150,7 +160,7 @@ impl Nodes {
         let listener = TcpListener::bind(address)?;
         let me = (NodeId(who.node), members.home);
         let locks = Locks::open(me, members.homes_move(), &memory, host.control.clone(), outbox.clone())?;
-        let copies = Copies::open(dir, &memory, &members, reach.clone())?;
+        let copies = Copies::open(dir, &memory, &members, reach.clone(), losses.clone())?;
         let formerly: &[NodeId] = if host.was_elsewhere() { &nodes_of(&members) } else { &[] };
         let errands = Arc::new(Errands::default());
         host.tell_words(outbox.bell().clone(), formerly, errands.bell());
@@ -168,6 +178,7 @@ impl Nodes {
             listener,
             watch,
             copies,
+            losses,
             homes,
             errands,
             locks,
@@ -206,7 +217,7 @@ impl Nodes {
         let both = || (self.clone(), daemon.clone());
         let (nodes, other, third) = (both(), both(), both());
         let (fourth, fifth, sixth, seventh) = (both(), both(), both(), both());
-        let (eighth, ninth) = (both(), both());
+        let (eighth, ninth, tenth) = (both(), both(), both());
         self.begin_homes(daemon);
         let acts = Acts::new(self.clone(), daemon.clone());
         Ok(vec![
@@ -218,8 +229,20 @@ impl Nodes {
             thread("cenote-board", Box::new(move || sixth.0.keep_board(&sixth.1)))?,
             thread("cenote-errands", Box::new(move || errands::run(&eighth.0, &eighth.1)))?,
             thread("cenote-notices", Box::new(move || seventh.0.answer_beats(&seventh.1)))?,
+            thread("cenote-sync", Box::new(move || tenth.0.sync_copies(&tenth.1)))?,
             thread("cenote-locks", Box::new(move || ninth.0.locks.run(&ninth.0, &ninth.1)))?,
         ])
+    }
+    /// Syncs copies of other homes until the daemon stops.
+    fn sync_copies(&self, daemon: &Daemon) {
+        let mut synced_at = Instant::now();
+        while !daemon.is_stopping() {
+            std::thread::sleep(LOOK_EVERY);
+            if synced_at.elapsed() >= SYNC_EVERY {
+                self.copies.sync();
+                synced_at = Instant::now();
+            }
+        }
     }
     /// Makes the threads look whether the daemon stops.
     pub fn wake(&self) {

@@ -28,7 +28,7 @@ impl Acts {
                 hosted.mirroring.set_lease(0);
             }
             if home != self.own() {
-                self.let_go(home);
+                self.let_go(home, false);
             }
         }
     }
@@ -93,7 +93,7 @@ impl Acts {
     /// Opens a home of which this node is the host. One in a pool is tried until it is open, or another term begins.
     pub(super) fn open_home(&self, home: HomeId, term: u64) -> Result<Arc<Host>> {
         loop {
-            let opened = self.nodes.copies.open_home(home);
+            let opened = self.nodes.copies.open_home(home, term);
             let is_due = || lock(&self.nodes.homes.state).term_of(self.me(), home) == Some(term);
             match opened {
                 Err(error) if self.share_homes() && is_due() && !self.daemon.is_stopping() => {
@@ -111,7 +111,7 @@ impl Acts {
                 tracing::error!(%error, %home, "it is opened again");
                 let mut state = lock(&self.nodes.homes.state);
                 state.hosted.remove(&home);
-                self.let_go(home);
+                self.let_go(home, false);
                 self.open_again(&mut state, home);
             }
         }
@@ -157,7 +157,7 @@ impl Acts {
                 return Err(Error::new(ErrorKind::Busy, format!("home {home}")).because("it is being opened"));
             }
             state.hosted.remove(&home); // no lease any more
-            drop(self.nodes.copies.let_go(home));
+            drop(self.nodes.copies.let_go(home, false));
         }
         self.nodes.locks.let_go(home);
         host.fence();

@@ -1,7 +1,5 @@
 //! A home that goes to another node on purpose.
 
-use std::time::Instant;
-
 use cenote_model::{Error, ErrorKind, HomeId, NodeId, Result};
 
 use super::{Acts, lock};
@@ -14,29 +12,31 @@ pub(in super::super) struct Yielding<'a> {
 }
 
 impl Yielding<'_> {
-    /// Once the copy on the other node is complete, returns how many changes may have been told; from then on nothing is
-    /// told that it does not have.
-    pub fn is_caught_up(&self) -> Option<u64> {
-        let mut state = lock(&self.acts.nodes.homes.state);
-        state.mirrors.get(&(self.home, self.to)).filter(|mirror| mirror.far().is_caught_up)?;
-        state.proposed.insert(self.home, (self.to, Instant::now()));
-        self.acts.require(&mut state);
-        state.hosted.get(&self.home).map(|hosted| hosted.mirroring.stream.end())
+    /// Returns true once the copy on the other node is complete. Fails if nothing is sent there any more: the node was excluded
+    /// meanwhile, and has to ask again.
+    pub fn is_caught_up(&self) -> Result<bool> {
+        let state = lock(&self.acts.nodes.homes.state);
+        match state.mirrors.get(&(self.home, self.to)) {
+            Some(mirror) => Ok(mirror.far().is_caught_up),
+            None => Err(Error::new(ErrorKind::Busy, format!("home {}", self.home))
+                .because("its copy was given up, since the node did not take part for a moment")),
+        }
     }
-    /// Returns true if the other node has so many changes, as all other mirrors do.
-    pub fn has(&self, changes: u64) -> bool {
-        let mut state = lock(&self.acts.nodes.homes.state);
-        state.proposed.insert(self.home, (self.to, Instant::now()));
-        state.hosted.get(&self.home).is_some_and(|hosted| hosted.mirroring.stream.kept() >= changes)
-    }
-    /// Lets nothing be told any more.
-    pub fn freeze(&self) {
+    /// Lets nothing be told any more, until it is dropped. Returns how many changes may have been told.
+    pub fn freeze(&self) -> u64 {
         let mut state = lock(&self.acts.nodes.homes.state);
         state.yielding.insert(self.home, (self.to, true));
         self.acts.require(&mut state);
-        if let Some(hosted) = state.hosted.get(&self.home) {
+        let hosted = state.hosted.get(&self.home);
+        hosted.map_or(u64::MAX, |hosted| {
             hosted.mirroring.set_lease(0);
-        }
+            hosted.mirroring.stream.end()
+        })
+    }
+    /// Returns true if the other node has so many changes, as all other mirrors do.
+    pub fn has(&self, changes: u64) -> bool {
+        let state = lock(&self.acts.nodes.homes.state);
+        state.hosted.get(&self.home).is_some_and(|hosted| hosted.mirroring.stream.kept() >= changes)
     }
 }
 

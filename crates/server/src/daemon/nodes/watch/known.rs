@@ -1,4 +1,4 @@
-//! What a node knows of the cluster.
+//! What a node knows of the cluster. Pure: times come with the calls, so that the simulation of clusters uses it as the daemon does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,9 +6,7 @@ use std::sync::Arc;
 use cenote_cluster::Notice;
 use cenote_cluster::register::{Held, Token};
 use cenote_ha::{Action, Event, History, Proposal, Report, Seen, Settings, View};
-use cenote_model::{Error, NodeId};
-
-use super::times::now_us;
+use cenote_model::{Error, HomeId, NodeId};
 
 /// What the homes of which a node is the host have made good: all, once they have as many mirrors as they should. No
 /// part of a home lies on nodes that are none.
@@ -22,7 +20,8 @@ fn paid(me: NodeId, view: &View) -> Vec<Report> {
 }
 
 /// See the module.
-pub(super) struct Known {
+pub struct Known {
+    /// What it has seen.
     pub history: History,
     /// What was concluded last.
     pub proposal: Proposal,
@@ -57,26 +56,33 @@ impl Known {
     pub fn token(&self) -> Option<Token> {
         self.held.as_ref().map(|(_, token)| token.clone())
     }
-    /// Takes in something that this node has seen.
-    pub fn see(&mut self, seen: Seen, settings: &Settings) {
+    /// Takes in something that this node has seen now.
+    pub fn see(&mut self, now_us: u64, seen: Seen, settings: &Settings) {
         if let Seen::Refused(node) = &seen {
-            self.refused_us.insert(*node, now_us());
+            self.refused_us.insert(*node, now_us);
         }
-        self.record(now_us(), seen, settings);
+        self.record(now_us, seen, settings);
     }
     fn record(&mut self, at_us: u64, seen: Seen, settings: &Settings) {
         self.history.record(Event { at_us, seen }, settings);
     }
-    /// Takes in an answer of the board of a node.
-    pub fn learn(&mut self, board: NodeId, notice: Notice, asked_us: u64, me: NodeId, settings: &Settings) {
-        let now = now_us();
+    /// Takes in an answer of the board of a node, to what node `me` asked at `asked_us`.
+    pub fn learn(
+        &mut self,
+        now_us: u64,
+        (board, notice): (NodeId, Notice),
+        asked_us: u64,
+        me: NodeId,
+        settings: &Settings,
+    ) {
+        let now = now_us;
         let at = |(node, ago_us): (NodeId, u64)| (node, now.saturating_sub(ago_us));
         // The board found the view first, and then said what it had heard itself.
         let heard: Vec<(NodeId, u64)> = notice.heard.into_iter().map(at).collect();
         for (node, at_us) in heard.iter().copied().chain(notice.heard_elsewhere.into_iter().map(at)) {
             self.record(at_us, Seen::Heard(node), settings);
         }
-        let is_newer = notice.held.is_some_and(|held| self.hold(held, asked_us, settings));
+        let is_newer = notice.held.is_some_and(|held| self.hold(now, held, asked_us, settings));
         if let Some(view) = self.view().filter(|view| view.number == notice.view && !is_newer).cloned() {
             self.record(now, Seen::Register { view, asked_us }, settings);
         }
@@ -89,21 +95,22 @@ impl Known {
         }
     }
     /// The register said that it holds this. Returns true if it is newer than what was known.
-    pub fn hold(&mut self, (view, token): Held, asked_us: u64, settings: &Settings) -> bool {
+    pub fn hold(&mut self, now_us: u64, (view, token): Held, asked_us: u64, settings: &Settings) -> bool {
         if view.number <= self.number() {
             return false;
         }
         let view = Arc::new(view);
         self.held = Some((Arc::clone(&view), token));
-        self.record(now_us(), Seen::Register { view, asked_us }, settings);
+        self.record(now_us, Seen::Register { view, asked_us }, settings);
         true
     }
-    /// What this node, `me`, tells all others.
-    pub fn reports(&mut self, me: NodeId, settings: &Settings) -> Vec<Report> {
-        let now = now_us();
-        self.refused_us.retain(|_, at| now.saturating_sub(*at) <= settings.silence_us_min);
+    /// What this node, `me`, tells all others. `lost`: homes of which it has lost what it had.
+    pub fn reports(&mut self, now_us: u64, me: NodeId, lost: &[HomeId], settings: &Settings) -> Vec<Report> {
+        self.refused_us.retain(|_, at| now_us.saturating_sub(*at) <= settings.silence_us_min);
         let refused = self.refused_us.keys().map(|node| Report::Refused(*node));
-        refused.chain(self.view().into_iter().flat_map(|view| paid(me, view))).collect()
+        let paid = self.view().into_iter().flat_map(|view| paid(me, view));
+        let lost = lost.iter().map(|home| Report::Lost(cenote_ha::HomeId(home.0)));
+        refused.chain(paid).chain(lost).collect()
     }
     /// The live nodes that the register has not heard for so long.
     pub fn silent(&self, silence_us: u64) -> Vec<NodeId> {
@@ -111,11 +118,11 @@ impl Known {
         view.live().filter(|node| self.history.silence_us(*node).is_some_and(|us| us >= silence_us)).collect()
     }
     /// Keeps a proposal, for people; a new conclusion goes into the log.
-    pub fn note(&mut self, proposal: Proposal) {
+    pub fn note(&mut self, now_us: u64, proposal: Proposal) {
         let is_known = |action: &Action| self.proposal.decided.iter().any(|before| before.action == *action);
         let is_told = |action: &Action| !matches!(action, Action::Wait { .. } | Action::TakeOver { .. });
         for decided in proposal.decided.iter().filter(|it| is_told(&it.action) && !is_known(&it.action)) {
-            tracing::info!(what = decided.action.text(now_us()), why = %decided.why, "concluded");
+            tracing::info!(what = decided.action.text(now_us), why = %decided.why, "concluded");
         }
         self.proposal = proposal;
     }

@@ -33,7 +33,7 @@ use super::roster::Roster;
 use crate::service::lock;
 pub(super) use acting::Acting;
 pub(super) use keeper::Keeper;
-use known::Known;
+pub use known::Known;
 use opening::{Board, Opened};
 use probe::Probes;
 use times::now_us;
@@ -56,6 +56,9 @@ struct Told {
     beats: AtomicU64,
 }
 
+/// Tells of which homes a node has lost what it had, as far as that concerns others in the view that it knows.
+pub(super) type Lost = Box<dyn Fn(NodeId, Option<&View>) -> Vec<HomeId> + Send + Sync>;
+
 /// See the module.
 pub(super) struct Watch {
     me: NodeId,
@@ -68,6 +71,7 @@ pub(super) struct Watch {
     register: Arc<dyn Register>,
     boards: Vec<Told>,
     probes: Arc<Probes>,
+    lost: Lost,
     /// Never held while anything is waited for.
     known: Mutex<Known>,
     /// A board has answered.
@@ -84,12 +88,13 @@ pub(super) struct Watch {
 
 impl Watch {
     /// The watch of a node; opens its part of the register, if it has one.
-    pub fn open(dir: &Path, roster: &Arc<Roster>, who: Introduction, key: &ClusterKey) -> Result<Self> {
+    pub fn open(dir: &Path, roster: &Arc<Roster>, who: Introduction, key: &ClusterKey, lost: Lost) -> Result<Self> {
         let settings = settings();
         let opened = opening::open(dir, roster, who, key, &settings)?;
-        Self::with(dir, roster, settings, who.incarnation, opened)
+        let this = Self::with(dir, roster, settings, who.incarnation, opened)?;
+        Ok(Self { lost, ..this })
     }
-    /// A watch with these times that reaches the register in this way.
+    /// A watch with these times that reaches the register in this way, of a node that has lost nothing.
     fn with(dir: &Path, roster: &Arc<Roster>, settings: Settings, incarnation: u64, opened: Opened) -> Result<Self> {
         let file = NodeFile::open(dir)?;
         let told = |board| Told { board, beats: AtomicU64::new(0) };
@@ -105,6 +110,7 @@ impl Watch {
             register: opened.register,
             boards: opened.boards.into_iter().map(told).collect(),
             probes: Arc::default(),
+            lost: Box::new(|_, _| Vec::new()),
             known: Mutex::new(Known::new(me, boards)),
             learnt: Condvar::new(),
             is_closing: AtomicBool::new(false),
@@ -254,10 +260,10 @@ impl Watch {
         };
         let mut known = lock(&self.known);
         for seen in seen {
-            known.see(seen, &self.settings);
+            known.see(now_us(), seen, &self.settings);
         }
         for node in self.probes.take_refused() {
-            known.see(cenote_ha::Seen::Refused(node), &self.settings);
+            known.see(now_us(), cenote_ha::Seen::Refused(node), &self.settings);
         }
     }
     /// Tells a board that this node lives, and learns who else does.
@@ -300,7 +306,8 @@ impl Watch {
             devices: Vec::new(),
             lost_devices: Vec::new(),
         });
-        let mut reports = known.reports(self.me, &self.settings);
+        let lost = (self.lost)(self.me, known.view().map(AsRef::as_ref));
+        let mut reports = known.reports(now_us(), self.me, &lost, &self.settings);
         if self.is_closing.load(Ordering::SeqCst) {
             reports.push(Report::Closing);
         }
@@ -316,7 +323,7 @@ impl Watch {
                     "it is an old copy: put the last one back, where `docs/cluster.md` says that the register is",
                 ));
         }
-        lock(&self.known).learn(board, notice, asked_us, self.me, &self.settings);
+        lock(&self.known).learn(now_us(), (board, notice), asked_us, self.me, &self.settings);
         self.learnt.notify_all();
         let mut followed = lock(&self.followed);
         self.follow(&mut followed, acting);
@@ -359,7 +366,7 @@ impl Watch {
                 let mut known = lock(&self.known);
                 let proposal = decide(self.me, &known.history, &self.settings, now_us());
                 let told = (proposal.decided.clone(), proposal.view.clone());
-                known.note(proposal);
+                known.note(now_us(), proposal);
                 told
             };
             {
@@ -381,8 +388,11 @@ impl Watch {
             Some(entry) if entry.host == self.me && view.is_live(to) => {
                 let mut next = View { number: view.number + 1, ..view.clone() };
                 for entry in next.homes.iter_mut().filter(|entry| entry.id == id) {
-                    // What mirrors have of this host's changes does not fit those of the next one.
-                    (entry.host, entry.term, entry.mirrors) = (to, entry.term + 1, Vec::new());
+                    // What other mirrors have of this host's changes does not fit those of the next one. This node has all
+                    // of it until the next one tells anything: it takes the home back if that is lost at once.
+                    let stays = view.stays(self.me) && !entry.is_shared;
+                    let mirrors = if stays { vec![self.me] } else { Vec::new() };
+                    (entry.host, entry.term, entry.mirrors) = (to, entry.term + 1, mirrors);
                 }
                 Ok(Some(next))
             }
@@ -432,7 +442,7 @@ impl Watch {
                 }
             };
             if let Some(held) = held {
-                lock(&self.known).hold(held, asked_us, &self.settings);
+                lock(&self.known).hold(now_us(), held, asked_us, &self.settings);
             } else if *lock(&self.is_over) || is_late() {
                 return refuse("the register did not answer in time, or this daemon ends");
             } else {
@@ -453,7 +463,7 @@ impl Watch {
                 None
             }
         };
-        let is_newer = held.is_some_and(|held| lock(&self.known).hold(held, asked_us, &self.settings));
+        let is_newer = held.is_some_and(|held| lock(&self.known).hold(now_us(), held, asked_us, &self.settings));
         if is_newer {
             self.follow(&mut lock(&self.followed), acting);
         }
