@@ -95,7 +95,7 @@ properties: setup ## index, maps, allocator and clients' caches beside plain mod
 coverage: setup ## branches of store, model and client that all tests and the simulation reach, and those they do not (ARGS="SEEDS")
 	@scripts/coverage.sh $(ARGS)
 
-simulate: setup ## 100,000 seeds of the deterministic simulation
+simulate: setup ## 100,000 seeds of the deterministic simulation (ARGS="--nodes --seeds 100000": of clusters)
 	@scripts/testkit.sh simulate $(or $(ARGS),--seeds 100000)
 
 crash: setup ## 500 kills of daemon and clients under a random workload, checked against an oracle

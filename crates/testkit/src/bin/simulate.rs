@@ -1,15 +1,16 @@
 //! Runs the engine under simulation for many seeds, or replays one seed.
 //!
-//! `simulate [--weather | --engines N] [--seeds N] [--from SEED] [--threads N] [--keep-going] [--seconds N]` or
-//! `simulate [--weather | --engines N] --seed SEED [--trace]`; with `--weather` devices vanish, fill, fail and shrink while
-//! things move; with `--engines` several engines share the devices of a store.
+//! `simulate [--weather | --engines N | --nodes] [--seeds N] [--from SEED] [--threads N] [--keep-going] [--seconds N]` or
+//! `simulate [--weather | --engines N | --nodes] --seed SEED [--trace]`; with `--weather` devices vanish, fill, fail and shrink
+//! while things move; with `--engines` several engines share the devices of a store; with `--nodes` a cluster has mirrored
+//! homes, and its nodes and links fail.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use cenote_testkit::sim::{Failure, Summary, run_fleet, run_seed, run_weather};
+use cenote_testkit::sim::{Failure, Summary, run_cluster, run_fleet, run_seed, run_weather};
 
 struct Options {
     seeds: u64,
@@ -19,6 +20,7 @@ struct Options {
     one: Option<u64>,
     trace: bool,
     weather: bool,
+    nodes: bool,
     engines: u16,
     seconds: u64,
 }
@@ -26,6 +28,7 @@ struct Options {
 impl Options {
     fn run(&self, seed: u64, print: bool) -> Result<Summary, Failure> {
         match (self.weather, self.engines) {
+            _ if self.nodes => run_cluster(seed, print),
             (true, _) => run_weather(seed, print),
             (false, 0 | 1) => run_seed(seed, print),
             (false, engines) => run_fleet(seed, engines, print),
@@ -42,6 +45,7 @@ fn options() -> Result<Options, String> {
         one: std::env::var("CENOTE_SEED").ok().and_then(|text| text.parse().ok()),
         trace: false,
         weather: false,
+        nodes: false,
         engines: 1,
         seconds: u64::MAX,
     };
@@ -59,6 +63,7 @@ fn options() -> Result<Options, String> {
             "--seconds" => options.seconds = number()?,
             "--engines" => options.engines = number()?.min(16) as u16,
             "--weather" => options.weather = true,
+            "--nodes" => options.nodes = true,
             "--trace" => options.trace = true,
             "--keep-going" => options.keep_going = true,
             _ => return Err(format!("unknown option {word}")),
@@ -72,8 +77,8 @@ fn main() -> ExitCode {
         Ok(options) => options,
         Err(message) => {
             eprintln!(
-                "simulate: {message}\nusage: simulate [--weather | --engines N] [--seeds N] [--from SEED] [--threads N] \
-                 [--keep-going] [--seconds N] | [--weather | --engines N] --seed SEED [--trace]"
+                "simulate: {message}\nusage: simulate [--weather | --engines N | --nodes] [--seeds N] [--from SEED] [--threads N] \
+                 [--keep-going] [--seconds N] | [--weather | --engines N | --nodes] --seed SEED [--trace]"
             );
             return ExitCode::from(2);
         }
@@ -174,4 +179,5 @@ fn add(total: &mut Summary, one: &Summary) {
     total.recoveries += one.recoveries;
     total.packed += one.packed;
     total.shared += one.shared;
+    total.cluster.add(&one.cluster);
 }

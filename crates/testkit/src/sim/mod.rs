@@ -9,6 +9,9 @@
 mod access;
 mod apply;
 mod client;
+#[cfg(feature = "crash")]
+#[allow(clippy::unnecessary_wraps, reason = "all events have one type of outcome")]
+mod cluster;
 mod crash;
 mod end;
 mod fleet;
@@ -32,6 +35,8 @@ use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::world::World;
 use client::Client;
+#[cfg(feature = "crash")]
+pub use cluster::{ClusterSummary, run_cluster};
 use fleet::Berth;
 pub use fleet::run_fleet;
 pub use prepare::{Prepared, prepare};
@@ -129,6 +134,9 @@ pub struct Summary {
     pub packed: u64,
     /// Shared ranges.
     pub shared: u64,
+    /// Of a run with nodes.
+    #[cfg(feature = "crash")]
+    pub cluster: ClusterSummary,
 }
 
 /// Orders in which keys of records and offsets of writes come and go, where they are not drawn one by one.
