@@ -12,6 +12,15 @@ use std::time::Instant;
 
 use cenote_testkit::sim::{Failure, Summary, run_cluster, run_fleet, run_seed, run_weather};
 
+/// What is simulated.
+#[derive(Clone, Copy)]
+enum World {
+    Store,
+    Weather,
+    Engines(u16),
+    Nodes,
+}
+
 struct Options {
     seeds: u64,
     from: u64,
@@ -19,19 +28,17 @@ struct Options {
     keep_going: bool,
     one: Option<u64>,
     trace: bool,
-    weather: bool,
-    nodes: bool,
-    engines: u16,
+    world: World,
     seconds: u64,
 }
 
 impl Options {
     fn run(&self, seed: u64, print: bool) -> Result<Summary, Failure> {
-        match (self.weather, self.engines) {
-            _ if self.nodes => run_cluster(seed, print),
-            (true, _) => run_weather(seed, print),
-            (false, 0 | 1) => run_seed(seed, print),
-            (false, engines) => run_fleet(seed, engines, print),
+        match self.world {
+            World::Store => run_seed(seed, print),
+            World::Weather => run_weather(seed, print),
+            World::Engines(engines) => run_fleet(seed, engines, print),
+            World::Nodes => run_cluster(seed, print),
         }
     }
 }
@@ -44,9 +51,7 @@ fn options() -> Result<Options, String> {
         keep_going: false,
         one: std::env::var("CENOTE_SEED").ok().and_then(|text| text.parse().ok()),
         trace: false,
-        weather: false,
-        nodes: false,
-        engines: 1,
+        world: World::Store,
         seconds: u64::MAX,
     };
     let mut words = std::env::args().skip(1);
@@ -61,9 +66,12 @@ fn options() -> Result<Options, String> {
             "--threads" => options.threads = number()?.max(1) as usize,
             "--seed" => options.one = Some(number()?),
             "--seconds" => options.seconds = number()?,
-            "--engines" => options.engines = number()?.min(16) as u16,
-            "--weather" => options.weather = true,
-            "--nodes" => options.nodes = true,
+            "--engines" => {
+                let engines = number()?.min(16) as u16;
+                options.world = if engines > 1 { World::Engines(engines) } else { World::Store };
+            }
+            "--weather" => options.world = World::Weather,
+            "--nodes" => options.world = World::Nodes,
             "--trace" => options.trace = true,
             "--keep-going" => options.keep_going = true,
             _ => return Err(format!("unknown option {word}")),
