@@ -107,7 +107,9 @@ mod tests {
                     if !is_over(&all, at) {
                         all[at].bytes += pieces[at];
                     }
-                    all.iter_mut().for_each(|one| one.bytes *= 0.999);
+                    for one in &mut all {
+                        one.bytes *= 0.999;
+                    }
                 }
             }
             let (total, weights) = (
