@@ -51,10 +51,11 @@ fn seeds_with_nodes_pass() {
 
 /// Seeds that once found a defect: a home whose machine was back before it was missed; an heir that had not synced what came to
 /// it as a mirror; a home that went to a node whose last changes were told without it; a node that was named a mirror before it
-/// had all that was told; a home that was not given back, since its copy was given up; an heir that lost its memory at once.
+/// had all that was told; a home that was not given back, since its copy was given up; an heir that lost its memory at once; a
+/// freeze for a node that had nothing.
 #[test]
 fn seeds_with_nodes_that_found_something_pass() {
-    for seed in [14, 22, 221, 728, 939, 1072, 3927, 5152, 5255, 5644, 20_146, 20_211, 22_619] {
+    for seed in [14, 22, 221, 728, 939, 1072, 3927, 5152, 5255, 5644, 20_146, 20_211, 22_619, 35_978] {
         if let Err(failure) = run_cluster(seed, false) {
             panic!("CENOTE_SEED={seed}\n{failure}");
         }

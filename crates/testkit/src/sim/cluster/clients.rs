@@ -12,7 +12,7 @@ use cenote_store::{Engine, Outcome, SessionInfo};
 use super::net::{ConnId, End};
 use super::node::tuning;
 use super::process::{Message, Proc};
-use super::{Check, Cluster, END_US, FAULTS_END_US, What, to_ha, trace};
+use super::{Check, Cluster, FAULTS_END_US, What, to_ha, trace};
 use crate::sim::client::brief;
 
 /// Records that each client writes.
@@ -378,7 +378,7 @@ impl Cluster {
     }
     pub(super) fn clients_are_answered(&self) -> Check {
         for (at, client) in self.clients.iter().enumerate() {
-            if !client.is_alive || client.heard_us + (END_US - FAULTS_END_US) / 2 < END_US {
+            if !client.is_alive || client.heard_us < FAULTS_END_US {
                 return Err(format!("client {at} of {} was answered last at {}", client.home, client.heard_us));
             }
         }

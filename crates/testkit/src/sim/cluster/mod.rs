@@ -34,8 +34,10 @@ use process::{Letter, Proc};
 
 /// Faults end then.
 const FAULTS_END_US: u64 = 12_000_000;
-/// Everything must be well so long after that.
+/// Everything must be well so long after that, at the latest.
 const END_US: u64 = FAULTS_END_US + 20_000_000;
+/// Once it was well for so long, with one view, nothing more is to be expected.
+const WELL_US: u64 = 1_000_000;
 /// The cluster has formed, mirrors and all, before the first fault.
 const FAULTS_BEGIN_US: u64 = 3_000_000;
 const CLUSTER: ClusterId = ClusterId(0xC1);
@@ -196,8 +198,9 @@ impl Cluster {
     }
 
     fn run(mut self) -> Check<Summary> {
+        let mut well = (FAULTS_END_US, 0);
         while let Some(((at, _), what)) = self.queue.pop_first() {
-            if at > END_US || self.is_over {
+            if at > END_US || self.is_over || self.is_still_well(at, &mut well) {
                 break;
             }
             self.now_us = at;
@@ -219,6 +222,18 @@ impl Cluster {
         self.summary.cluster = self.count;
         self.summary.trace_hash = self.trace.hash();
         Ok(self.summary)
+    }
+
+    /// Looks from time to time, after the last fault, whether everything is well. Returns true if it was, with one view, the last
+    /// time, too. `well`: when that was, and the number of the view; 0 if it was not.
+    fn is_still_well(&self, now_us: u64, well: &mut (u64, u64)) -> bool {
+        if now_us < well.0 + WELL_US {
+            return false;
+        }
+        let number = self.is_well().map_or(0, |()| self.view().number);
+        let is_still = number > 0 && number == well.1;
+        *well = (now_us, number);
+        is_still
     }
 
     /// What the register holds.

@@ -447,7 +447,7 @@ impl Cluster {
         }
         let is_busy = done > 0 || !self.nodes[usize::from(process.node.0)].homes[&home].waiting.is_empty();
         self.pump(process, home);
-        let pause = if is_busy { self.rng.between(1_000, 10_000) } else { 60_000 };
+        let pause = if is_busy { self.rng.between(1_000, 10_000) } else { 100_000 };
         self.schedule(self.now_us + pause, What::Work(process, home));
         Ok(())
     }
