@@ -329,6 +329,7 @@ fn locks_outlive_the_host_of_their_home_but_not_their_node() {
     first.expect("set a wr 0 10", "ok");
     cluster.signal(2, Signal::CONT);
     cluster.until(1, "the home is back", |report| host(report, 2) == 2 && is_mirrored(report));
+    cluster.ok(2, &["protect"]); // the daemon that began anew for it serves it
     second.expect("flock b un", "EIO");
     first.expect("set a wr 0 10", "ok");
     let mut fourth = Program::on(&cluster, 2);

@@ -4,15 +4,15 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use cenote::model::size::human;
-use cenote::{
-    ArrangeTarget, Arrangement, ContainerId, Domain, Error, ErrorKind, HomeId, LayoutTier, LayoutWish, Store,
-};
-use clap::{Args, ValueEnum};
+use cenote::{ArrangeTarget, Arrangement, ContainerId, Domain, ErrorKind, HomeId, LayoutTier, LayoutWish, Store};
+use clap::error::ErrorKind::MissingRequiredArgument;
+use clap::{Args, CommandFactory, ValueEnum};
 use serde_json::json;
 
 use super::arrange::{self, MoveArgs};
 use super::directory::Directory;
 use super::{Access, Context, cluster};
+use crate::args::Cli;
 use crate::failure::{Done, Failure};
 
 /// The attribute of a directory by which programs set its layout, also through a mount.
@@ -105,10 +105,8 @@ pub fn layout(context: &mut Context<'_>, args: &LayoutArgs) -> Done {
         return of_directory(context, target, wish.as_ref(), args);
     }
     let Some(wish) = wish else {
-        return Err(Error::new(ErrorKind::InvalidInput, "the command line")
-            .because("it names what is to have a layout, and no layout")
-            .try_next("add one, as in `4+2`; `cenote layout -d CONTAINER/DIRECTORY` shows that of a directory")
-            .into());
+        let why = "a layout is missing, as in `4+2`; `cenote layout -d CONTAINER/DIRECTORY` shows that of a directory";
+        Cli::command().error(MissingRequiredArgument, why).exit();
     };
     let store = context.open(if args.dry_run { Access::Read } else { Access::Write })?;
     let (target, range) = (Some(target.clone()), args.range.clone());

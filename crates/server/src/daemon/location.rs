@@ -21,6 +21,9 @@ const TERM_FILE: &str = "term";
 const COMPLETE_FILE: &str = "copy-is-complete";
 /// Name of the file in a node's directory that says that another node has its home, in the pool that all nodes reach.
 const AWAY_FILE: &str = "home-is-away";
+/// Name of the file in a node's directory that says that the node's own home was lost with the memory of its machine, until it is
+/// served again: the daemon may be started several times before.
+pub(super) const LOST_FILE: &str = "home-was-lost";
 /// The directories that a home is copied to, in turns.
 const TURNS: [&str; 2] = ["", "-again"];
 
@@ -212,7 +215,7 @@ pub(crate) fn forget(dir: &Path, members: &Members) -> Result<()> {
             }
         }
     }
-    let _ = [POINTER_FILE, TERM_FILE, AWAY_FILE].map(|name| std::fs::remove_file(dir.join(name)));
+    let _ = [POINTER_FILE, TERM_FILE, AWAY_FILE, LOST_FILE].map(|name| std::fs::remove_file(dir.join(name)));
     Ok(())
 }
 

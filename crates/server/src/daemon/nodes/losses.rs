@@ -12,13 +12,9 @@ use cenote_host::home::shm_base;
 use cenote_model::{Error, HomeId, NodeId, Result};
 use cenote_store::Engine;
 
-use super::super::location::{self, CopyPlace};
+use super::super::location::{self, CopyPlace, LOST_FILE};
 use crate::metadata;
 use crate::service::lock;
-
-/// Name of the file in a node's directory that says that the node's own home was lost, until it is served again: the daemon
-/// may be started several times before.
-const LOST_FILE: &str = "home-was-lost";
 
 /// See the module.
 pub(super) struct Losses {
