@@ -287,15 +287,25 @@ mod tests {
         let complete = || CopyPlace::complete(&dir, &memory, home).unwrap();
         let first = spare();
         assert!(first.dir.ends_with("copy-n2") && complete().is_none());
+        std::fs::create_dir_all(&first.base).unwrap();
         make_dir(&first.dir).unwrap();
         first.note_complete(&dir, &memory, home).unwrap();
         assert_eq!(complete(), Some(first.clone()));
         let second = spare();
         assert!(second.dir.ends_with("copy-n2-again"));
+        std::fs::create_dir_all(&second.base).unwrap();
         make_dir(&second.dir).unwrap();
         assert_eq!(complete(), Some(first.clone()), "until the next one is complete");
         second.note_complete(&dir, &memory, home).unwrap();
         assert!(complete() == Some(second.clone()) && !first.dir.exists());
+        // A copy ends with the memory of the machine, until this node was the home's host there.
+        let was_lost = || CopyPlace::was_lost(&dir, &memory, home).unwrap();
+        assert!(!was_lost());
+        std::fs::remove_dir(&second.base).unwrap();
+        assert!(was_lost() && complete().is_none());
+        second.prepare(3).unwrap();
+        std::fs::remove_dir(&second.base).unwrap();
+        assert!(was_lost() && complete() == Some(second.clone()));
         // The own home lies in it from now on.
         assert_eq!(dir_of_home(&dir).unwrap(), dir);
         move_to(&dir, &second, 5).unwrap();

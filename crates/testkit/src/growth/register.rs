@@ -38,7 +38,7 @@ pub const ALL: [(Keeper, &str); 4] = [
 /// Bytes of a view, by docs/format.md.
 pub fn view_bytes(view: &View) -> u64 {
     let members: usize = view.members.iter().map(|member| 2 + 4 + member.address.len() + 16 + 1 + 8).sum();
-    let homes: usize = view.homes.iter().map(|home| 2 + 2 + 2 + 8 + 8 + 4 + 2 * home.mirrors.len()).sum();
+    let homes: usize = view.homes.iter().map(|home| 2 + 2 + 2 + 8 + 8 + 1 + 4 + 2 * home.mirrors.len()).sum();
     (16 + 8 + 8 + 4 + members + 4 + homes) as u64
 }
 
