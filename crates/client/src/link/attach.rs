@@ -404,16 +404,15 @@ pub(crate) fn stop_daemon(dir: &Path, cluster: bool) -> Result<bool> {
         std::thread::sleep(PAUSE);
         connected = connect();
     }
+    // It is leaving already, hands the store over, or begins anew.
+    let leaving = || match has_left(&dir, holder.as_ref(), false, begin) {
+        true if is_restarting(&dir) => stop_daemon(&dir, cluster),
+        true => Ok(true),
+        false => Err(busy(&dir)),
+    };
     let attachment = match connected {
         Ok(Reached::Daemon(attachment)) => attachment,
-        Ok(Reached::Moving) => {
-            // It is leaving already, hands the store over, or begins anew.
-            return match has_left(&dir, holder.as_ref(), false, begin) {
-                true if is_restarting(&dir) => stop_daemon(&dir, cluster),
-                true => Ok(true),
-                false => Err(busy(&dir)),
-            };
-        }
+        Ok(Reached::Moving) => return leaving(),
         Err(error) if is_nobody(&error) && waits_for_home(&dir) => {
             end_waiting(&dir);
             return if has_left(&dir, holder.as_ref(), true, begin) { Ok(true) } else { Err(busy(&dir)) };
@@ -435,7 +434,8 @@ pub(crate) fn stop_daemon(dir: &Path, cluster: bool) -> Result<bool> {
     // It runs until its store is closed; then the connection ends.
     while attachment.transport.progress(traffic.arrivals.count(), Duration::from_millis(20)) {
         if let Some(Response::Failed(error)) = lock(&answer).take() {
-            return Err(error);
+            drop(attachment);
+            return if error.kind() == ErrorKind::Busy { leaving() } else { Err(error) };
         }
         if begin.elapsed() > AGAIN_PATIENCE {
             return Err(Error::new(ErrorKind::Busy, format!("daemon of {}", dir.display()))
