@@ -135,7 +135,7 @@ fn programs_set_it_and_bad_input_is_refused() {
     refused(&place, &["layout", "-d", "c/d", "bad"], &["bad"]);
     refused(&place, &["layout", "-d", "c/d/f", "2+1"], &["c/d/f", "only directories", "CONTAINER/DIRECTORY"]);
     refused(&place, &["layout", "-d", "c/missing", "2+1"], &["c/missing", "No such file"]);
-    refused(&place, &["layout", "c"], &["no layout", "4+2"]);
+    refused(&place, &["layout", "c"], &["a layout is missing", "4+2"]);
     refused(&place, &["layout", "-r", "c/d", "2+1"], &["--directory"]);
     // The tier goes: nothing is written that the directory's layout does not protect.
     program.expect("put /cenote/c/d/kept 2000", "ok");
