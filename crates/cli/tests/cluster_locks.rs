@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use common::cluster::Cluster;
+use common::cluster::{Cluster, host, is_mirrored};
 use common::programs::{BRIEFLY, PATIENCE, Program, python};
 use common::said;
 
@@ -34,19 +34,6 @@ fn programs(cluster: &Cluster) -> [Program; NODES] {
         }
     }
     all
-}
-
-#[track_caller]
-fn until(program: &mut Program, call: &str, answer: &str) {
-    let begin = Instant::now();
-    loop {
-        let said = program.says(call);
-        if said == answer {
-            return;
-        }
-        assert!(begin.elapsed() < PATIENCE, "{call}: {said}, not {answer}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]
@@ -78,7 +65,7 @@ fn whole_files_are_locked_between_nodes() {
     second.expect("open w /cenote/walks/f", "ok");
     second.expect("flock w ex nb", "EAGAIN");
     third.kill();
-    until(&mut second, "flock w ex nb", "ok");
+    second.until("flock w ex nb", "ok");
 }
 
 #[test]
@@ -286,18 +273,9 @@ fn locks_outlive_daemons() {
     cluster.kill(2);
     second.kill();
     again(&cluster);
-    until(&mut third, "flock a ex nb", "EAGAIN");
+    third.until("flock a ex nb", "EAGAIN");
     home.expect("flock a un", "ok");
-    until(&mut third, "flock a ex nb", "ok");
-}
-
-fn is_mirrored(report: &Value) -> bool {
-    let homes = report["homes"].as_array().unwrap();
-    homes.len() == NODES && homes.iter().all(|home| !home["mirrors"].as_array().unwrap().is_empty())
-}
-
-fn host(report: &Value, home: usize) -> u64 {
-    report["homes"][home - 1]["host"].as_u64().unwrap_or_default()
+    third.until("flock a ex nb", "ok");
 }
 
 fn is_live(report: &Value, node: u64) -> bool {
@@ -308,7 +286,7 @@ fn is_live(report: &Value, node: u64) -> bool {
 #[test]
 fn locks_outlive_the_host_of_their_home_but_not_their_node() {
     let cluster = start(&["--protect", "1"]);
-    cluster.until(1, "mirrors of all homes", is_mirrored);
+    cluster.until(1, "mirrors of all homes", is_mirrored::<NODES>);
     let [mut first, mut second, mut third] = [1, 2, 3].map(|node| Program::on(&cluster, node));
     for program in [&mut first, &mut second, &mut third] {
         program.expect("open a /cenote/walks/f", "ok");
@@ -328,7 +306,7 @@ fn locks_outlive_the_host_of_their_home_but_not_their_node() {
     third.expect("set a un 0 10", "ok");
     first.expect("set a wr 0 10", "ok");
     cluster.signal(2, Signal::CONT);
-    cluster.until(1, "the home is back", |report| host(report, 2) == 2 && is_mirrored(report));
+    cluster.until(1, "the home is back", |report| host(report, 2) == 2 && is_mirrored::<NODES>(report));
     cluster.ok(2, &["protect"]); // the daemon that began anew for it serves it
     second.expect("flock b un", "EIO");
     first.expect("set a wr 0 10", "ok");
@@ -343,7 +321,7 @@ fn locks_outlive_the_host_of_their_home_but_not_their_node() {
 #[test]
 fn a_node_that_was_cut_off_has_lost_its_locks_and_says_so() {
     let cluster = start(&["--protect", "1"]);
-    cluster.until(1, "mirrors of all homes", is_mirrored);
+    cluster.until(1, "mirrors of all homes", is_mirrored::<NODES>);
     let [mut first, mut second, mut third] = [1, 2, 3].map(|node| Program::on(&cluster, node));
     for program in [&mut first, &mut second, &mut third] {
         program.expect("open a /cenote/walks/f", "ok");
@@ -358,7 +336,7 @@ fn a_node_that_was_cut_off_has_lost_its_locks_and_says_so() {
     second.expect("set a wr 0 10", "ok");
     cluster.signal(3, Signal::CONT);
     third.expect("flock a un", "EIO");
-    cluster.until(1, "n3 is back", |report| host(report, 3) == 3 && is_mirrored(report));
+    cluster.until(1, "n3 is back", |report| host(report, 3) == 3 && is_mirrored::<NODES>(report));
 }
 
 #[test]
@@ -393,7 +371,7 @@ fn locks_hold_between_a_mount_and_programs_of_other_nodes() {
         home.expect("set a un 100 10", "ok");
         assert_eq!(here.end(), "ok");
         here.kill();
-        until(&mut third, "set a wr 0 200", "ok");
+        third.until("set a wr 0 200", "ok");
     }
     let gone = cluster.place.run(["unmount", dir.to_str().unwrap()]);
     assert_eq!(gone.code, 0, "{gone:?}");

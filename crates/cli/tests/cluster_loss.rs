@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cenote::{ContainerSpec, Mode, ObjectId, OpenOptions, Store};
 use common::TestDir;
-use common::cluster::Cluster;
+use common::cluster::{Cluster, host, is_mirrored};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -19,17 +19,8 @@ fn start(register: &str, more: &[&str]) -> Cluster {
     let tiers =
         ["--tier", "name=memory,kind=memory,size=64MiB", "--tier", "name=disk,kind=directory,path=disk,size=1GiB"];
     let cluster = Cluster::start(NODES, &[&tiers[..], &["--protect", "1", "--register", register], more].concat());
-    cluster.until(1, "mirrors of all homes", is_mirrored);
+    cluster.until(1, "mirrors of all homes", is_mirrored::<NODES>);
     cluster
-}
-
-fn is_mirrored(report: &Value) -> bool {
-    let homes = report["homes"].as_array().unwrap();
-    homes.len() == NODES && homes.iter().all(|home| !home["mirrors"].as_array().unwrap().is_empty())
-}
-
-fn host(report: &Value, home: usize) -> u64 {
-    report["homes"][home - 1]["host"].as_u64().unwrap_or_default()
 }
 
 fn content(number: u64) -> Vec<u8> {
@@ -69,7 +60,7 @@ fn is_lost_and_comes_back(lost: usize, register: &str) {
         }
     };
     check(&object);
-    let report = cluster.until(third, "mirrors of all homes", is_mirrored);
+    let report = cluster.until(third, "mirrors of all homes", is_mirrored::<NODES>);
     assert_ne!(host(&report, lost), lost as u64, "{report:#}");
     cluster.ok(third, &["protect"]);
     assert_eq!(cluster.run(third, &["protect", "--losses", "2", "--timeout", "0"]).code, 1);
@@ -79,7 +70,7 @@ fn is_lost_and_comes_back(lost: usize, register: &str) {
     let (dir, how) = options(lost);
     let back = Store::open_with(dir, &how).unwrap();
     check(&back.container("runs").unwrap().object(ObjectId(1)));
-    let has_it = |report: &Value| host(report, lost) == lost as u64 && is_mirrored(report);
+    let has_it = |report: &Value| host(report, lost) == lost as u64 && is_mirrored::<NODES>(report);
     let report = cluster.until(lost, "that it has its home", has_it);
     assert!(report["homes"][lost - 1]["term"].as_u64().unwrap() >= 3, "{report:#}");
     object.write_at(0, &content(0)).unwrap();
@@ -88,7 +79,7 @@ fn is_lost_and_comes_back(lost: usize, register: &str) {
     drop((back, object, store));
     // And once more, after which it lies where it lay at first.
     cluster.signal(lost, Signal::KILL);
-    let is_elsewhere = |report: &Value| host(report, lost) != lost as u64 && is_mirrored(report);
+    let is_elsewhere = |report: &Value| host(report, lost) != lost as u64 && is_mirrored::<NODES>(report);
     cluster.until(next, "that another node has it", is_elsewhere);
     cluster.ok(lost, &["verify"]);
     cluster.until(lost, "that it has its home", has_it);
@@ -169,7 +160,7 @@ fn the_register_may_be_in_an_etcd_which_may_be_away_for_a_while() {
     });
     println!("after an etcd that hung, a command took {:?}", begin.elapsed());
     cluster.ok(3, &["protect"]);
-    let report = cluster.until(1, "mirrors of all homes", is_mirrored);
+    let report = cluster.until(1, "mirrors of all homes", is_mirrored::<NODES>);
     assert!((1..=NODES).all(|home| host(&report, home) == home as u64), "somebody was excluded: {report:#}");
 }
 
@@ -221,5 +212,5 @@ fn an_encrypted_cluster_works_and_refuses_nodes_that_do_not_encrypt() {
     cluster.try_signal(3, Signal::KILL);
     std::fs::write(&file, text).unwrap();
     cluster.ok(3, &["get", "runs/1", cluster.place.path("again").to_str().unwrap()]);
-    cluster.until(3, "that it has its home", |report| host(report, 3) == 3 && is_mirrored(report));
+    cluster.until(3, "that it has its home", |report| host(report, 3) == 3 && is_mirrored::<NODES>(report));
 }

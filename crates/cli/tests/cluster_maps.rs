@@ -5,10 +5,9 @@ mod common;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use common::cluster::Cluster;
-use common::programs::{PATIENCE, Program, python};
+use common::programs::{Program, python};
 use common::said;
 
 const NODES: usize = 3;
@@ -21,19 +20,6 @@ fn start(more: &[&str]) -> Cluster {
     cluster.ok(1, &["mk", "runs"]);
     cluster.ok(2, &["mk", "walks"]);
     cluster
-}
-
-#[track_caller]
-fn until(program: &mut Program, call: &str, answer: &str) {
-    let begin = Instant::now();
-    loop {
-        let said = program.says(call);
-        if said == answer {
-            return;
-        }
-        assert!(begin.elapsed() < PATIENCE, "{call}: {said}, not {answer}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]
@@ -148,7 +134,7 @@ fn a_mapping_ends_with_its_program_and_its_node() {
     third.expect("write a 8 x", "EBUSY");
     let mut next = Program::on(&cluster, 2);
     next.expect("open b /cenote/walks/other", "ok");
-    until(&mut third, "write a 8 x", "ok");
+    third.until("write a 8 x", "ok");
     third.expect("text a 0 5", "bytes");
     // A node that is lost takes with it what was stored and not synced.
     cluster.ok(1, &["protect", "--timeout", "60"]);
@@ -158,7 +144,7 @@ fn a_mapping_ends_with_its_program_and_its_node() {
     third.expect("write a 8 y", "EBUSY");
     next.kill();
     cluster.kill(2);
-    until(&mut third, "write a 8 z", "ok");
+    third.until("write a 8 z", "ok");
     third.expect("text a 0 5", "bytes");
     home.expect("text a 8 1", "z");
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cenote::{ContainerSpec, Mode, ObjectId, OpenOptions, Store};
-use common::cluster::Cluster;
+use common::cluster::{Cluster, is_mirrored};
 use serde_json::Value;
 
 const NODES: usize = 3;
@@ -17,13 +17,8 @@ fn start() -> Cluster {
     let tiers =
         ["--tier", "name=memory,kind=memory,size=64MiB", "--tier", "name=disk,kind=directory,path=disk,size=1GiB"];
     let cluster = Cluster::start(NODES, &[&tiers[..], &["--protect", "1"]].concat());
-    cluster.until(1, "mirrors of all homes", is_mirrored);
+    cluster.until(1, "mirrors of all homes", is_mirrored::<NODES>);
     cluster
-}
-
-fn is_mirrored(report: &Value) -> bool {
-    let homes = report["homes"].as_array().unwrap();
-    homes.len() == NODES && homes.iter().all(|home| !home["mirrors"].as_array().unwrap().is_empty())
 }
 
 fn home(report: &Value, number: usize) -> (u64, u64) {
@@ -78,7 +73,7 @@ fn what_a_mirror_has_survives_a_machine_that_is_back_at_once() {
     println!("a mirror has the home after {:?}: {}", begin.elapsed(), home(&report, 2).0);
     has_all(&open(&cluster, 3), 30);
     // It gets its home back, with everything.
-    cluster.until(3, "that it is back", |report| home(report, 2).0 == 2 && is_mirrored(report));
+    cluster.until(3, "that it is back", |report| home(report, 2).0 == 2 && is_mirrored::<NODES>(report));
     back.join().unwrap().unwrap();
     has_all(&open(&cluster, 2), 30);
     cluster.ok(2, &["verify"]);
@@ -105,7 +100,7 @@ fn a_cluster_whose_machines_all_lost_power_goes_on_with_what_was_flushed() {
     }
     let begin = Instant::now();
     cluster.again();
-    cluster.until(1, "mirrors of all homes", is_mirrored);
+    cluster.until(1, "mirrors of all homes", is_mirrored::<NODES>);
     println!("all mirrored again after {:?}", begin.elapsed());
     assert!(begin.elapsed() < Duration::from_mins(1));
     let report = cluster.report(1);
@@ -131,7 +126,8 @@ fn what_an_heir_says_is_flushed_survives_its_machine() {
     object.flush().unwrap();
     drop((object, made, store));
     cluster.kill(2);
-    let report = cluster.until(1, "that a mirror has the home", |report| home(report, 2).0 != 2 && is_mirrored(report));
+    let report =
+        cluster.until(1, "that a mirror has the home", |report| home(report, 2).0 != 2 && is_mirrored::<NODES>(report));
     let heir = home(&report, 2).0 as usize;
     let other = (1..=NODES).find(|number| *number != 2 && *number != heir).unwrap();
     let object = open(&cluster, other).container("runs").unwrap().object(ObjectId(1));
@@ -142,7 +138,7 @@ fn what_an_heir_says_is_flushed_survives_its_machine() {
     cluster.kill(heir);
     std::fs::remove_dir_all(&memory).unwrap();
     cluster.ok(heir, &["status"]);
-    cluster.until(other, "mirrors of all homes", is_mirrored);
+    cluster.until(other, "mirrors of all homes", is_mirrored::<NODES>);
     has_all(&open(&cluster, other), 11);
     cluster.ok(other, &["verify"]);
 }

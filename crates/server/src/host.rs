@@ -140,9 +140,7 @@ impl Host {
                 .try_next("open it through the daemon, as all commands do by themselves"));
         }
         let Some(store_lock) = StoreLock::acquire(dir)? else { return Ok(None) };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir_fd =
-            rustix::fs::open(dir, flags, Mode::empty()).map_err(|errno| Error::io(subject(), &errno.into()))?;
+        let dir_fd = open_dir(dir).map_err(|error| Error::io(subject(), &error))?;
         let take = if how.is_granted { Take::Granted } else { Take::Own };
         let meta = Metadata::open(dir, how.create.is_some(), take)?;
         let found = Engine::peek(meta.files.as_ref());
@@ -360,6 +358,11 @@ pub(crate) fn make_dir(dir: &Path, config: Option<&StoreConfig>) -> std::io::Res
     let is_alone = config.is_none_or(|config| config.writers.is_empty() && config.readers.is_empty());
     let others = if is_alone { Mode::empty() } else { Mode::XGRP | Mode::XOTH };
     store_dir::make_private_dir(dir, Mode::RWXU | others)
+}
+
+/// Opens a directory itself, to know later whether it is still there.
+fn open_dir(dir: &Path) -> std::io::Result<OwnedFd> {
+    Ok(rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Returns true if a store's directory was deleted, or everything in it.

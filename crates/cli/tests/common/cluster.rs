@@ -125,6 +125,17 @@ impl Drop for Cluster {
     }
 }
 
+/// Returns true if a report tells of so many homes, each with a mirror.
+pub fn is_mirrored<const HOMES: usize>(report: &Value) -> bool {
+    let homes = report["homes"].as_array().unwrap();
+    homes.len() == HOMES && homes.iter().all(|home| !home["mirrors"].as_array().unwrap().is_empty())
+}
+
+/// The node that has a home, as a report tells it; 0 if it tells of none.
+pub fn host(report: &Value, home: usize) -> u64 {
+    report["homes"][home - 1]["host"].as_u64().unwrap_or_default()
+}
+
 /// Prints the last lines of the log of each node's daemon, for a test that fails.
 pub fn print_logs(cluster: &Path) {
     const LINES: usize = 30;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -246,6 +246,19 @@ impl Program {
     pub fn expect(&mut self, call: &str, answer: &str) {
         let said = self.says(call);
         assert_eq!(said, answer, "{call}");
+    }
+    /// Makes a call again and again until it has this answer.
+    #[track_caller]
+    pub fn until(&mut self, call: &str, answer: &str) {
+        let begin = Instant::now();
+        loop {
+            let said = self.says(call);
+            if said == answer {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{call}: {said}, not {answer}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
     /// Begins a call that waits.
     #[track_caller]

@@ -113,11 +113,7 @@ fn decode_member<S: Subject>(from: &mut Decoder<'_, S>) -> Result<Member, S::Err
 fn decode_home<S: Subject>(from: &mut Decoder<'_, S>) -> Result<Home, S::Error> {
     let (id, host, wanted_host, term) = (HomeId(from.u16()?), NodeId(from.u16()?), NodeId(from.u16()?), from.u64()?);
     let mirrors_wanted = size(from)?;
-    let is_shared = match from.u8()? {
-        0 => false,
-        1 => true,
-        _ => return Err(from.malformed("a home that lies in an unknown way")),
-    };
+    let is_shared = from.flag()?;
     let count = from.count(2)?;
     let mirrors = (0..count).map(|_| from.u16().map(NodeId)).collect::<Result<_, _>>()?;
     Ok(Home { id, host, wanted_host, mirrors, term, mirrors_wanted, is_shared })

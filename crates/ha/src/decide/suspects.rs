@@ -65,8 +65,8 @@ impl Facts<'_> {
             let is_silent = self.history.silence_us(mirror).is_none_or(|us| us >= self.settings.silence_us_min);
             !is_silent && heard.is_some_and(|heard| heard > since + self.settings.beat_us)
         };
-        let hosted = self.view.homes.iter().filter(|home| home.host == node);
-        hosted.into_iter().find_map(|home| {
+        let mut hosted = self.view.homes.iter().filter(|home| home.host == node);
+        hosted.find_map(|home| {
             let since = *lost.get(&home.id)?;
             let said_us = self.now_us.saturating_sub(since);
             let has_it = |mirror: &&NodeId| {

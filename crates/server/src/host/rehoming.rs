@@ -10,9 +10,8 @@ use cenote_device::rados_dir::Address;
 use cenote_device::{SharedControl, StoreDir, StoreLock, SystemDevices, home};
 use cenote_model::{Error, ErrorKind, HomeId, Result};
 use cenote_store::Engine;
-use rustix::fs::{Mode, OFlags};
 
-use super::{Host, OpenHow, Place, make_dir};
+use super::{Host, OpenHow, Place, make_dir, open_dir};
 use crate::identity;
 use crate::metadata::Metadata;
 
@@ -40,9 +39,7 @@ impl Host {
         let Some(store_lock) = StoreLock::acquire(dir)? else {
             return Err(Error::new(ErrorKind::Busy, subject()).because("another process has it"));
         };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir_fd =
-            rustix::fs::open(dir, flags, Mode::empty()).map_err(|errno| Error::io(subject(), &errno.into()))?;
+        let dir_fd = open_dir(dir).map_err(|error| Error::io(subject(), &error))?;
         let meta = Metadata::of_copy(dir)?;
         Engine::peek(meta.files.as_ref())?;
         let devices = SystemDevices::with_shm_base(base).of_owner(store_dir.owner()).with_places(places);
@@ -62,9 +59,7 @@ impl Host {
         let Some(store_lock) = StoreLock::acquire(dir)? else {
             return Err(Error::new(ErrorKind::Busy, subject()).because("another process of this node has it"));
         };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir_fd =
-            rustix::fs::open(*dir, flags, Mode::empty()).map_err(|errno| Error::io(subject(), &errno.into()))?;
+        let dir_fd = open_dir(dir).map_err(|error| Error::io(subject(), &error))?;
         address.write(&store_dir)?;
         let meta = Metadata::open_granted(dir, address)?;
         let found = Engine::peek(meta.files.as_ref())?;

@@ -194,6 +194,21 @@ pub fn child(args: &[String]) {
     std::thread::sleep(Duration::from_secs(30));
 }
 
+/// Runs a process that stores to `f`, and kills it when it has; returns when it began.
+fn kill_one_that_stored(place: &TestDir) -> Instant {
+    let said = place.dir().join("../stored");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut child = command.arg("child").arg("page-cache").arg(place.dir()).spawn().unwrap();
+    let begun = Instant::now();
+    while !said.exists() {
+        assert!(begun.elapsed().as_secs() < 20);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    begun
+}
+
 /// What a killed process had stored survives, whether or not anybody else has the file open.
 pub fn killed() {
     for is_shared in [false, true] {
@@ -203,16 +218,7 @@ pub fn killed() {
         let first = made(&fs, b"f");
         first.write_at(&vec![7; 50_000], 0).unwrap();
         let mut other = Some(first).filter(|_| is_shared);
-        let said = place.dir().join("../stored");
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        let mut child = command.arg("child").arg("page-cache").arg(place.dir()).spawn().unwrap();
-        let begun = Instant::now();
-        while !said.exists() {
-            assert!(begun.elapsed().as_secs() < 20);
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let begun = kill_one_that_stored(&place);
         let check = |at: usize, bytes: &[u8]| assert_eq!(&stored(&fs, b"f")[at..at + bytes.len()], bytes);
         check(10_000, b"synced");
         check(20_000, b"not synced");
@@ -238,16 +244,7 @@ pub fn killed_unseen() {
         made(&fs, b"f").write_at(&vec![7; 50_000], 0).unwrap();
         store
     };
-    let said = place.dir().join("../stored");
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    let mut child = command.arg("child").arg("page-cache").arg(place.dir()).spawn().unwrap();
-    let begun = Instant::now();
-    while !said.exists() {
-        assert!(begun.elapsed().as_secs() < 20);
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let begun = kill_one_that_stored(&place);
     let fs = fs_of(&store, false);
     let _keeper = made(&fs, b"g");
     while left(&store) > 0 {

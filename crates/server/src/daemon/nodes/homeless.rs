@@ -13,14 +13,13 @@ use cenote_model::{Error, ErrorKind, NodeId, Result};
 use cenote_rpc::net::{TcpConnection, TcpListener};
 use cenote_wire::is_about_view;
 
-use super::handover::{AGAIN_AFTER, ask_host};
+use super::handover::{AGAIN_AFTER, LOOK_EVERY, ask_host};
 use super::talk::wait_for_one;
 use super::watch::Acting;
 use super::{Early, Reach};
 use crate::daemon::{DYING, STORE_PAUSE};
 use crate::service::lock;
 
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 const ACCEPT_EVERY: Duration = Duration::from_millis(200);
 /// Time limit for the proof that the other end has the key, and for its first message.
 const PROOF: Duration = Duration::from_secs(5);

@@ -146,7 +146,7 @@ impl Cluster {
             home.copies().filter(|copy| *copy != node).any(|copy| {
                 let other = &self.nodes[usize::from(copy.0)];
                 let is_own = other.home == of_ha(home.id) && other.own.term == Some(home.term);
-                let has_copy = other.copies.get(&of_ha(home.id)).is_some_and(|copies| copies.complete.is_some());
+                let has_copy = other.copies.contains_key(&of_ha(home.id));
                 other.is_machine_up && (is_own || has_copy)
             })
         };

@@ -83,7 +83,7 @@ impl Cluster {
         place.term = Some(term);
         place.sync();
         let node = self.node(process.node);
-        node.copies.entry(home).or_default().complete = None;
+        node.copies.remove(&home);
         node.own = place;
         node.lost.remove(&home);
         self.end_process(process.node, false);
@@ -133,13 +133,12 @@ impl Cluster {
             Some(mut place) => {
                 place.world.kill();
                 place.sync();
-                self.node(process.node).copies.entry(home).or_default().complete = Some(place.clone());
+                self.node(process.node).copies.insert(home, place.clone());
                 Some(self.open(&place)?)
             }
             None => None,
         };
-        let has_failed = opened.is_none();
-        self.node(process.node).opening.insert(home, Opening { term, opened, has_failed });
+        self.node(process.node).opening.insert(home, Opening { term, opened });
         let at = self.now_us + self.rng.between(1_000, 400_000);
         self.schedule(at, What::Letter(process, Letter::Opened(home, term)));
         Ok(())
@@ -148,7 +147,7 @@ impl Cluster {
     pub(super) fn opened(&mut self, process: Proc, home: HomeId, term: u64) -> Check {
         let node = self.node(process.node);
         let Some(opening) = node.opening.get(&home).filter(|opening| opening.term == term) else { return Ok(()) };
-        if opening.has_failed {
+        if opening.opened.is_none() {
             return self.is_nowhere(process.node, home);
         }
         self.activate(process, Some(home))
@@ -232,7 +231,7 @@ impl Cluster {
         let open = node.homes.remove(&home);
         node.holding.remove(&home);
         if !is_mirror {
-            node.copies.entry(home).or_default().complete = None;
+            node.copies.remove(&home);
         }
         let conns: Vec<ConnId> = open.iter().flat_map(|open| open.sessions.keys().copied()).collect();
         if let Some(open) = open {
@@ -249,7 +248,7 @@ impl Cluster {
         let mut nodes: Vec<NodeId> =
             view.and_then(|view| view.home(to_ha(home))).map_or_else(Vec::new, |entry| entry.mirrors.clone());
         let proposed = node.proposed.get(&home).map(|(node, _)| *node);
-        let heir = node.yielding.get(&home).filter(|it| it.is_frozen).map(|it| it.to);
+        let heir = node.yielding.get(&home).filter(|it| it.frozen.is_some()).map(|it| it.to);
         let joining = node.joining.keys().filter(|(of, _)| *of == home).map(|(_, node)| *node);
         for node in proposed.into_iter().chain(heir).chain(joining) {
             if !nodes.contains(&node) {
@@ -316,7 +315,7 @@ impl Cluster {
         for home in homes {
             let is_host = self.term_of(process, home).is_some();
             let node = self.node(process.node);
-            let is_frozen = node.yielding.get(&home).is_some_and(|it| it.is_frozen);
+            let is_frozen = node.yielding.get(&home).is_some_and(|it| it.frozen.is_some());
             if let Some(open) = node.homes.get_mut(&home).filter(|open| open.term.is_some())
                 && is_host
                 && !is_frozen
@@ -371,14 +370,14 @@ impl Cluster {
             self.hang_up(conn, 1);
             return Ok(());
         }
-        node.yielding.insert(home, Yielding { to, conn, told: None, is_frozen: false, frozen_us: 0 });
+        node.yielding.insert(home, Yielding { to, conn, frozen: None });
         self.send_to(process, home, to);
         Ok(())
     }
     fn tend_yielding(&mut self, process: Proc, home: HomeId) -> Check {
         let now = self.now_us;
         let Some(it) = self.node(process.node).yielding.get(&home) else { return Ok(()) };
-        let (to, conn, is_frozen) = (it.to, it.conn, it.is_frozen);
+        let (to, conn, is_frozen) = (it.to, it.conn, it.frozen.is_some());
         if !self.net.is_usable(conn, 1) && !is_frozen {
             self.node(process.node).yielding.remove(&home);
             return Ok(());
@@ -402,22 +401,22 @@ impl Cluster {
             open.lease_us = 0;
             let end = open.stream.end();
             if let Some(it) = node.yielding.get_mut(&home) {
-                (it.is_frozen, it.told, it.frozen_us) = (true, Some(end), now);
+                it.frozen = Some((end, now));
             }
         }
         self.require(process);
         let node = self.node(process.node);
         let kept = node.homes.get(&home).map_or(0, |open| open.stream.kept());
         let Some(it) = node.yielding.get(&home) else { return Ok(()) };
-        if it.told.is_none_or(|told| kept < told) {
-            if now - it.frozen_us > FROZEN_US {
+        match it.frozen {
+            Some((told, _)) if kept >= told => self.hand_over(process, home, to, conn),
+            Some((_, since_us)) if now - since_us <= FROZEN_US => {}
+            _ => {
                 node.yielding.remove(&home);
                 self.post(conn, 1, Message::Declined);
                 self.hang_up(conn, 1);
             }
-            return Ok(());
         }
-        self.hand_over(process, home, to, conn);
         Ok(())
     }
     /// Has the view name another node as host of a home; tried until the register has answered.

@@ -249,8 +249,7 @@ impl Cluster {
             .map_err(|error| format!("a copy of {home} on node {}: {error:?}", process.node.0))?;
         if replica.is_complete() && !place.is_complete {
             place.is_complete = true;
-            let complete = Some(place.clone());
-            node.copies.entry(home).or_default().complete = complete;
+            node.copies.insert(home, place.clone());
             node.lost.remove(&home);
         }
         self.post(conn, 1, Message::Has(number));

@@ -168,7 +168,7 @@ impl Cluster {
             self.vanish(id, end);
         }
         match here {
-            End::Daemon(process) if self.is_running(process) => self.daemon_gets(process, id, end, message),
+            End::Daemon(process) if self.is_running(process) => self.daemon_gets(process, id, message),
             End::Daemon(_) => Ok(()),
             End::Client(client, _) => self.client_gets(client, id, message),
         }

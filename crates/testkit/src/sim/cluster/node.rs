@@ -41,12 +41,6 @@ impl Place {
     }
 }
 
-/// Copies of a home on a node take turns: one that is complete stays until the next one is.
-#[derive(Default)]
-pub(super) struct Copies {
-    pub complete: Option<Place>,
-}
-
 /// A home that is open in a process.
 pub(super) struct Open {
     pub place: Place,
@@ -98,17 +92,14 @@ pub(super) struct Yielding {
     pub to: NodeId,
     pub conn: ConnId,
     /// How many changes may have been told, once nothing is told any more, and since when.
-    pub told: Option<u64>,
-    pub is_frozen: bool,
-    pub frozen_us: u64,
+    pub frozen: Option<(u64, u64)>,
 }
 
 /// A home that is being opened, as its host in a term.
 pub(super) struct Opening {
     pub term: u64,
+    /// `None`: it could not be opened.
     pub opened: Option<Open>,
-    /// It could not be opened.
-    pub has_failed: bool,
 }
 
 pub(super) struct Node {
@@ -156,7 +147,8 @@ pub(super) struct Node {
     /// The number of this node's own home.
     pub home: HomeId,
     pub own: Place,
-    pub copies: BTreeMap<HomeId, Copies>,
+    /// Complete copies of homes: one stays until the next one is complete.
+    pub copies: BTreeMap<HomeId, Place>,
 }
 
 impl Node {
@@ -168,9 +160,8 @@ impl Node {
         (self.clock_offset_us + now_us).saturating_add_signed(now_us as i64 * self.clock_ppm / 1_000_000)
     }
     /// The complete copy of a home that is here.
-    pub fn complete(&mut self, home: HomeId) -> Option<Place> {
-        let complete = self.copies.entry(home).or_default().complete.clone();
-        complete.filter(|place| place.is_opened || place.boot == self.boot)
+    pub fn complete(&self, home: HomeId) -> Option<Place> {
+        self.copies.get(&home).filter(|place| place.is_opened || place.boot == self.boot).cloned()
     }
     /// All places of homes on its disks.
     fn places(&self) -> impl Iterator<Item = &Place> {
@@ -178,7 +169,7 @@ impl Node {
             Holding::Kept(_, _, place, _) => Some(place),
             Holding::Opening => None,
         });
-        self.copies.values().filter_map(|copies| copies.complete.as_ref()).chain(kept).chain([&self.own])
+        self.copies.values().chain(kept).chain([&self.own])
     }
     /// What its process knows is gone.
     fn forget(&mut self) {
@@ -376,8 +367,7 @@ impl Cluster {
         if power {
             node.places().for_each(|place| place.world.power_loss(keep));
             node.boot += 1;
-            let copies = node.copies.iter().filter(|(_, copies)| copies.complete.is_some());
-            node.lost = copies.map(|(home, _)| *home).chain([node.home]).collect();
+            node.lost = node.copies.keys().copied().chain([node.home]).collect();
             node.power_us = Some(now);
             self.summary.power_losses += 1;
         }

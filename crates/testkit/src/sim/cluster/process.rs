@@ -75,7 +75,7 @@ impl Cluster {
     pub(super) fn is_stopped(&self, process: Proc) -> bool {
         self.is_running(process) && self.nodes[usize::from(process.node.0)].is_stopped
     }
-    pub(super) fn daemon_gets(&mut self, process: Proc, id: ConnId, end: usize, message: Message) -> Check {
+    pub(super) fn daemon_gets(&mut self, process: Proc, id: ConnId, message: Message) -> Check {
         match message {
             Message::Mirror { home, term, stream } => self.keep(process, id, home, term, stream),
             Message::Chunk(number, bytes) => self.take_chunk(process, id, number, &bytes),
@@ -87,7 +87,6 @@ impl Cluster {
             Message::Request(seq, request) => self.take_request(process, id, seq, *request),
             Message::Response(..) => Err("a daemon got a response".into()),
             Message::Ended => {
-                let _ = end;
                 self.connection_ended(process, id);
                 Ok(())
             }
