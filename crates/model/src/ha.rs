@@ -43,7 +43,8 @@ pub struct HaReport {
     pub survives: u64,
     /// Microseconds since the register was asked for the last answer that came; `None` if it has not answered yet.
     pub asked_ago_us: Option<u64>,
-    /// What keeps this node from asking the register, or the cluster from having a view; empty if nothing does.
+    /// What keeps this node from asking the register, the cluster from having a view, or homes of which this node is the host
+    /// from being opened; empty if nothing does.
     pub trouble: String,
     /// The nodes of the view.
     pub nodes: Vec<HaNode>,

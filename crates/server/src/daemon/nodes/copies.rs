@@ -188,21 +188,40 @@ impl Copies {
     /// Syncs what the copies here got since the last call: little is left to be synced then when a home is taken over.
     pub fn sync(&self) {
         let _syncing = lock(&self.syncing);
-        let unsynced: Vec<(HomeId, u64, Unsynced)> = {
+        let unsynced: Vec<((HomeId, u64, CopyPlace), Unsynced)> = {
             let mut held = lock(&self.held);
             let kept = held.iter_mut().filter_map(|(home, holding)| match holding {
-                Holding::Kept(stream, replica, _) => Some((*home, *stream, replica.take_unsynced()?)),
+                Holding::Kept(stream, replica, place) => {
+                    Some(((*home, *stream, place.clone()), replica.take_unsynced()?))
+                }
                 _ => None,
             });
             kept.collect()
         };
-        for (home, stream, unsynced) in unsynced {
-            let Err(error) = unsynced.sync() else { continue };
-            tracing::warn!(%error, %home, "a copy of a home could not be synced: its host sends it anew");
-            let mut held = lock(&self.held);
-            if matches!(held.get(&home), Some(Holding::Kept(of, ..)) if *of == stream) {
-                held.remove(&home);
+        for ((home, stream, place), unsynced) in unsynced {
+            if let Err(error) = unsynced.sync() {
+                tracing::warn!(%error, %home, "a copy of a home could not be synced: its host sends it anew");
+                self.lose(home, stream, &place);
             }
+        }
+    }
+    /// What was told to a copy may be missing from its disks, whatever is synced later: a system reports that once. The copy
+    /// counts no more, and others are told so if it did.
+    fn lose(&self, home: HomeId, stream: u64, place: &CopyPlace) {
+        let mut held = lock(&self.held);
+        match held.get(&home) {
+            Some(Holding::Kept(of, ..)) if *of != stream => return, // another copy comes
+            Some(Holding::Kept(..)) => drop(held.remove(&home)),
+            _ => {} // this node takes the home over, and waits for what is being synced
+        }
+        let marked = self.complete(home).and_then(|complete| {
+            if complete.as_ref() == Some(place) {
+                self.losses.note(home);
+            }
+            place.note_incomplete()
+        });
+        if let Err(error) = marked {
+            tracing::error!(%error, %home, "a bad copy of a home could not be marked as one");
         }
     }
     /// Opens a home from its copy here. From now on no changes are taken from its former host. It is not served before
@@ -222,13 +241,14 @@ impl Copies {
         opened.map(Arc::new).inspect_err(|_| self.give_up(home))
     }
     fn open_copy(&self, home: HomeId, term: u64) -> Result<Host> {
-        let _syncing = lock(&self.syncing);
+        let syncing = lock(&self.syncing); // what is being synced counts
         let place = self.complete(home)?.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("home {home}"))
                 .because("this node has no complete copy of it")
                 .try_next("see `cenote ha`; what there is may be on the node that was its host before")
         })?;
         place.prepare(term)?;
+        drop(syncing);
         Host::open_copy(&place.dir, &place.base, None, Some(self.reach.maker(home)))
     }
     fn open_shared(&self, home: HomeId, address: &Address) -> Result<Host> {

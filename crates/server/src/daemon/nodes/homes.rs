@@ -1,5 +1,6 @@
 //! What the view makes of the homes on this node: which it is the host of, who mirrors them, and which it takes over.
 
+mod opening;
 mod shared;
 mod yielding;
 
@@ -43,6 +44,8 @@ struct State {
     joining: BTreeMap<(HomeId, NodeId), u64>,
     /// Homes that are being opened.
     opening: BTreeSet<HomeId>,
+    /// Why some of them are not open yet.
+    unopened: BTreeMap<HomeId, String>,
     /// Homes that go to another node, and whether they are frozen.
     yielding: BTreeMap<HomeId, (NodeId, bool)>,
     /// Homes that this node asks for, since it is to be their host.
@@ -136,6 +139,10 @@ impl State {
     fn is_mirror(&self, node: NodeId, home: HomeId) -> bool {
         let entry = self.view.as_ref().and_then(|view| view.home(to_ha(home)));
         entry.is_some_and(|entry| entry.mirrors.contains(&node))
+    }
+    fn has_mirrors(&self, home: HomeId) -> bool {
+        let entry = self.view.as_ref().and_then(|view| view.home(to_ha(home)));
+        entry.is_some_and(|entry| !entry.mirrors.is_empty())
     }
     /// The mirrors without which a home acknowledges nothing.
     fn required(&self, home: HomeId) -> Vec<NodeId> {
@@ -276,53 +283,6 @@ impl Acts {
                 }
             };
             let _ = std::thread::Builder::new().name("cenote-let-go".into()).spawn(close);
-        }
-    }
-    /// Opens a home from the copy here, on a thread of its own, and serves it once its former host has stopped by itself.
-    fn take_over(&self, home: HomeId, term: u64) {
-        let (nodes, daemon, told) = (self.nodes.clone(), self.daemon.clone(), Instant::now());
-        let acts = Self { nodes, daemon, settings: self.settings };
-        let run = move || {
-            tracing::info!(%home, term, "this node takes a home over");
-            let opened = acts.open_home(home, term);
-            acts.nodes.watch.await_leases(home, term);
-            let mut state = lock(&acts.nodes.homes.state);
-            state.opening.remove(&home);
-            match (opened, state.term_of(acts.me(), home)) {
-                (Ok(host), Some(now)) if now == term => {
-                    state.hosted.extend(Self::hosted(home, term, &host).map(|hosted| (home, hosted)));
-                    acts.listen_to(&host);
-                    acts.nodes.tell_words_of(&host);
-                    acts.nodes.read_twins_of(&host);
-                    // Nothing is told before its mirrors count. The lease is one of the node, for all its homes.
-                    host.mirroring.iter().for_each(|mirroring| mirroring.set_lease(0));
-                    acts.require(&mut state);
-                    host.mirroring.iter().for_each(|mirroring| mirroring.set_lease(state.leased_ns));
-                    acts.nodes.losses.forget(home);
-                    acts.nodes.locks.serve(home, term);
-                    acts.nodes.copies.serve(home, host);
-                    acts.nodes.outbox.wake(); // connections wait for it
-                    let took_ms = told.elapsed().as_millis() as u64;
-                    tracing::info!(%home, term, took_ms, "this node is the host of a home");
-                }
-                // Another node was the host in between: its changes, and its lease, count.
-                (Ok(_), Some(now)) => {
-                    tracing::warn!(%home, term, now, "another term began while a home was opened");
-                    acts.nodes.copies.give_up(home);
-                    if state.opening.insert(home) {
-                        drop(state);
-                        acts.take_over(home, now);
-                    }
-                }
-                (Ok(_), None) => {
-                    acts.nodes.copies.give_up(home);
-                    tracing::warn!(%home, term, "another view came while a home was opened");
-                }
-                (Err(error), _) => tracing::error!(%error, %home, term, "a home could not be taken over"),
-            }
-        };
-        if let Err(error) = std::thread::Builder::new().name("cenote-take-over".into()).spawn(run) {
-            tracing::error!(%error, %home, "no thread to take a home over");
         }
     }
     /// Has answers told as soon as the mirrors have what they tell.

@@ -30,11 +30,20 @@ impl Losses {
         if members.protect == 0 || NodeFile::open(dir)?.view() == 0 {
             return Ok(this);
         }
+        let here = location::dir_of_home(dir)?;
+        let store = Engine::peek(&metadata::look(&here)?)?.id;
+        // The memory of copies is below that of the node's home; it may be gone.
+        let memory = home::memory_dir(&shm_base(), store)?.unwrap_or_else(|| shm_base().join("gone"));
+        let is_there = if here == dir {
+            home::has_table(&shm_base(), store)?
+        } else {
+            // A copy that came has its memory, and no table before it is opened.
+            memory.join(here.file_name().unwrap_or_default()).is_dir()
+        };
         let mut lost = BTreeSet::new();
-        if this.is_own_lost(members.home)? {
+        if this.is_own_lost(is_there)? {
             lost.insert(members.home);
         }
-        let memory = memory_of(dir)?;
         for home in members.homes() {
             if CopyPlace::was_lost(dir, &memory, home)? {
                 lost.insert(home);
@@ -50,27 +59,23 @@ impl Losses {
         *lock(&this.lost) = lost;
         Ok(this)
     }
-    fn is_own_lost(&self, home: HomeId) -> Result<bool> {
+    /// Returns true if the node's own home was lost, now or before; notes it. `is_there`: it has its memory now.
+    fn is_own_lost(&self, is_there: bool) -> Result<bool> {
         let note = self.dir.join(LOST_FILE);
-        if note.exists() {
-            return Ok(true);
+        let was_noted = note.exists();
+        if !is_there && !was_noted {
+            let noted = std::fs::write(&note, format!("{}\n", self.own));
+            noted.map_err(|error| Error::io(note.display().to_string(), &error))?;
         }
-        let here = location::dir_of_home(&self.dir)?;
-        let is_there = if here == self.dir {
-            home::has_table(&shm_base(), Engine::peek(&metadata::look(&here)?)?.id)?
-        } else {
-            // A copy that came has its memory, and no table before it is opened.
-            memory_of(&self.dir)?.join(here.file_name().unwrap_or_default()).is_dir()
-        };
-        if is_there {
-            return Ok(false);
-        }
-        std::fs::write(&note, format!("{home}\n")).map_err(|error| Error::io(note.display().to_string(), &error))?;
-        Ok(true)
+        Ok(was_noted || !is_there)
     }
     /// Returns true if what this node has of a home is not what it had.
     pub fn has(&self, home: HomeId) -> bool {
         lock(&self.lost).contains(&home)
+    }
+    /// What this node has of a home cannot become the home, or may lack what was told to be safe.
+    pub fn note(&self, home: HomeId) {
+        lock(&self.lost).insert(home);
     }
     /// What this node has of a home is good again: a copy came, or nobody has more.
     pub fn forget(&self, home: HomeId) {
@@ -86,11 +91,4 @@ impl Losses {
         };
         lock(&self.lost).iter().filter(concerns).copied().collect()
     }
-}
-
-/// The directory of a node's shared memory, where the memory of copies is; it may be gone.
-fn memory_of(dir: &Path) -> Result<PathBuf> {
-    let here = location::dir_of_home(dir)?;
-    let store = Engine::peek(&metadata::look(&here)?)?.id;
-    Ok(home::memory_dir(&shm_base(), store)?.unwrap_or_else(|| shm_base().join("gone")))
 }

@@ -233,8 +233,11 @@ impl Nodes {
             thread("cenote-locks", Box::new(move || ninth.0.locks.run(&ninth.0, &ninth.1)))?,
         ])
     }
-    /// Syncs copies of other homes until the daemon stops.
+    /// Syncs copies of other homes until the daemon stops; there are none without mirrors.
     fn sync_copies(&self, daemon: &Daemon) {
+        if self.roster.get().protect == 0 {
+            return;
+        }
         let mut synced_at = Instant::now();
         while !daemon.is_stopping() {
             std::thread::sleep(LOOK_EVERY);
@@ -288,7 +291,10 @@ impl Nodes {
     }
     /// What people are told of the cluster.
     pub fn report(&self) -> HaReport {
-        HaReport { copies: self.homes.copies(), ..self.watch.report() }
+        let report = self.watch.report();
+        let troubles = [report.trouble, self.homes.trouble()];
+        let trouble = troubles.into_iter().filter(|trouble| !trouble.is_empty()).collect::<Vec<_>>().join("\n  ");
+        HaReport { copies: self.homes.copies(), trouble, ..report }
     }
     /// Tells all nodes that all are being stopped.
     pub fn say_closing(&self) {

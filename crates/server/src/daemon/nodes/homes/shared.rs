@@ -11,7 +11,7 @@ use super::super::super::location;
 use super::super::handover::{AGAIN_AFTER, BEAT_EVERY, LOOK_EVERY};
 use super::super::mirrors::Hosted;
 use super::super::talk::{next, say};
-use super::{Acts, Arc, Host, State, Yielding, lock, of_ha};
+use super::{Acts, Host, State, Yielding, lock, of_ha};
 use crate::host::{draw, this_process};
 
 impl Acts {
@@ -89,20 +89,6 @@ impl Acts {
             }
         }
         lock(&self.nodes.homes.state).opening.remove(&home);
-    }
-    /// Opens a home of which this node is the host. One in a pool is tried until it is open, or another term begins.
-    pub(super) fn open_home(&self, home: HomeId, term: u64) -> Result<Arc<Host>> {
-        loop {
-            let opened = self.nodes.copies.open_home(home, term);
-            let is_due = || lock(&self.nodes.homes.state).term_of(self.me(), home) == Some(term);
-            match opened {
-                Err(error) if self.share_homes() && is_due() && !self.daemon.is_stopping() => {
-                    tracing::warn!(%error, %home, term, "a home could not be opened, and is tried again");
-                    std::thread::sleep(AGAIN_AFTER);
-                }
-                opened => return opened,
-            }
-        }
     }
     /// Opens homes again that another process has taken, though the view names this node as their host.
     pub fn reopen_lost(&self) {
