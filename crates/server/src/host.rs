@@ -13,7 +13,7 @@ use cenote_device::rados_dir::{ADDRESS_FILE, Take};
 use cenote_device::{Devices, Holder, RadosMetaDir, StoreDir, StoreLock, SystemClock, SystemDevices, home, store_dir};
 use cenote_host::home::shm_base;
 use cenote_host::{fork, process};
-use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, NodeId, Request, Result, StoreConfig, StoreId};
+use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, HomeId, NodeId, Request, Result, StoreConfig, StoreId};
 use cenote_store::{Engine, Seams, SessionInfo, StoreSummary};
 use rustix::fs::{Mode, OFlags};
 
@@ -394,12 +394,17 @@ pub fn store_in(dir: &Path) -> Result<Option<StoreId>> {
 
 /// Returns true if the directory holds a store.
 pub fn holds_store(dir: &Path) -> Result<bool> {
+    Ok(home_number(dir)?.is_some())
+}
+
+/// Which home of a cluster the store in a directory is, 0 of a store by itself; `None` if the directory holds no store.
+pub fn home_number(dir: &Path) -> Result<Option<HomeId>> {
     if !dir.exists() {
-        return Ok(false);
+        return Ok(None);
     }
     match Engine::peek(&metadata::look(dir)?) {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Ok(store) => Ok(Some(store.home)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -36,7 +36,7 @@ pub use clients::Client;
 pub use copied::{Copied, adopt, adopt_from, clone_copy};
 pub use destroy::{Destroyed, SECRET_FILE, destroy, orphans, sweep};
 pub use handling::Handling;
-pub use host::{Host, OpenHow, Wrap, holder, holds_store, is_locked, store_in, this_process};
+pub use host::{Host, OpenHow, Wrap, holder, holds_store, home_number, is_locked, store_in, this_process};
 pub use memory::VALUES_VARIABLE;
 pub use merging::Merge;
 pub use metadata::{forget_home, home_of, set_home};

@@ -217,7 +217,7 @@ pub(super) fn leave(context: &mut Context<'_>, args: &LeaveArgs) -> Done {
     let place = dir.join(&args.node);
     let gone = nodes.find(&args.node).map_or(Ok(()), |(_, left)| {
         nodes.run(left, &["-s".as_ref(), place.as_os_str(), "stop".as_ref()], &[])?;
-        nodes.run(left, &["destroy".as_ref(), place.as_os_str(), "--yes".as_ref()], &[]).map(drop)
+        super::part::destroy(&dir, &nodes, (home, left)).map(drop)
     });
     nodes.members[usize::from(home.0) - 1].left = true;
     nodes.write(&dir)?;

@@ -7,6 +7,7 @@
 mod change;
 mod node;
 mod nodes;
+mod part;
 mod places;
 mod plan;
 mod status;
@@ -106,6 +107,18 @@ pub enum ClusterCommand {
     StopNode {
         /// Directory of the node
         dir: PathBuf,
+        /// Identity of the cluster
+        cluster: String,
+    },
+    /// Delete a node on this host (used by `destroy`)
+    #[command(hide = true)]
+    DestroyNode {
+        /// Directory of the node
+        dir: PathBuf,
+        /// Identity of the cluster
+        cluster: String,
+        /// Number of the node's own home
+        home: u16,
     },
 }
 
@@ -169,7 +182,8 @@ pub fn cluster(context: &mut Context<'_>, command: &ClusterCommand) -> Done {
         ClusterCommand::CountParts { dir } => places::count_parts(context, dir),
         ClusterCommand::TiersThatNeed { dir, node } => places::tiers_that_need(context, dir, node),
         ClusterCommand::TakeHome { dir } => node::take_home(dir),
-        ClusterCommand::StopNode { dir } => Ok(Store::stop_node(dir).map(drop)?),
+        ClusterCommand::StopNode { dir, cluster } => part::stop_node(dir, cluster),
+        ClusterCommand::DestroyNode { dir, cluster, home } => part::destroy_node(dir, cluster, *home),
     }
 }
 
@@ -190,15 +204,8 @@ fn start(context: &mut Context<'_>, args: &StartArgs) -> Done {
     if is_new {
         make(&dir, &nodes)?;
     }
-    all(begin_all(&dir, &nodes)?)?;
-    // The home of a node that was away may still be with another one.
-    if !nodes.has_begun || nodes.homes_on.is_none() {
-        open(&dir, &nodes, 0)?.make_label_directory()?;
-    }
-    if !nodes.has_begun {
-        places::add_to_nodes(&dir, &nodes, |_| true)?;
-        nodes.has_begun = true;
-        nodes.write(&dir)?;
+    if let Err(error) = bring_up(&dir, &mut nodes) {
+        return Err(if is_new { undo(&dir, &nodes, error) } else { error }.into());
     }
     let seconds = begin.elapsed().as_secs_f64();
     if context.out.json {
@@ -218,6 +225,37 @@ fn start(context: &mut Context<'_>, args: &StartArgs) -> Done {
     }
     let example = dir.join(&nodes.members[0].name);
     context.out.line(format!("  use it on a node by its directory there: CENOTE_STORE={}", example.display()))
+}
+
+/// Starts all nodes, and makes what is of all of them if they never were.
+fn bring_up(dir: &Path, nodes: &mut Nodes) -> Result<()> {
+    all(begin_all(dir, nodes)?)?;
+    // The home of a node that was away may still be with another one.
+    if !nodes.has_begun || nodes.homes_on.is_none() {
+        open(dir, nodes, 0)?.make_label_directory()?;
+    }
+    if !nodes.has_begun {
+        places::add_to_nodes(dir, nodes, |_| true)?;
+        nodes.has_begun = true;
+        nodes.write(dir)?;
+    }
+    Ok(())
+}
+
+/// Deletes what was made of a cluster that could not be made. Returns the error that says why.
+fn undo(dir: &Path, nodes: &Nodes, why: Error) -> Error {
+    let _ = stop_all(dir, nodes); // those that did not begin
+    match remove(dir, nodes) {
+        Ok(_) => why,
+        Err(error) => {
+            eprintln!(
+                "cenote: a part of the {} stays; `cenote cluster destroy {}` deletes it: {error}",
+                subject(dir),
+                dir.display()
+            );
+            why
+        }
+    }
 }
 
 /// Tells all nodes which members there are, and starts the daemons that do not run; makes the stores that there are none of.
@@ -264,7 +302,8 @@ fn stop(context: &mut Context<'_>, dir: &Path) -> Done {
 fn stop_all(dir: &Path, nodes: &Nodes) -> Result<()> {
     let stopped = nodes.each(|_, node| {
         let place = dir.join(&node.name);
-        nodes.run(node, &["cluster".as_ref(), "stop-node".as_ref(), place.as_os_str()], &[])
+        let words = ["cluster".as_ref(), "stop-node".as_ref(), place.as_os_str(), nodes.cluster.as_ref()];
+        nodes.run(node, &words, &[])
     });
     all(stopped).map(drop)
 }
@@ -280,21 +319,31 @@ fn destroy(context: &mut Context<'_>, dir: &Path, yes: bool) -> Done {
         ))?;
     }
     stop_all(&dir, &nodes)?;
+    for left in remove(&dir, &nodes)? {
+        context.out.line(format!("left: {left}"))?;
+    }
+    context.out.line(format!("{} is no more", subject(&dir)))
+}
+
+/// Deletes a cluster whose nodes are stopped. Returns what lies where a node should, and is none of it.
+fn remove(dir: &Path, nodes: &Nodes) -> Result<Vec<Error>> {
     if nodes.homes_on.is_some() {
         all(nodes.each(|_, node| {
             let place = dir.join(&node.name);
             nodes.run(node, &["cluster".as_ref(), "take-home".as_ref(), place.as_os_str()], &[])
         }))?;
     }
-    let gone = nodes.each(|_, node| {
-        let place = dir.join(&node.name);
-        nodes.run(node, &["destroy".as_ref(), place.as_os_str(), "--yes".as_ref()], &[])
-    });
-    all(gone)?;
+    let mut left = Vec::new();
+    for gone in nodes.each(|home, node| part::destroy(dir, nodes, (home, node))) {
+        match gone {
+            Err(error) if error.kind() == ErrorKind::Exists => left.push(error),
+            gone => drop(gone?),
+        }
+    }
     nodes.register.remove(nodes.cluster.parse()?)?;
     for file in [NODES_FILE, KEY_FILE] {
         let _ = std::fs::remove_file(dir.join(file));
     }
-    let _ = std::fs::remove_dir(&dir); // unless it holds something else
-    context.out.line(format!("{} is no more", subject(&dir)))
+    let _ = std::fs::remove_dir(dir); // unless it holds something else
+    Ok(left)
 }

@@ -26,7 +26,7 @@ pub(super) fn node(dir: &Path) -> Done {
     let begin: Begin = serde_json::from_str(&input)
         .map_err(|error| Error::new(ErrorKind::InvalidInput, "what a node has to know").because(error.to_string()))?;
     let members = Members::parse(&begin.members, dir)?;
-    if !dir.exists() || !cenote_server::holds_store(dir)? {
+    if !super::part::is_made(dir, members.cluster, members.home)? {
         let devices = begin.tiers.iter().map(|tier| tier_of(tier, dir)).collect::<Result<Vec<DeviceSpec>>>()?;
         // Those on nodes are added once the nodes serve.
         let devices: Vec<DeviceSpec> = devices.into_iter().filter(|device| !is_on_nodes(device)).collect();

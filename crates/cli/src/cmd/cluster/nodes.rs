@@ -13,6 +13,7 @@ use cenote_server::daemon::LOG_FILE;
 use serde::{Deserialize, Serialize};
 
 use super::NODES_FILE;
+use crate::failure::printed;
 
 /// What starts a cluster again.
 #[derive(Serialize, Deserialize)]
@@ -176,6 +177,10 @@ impl Nodes {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         let said = String::from_utf8_lossy(&output.stderr);
+        if let Some(error) = printed(&said) {
+            let about = Error::new(error.kind(), format!("{}: {}", subject(), error.subject()));
+            return Err(about.because(error.cause()).try_next(error.next_step()));
+        }
         Err(Error::new(ErrorKind::Io, subject())
             .because(said.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; "))
             .try_next(format!("try it by hand: `{}`, and see the node's {LOG_FILE}", line_of(&command))))

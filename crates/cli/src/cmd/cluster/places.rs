@@ -38,6 +38,30 @@ pub(super) fn is_on_nodes(spec: &DeviceSpec) -> bool {
     spec.kind == DeviceKind::Raid && (spec.path.as_os_str() == ALL || is_named())
 }
 
+/// Fails if nodes with these names cannot be the places of a tier.
+pub(super) fn check_places(spec: &DeviceSpec, nodes: &[&str]) -> Result<()> {
+    if !is_on_nodes(spec) {
+        return Ok(());
+    }
+    let subject = || format!("tier `{}`", spec.name);
+    let paths = spec.paths();
+    let is_all = spec.path.as_os_str() == ALL;
+    let named: Vec<&str> =
+        if is_all { nodes.to_vec() } else { paths.iter().filter_map(|path| node_of_place(path)).collect() };
+    if let Some(unknown) = named.iter().find(|name| !nodes.contains(name)) {
+        return Err(Error::new(ErrorKind::NotFound, format!("node `{unknown}` of {}", subject()))
+            .because(format!("the cluster has the nodes {}", nodes.join(", "))));
+    }
+    let Some(layout) = spec.options.get("layout") else { return Ok(()) };
+    let (needed, there) = (layout.parse::<Layout>()?.parts(), if is_all { named.len() } else { paths.len() });
+    if there < needed {
+        return Err(Error::new(ErrorKind::InvalidInput, subject())
+            .because(format!("layout {layout} needs {needed} nodes, and there are {there}"))
+            .try_next("name more nodes, or choose a layout of fewer parts"));
+    }
+    Ok(())
+}
+
 /// Adds a tier to the store of a node in `dir`. If it lies on nodes, waits for these.
 pub fn add(store: &Store, dir: &Path, spec: &mut DeviceSpec) -> Result<()> {
     let is_on_nodes = is_on_nodes(spec);

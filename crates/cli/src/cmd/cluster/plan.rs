@@ -100,8 +100,11 @@ pub(super) fn plan(args: &StartArgs, names: Vec<String>) -> Result<Nodes> {
 /// Fails if a tier is none that the cluster can have, or if a home cannot be made where it is to lie: before anything is made.
 fn check_places(nodes: &Nodes, args: &StartArgs) -> Result<()> {
     let members = nodes.members(HomeId(1))?;
+    let names: Vec<&str> = nodes.members.iter().map(|node| node.name.as_str()).collect();
     for tier in &args.tiers {
-        members.check_tier(&super::node::parsed(tier)?)?;
+        let tier = super::node::parsed(tier)?;
+        members.check_tier(&tier)?;
+        super::places::check_places(&tier, &names)?;
     }
     members.homes().into_iter().try_for_each(|home| check_place(&members, home))
 }
