@@ -3,6 +3,8 @@
 mod common;
 
 use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 
 use common::TestDir;
 use common::cluster::Cluster;
@@ -98,6 +100,42 @@ fn a_cluster_without_one_of_its_nodes_can_be_destroyed() {
     place.ok(["destroy", &text(&place, "c/n2"), "--yes"]);
     place.ok(["cluster", "destroy", &dir, "--yes"]);
     assert!(!place.path("c").exists());
+}
+
+#[test]
+fn hosts_that_cannot_be_reached_hold_up_neither_the_next_start_nor_the_end() {
+    let place = TestDir::new();
+    let dir = text(&place, "c");
+    // Two addresses of this host; `reach` is what would be `ssh`.
+    let reach = place.path("reach");
+    let script = |first: &str| fs::write(&reach, format!("#!/bin/sh\n{first}\nshift\nexec \"$@\"\n")).unwrap();
+    script("exit 7");
+    fs::set_permissions(&reach, fs::Permissions::from_mode(0o755)).unwrap();
+    let launcher = format!("{} {{host}}", reach.display());
+    let port = free_port().to_string();
+    let start = ["cluster", "start", &dir, "--hosts", "127.0.0.8,127.0.0.9", "--launcher", &launcher, "--port", &port];
+    let start = [&start[..], &["--tier", MEMORY, "--tier", DISK]].concat();
+    let said = place.run(&start);
+    let words = ["node `127.0.0.8`", "status: 7", "may be left"];
+    assert!(said.code != 0 && words.iter().all(|word| said.err.contains(word)), "{said:?}");
+    assert!(!place.path("c").exists());
+    script("");
+    place.ok(&start);
+    // The second host is lost.
+    place.ok(["cluster", "stop", &dir]);
+    script("[ \"$1\" != 127.0.0.9 ] || exit 7");
+    let destroy = ["cluster", "destroy", &dir, "--yes"];
+    let said = place.run(destroy);
+    assert!(said.code != 0 && said.err.contains("127.0.0.9") && said.err.contains("--force"), "{said:?}");
+    let said = place.ok([&destroy[..], &["--force"]].concat());
+    assert!(said.contains("left: node `127.0.0.9`") && said.contains("destroy-node"), "{said}");
+    assert_eq!(names(&place, "c"), ["127.0.0.9"]);
+    place.ok(["destroy", &text(&place, "c/127.0.0.9"), "--yes"]);
+}
+
+/// A port on which nobody listens at any address of this host.
+fn free_port() -> u16 {
+    TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port()
 }
 
 /// The names in a directory, but for those that come and go with whoever opens a store.

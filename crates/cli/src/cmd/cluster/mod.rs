@@ -61,6 +61,9 @@ pub enum ClusterCommand {
         /// Do not ask for confirmation
         #[arg(short, long)]
         yes: bool,
+        /// Leave what is on nodes that cannot be reached, and name it
+        #[arg(short, long)]
+        force: bool,
     },
     /// Begin a node on this host: what it has to know comes on standard input (used by `start`)
     #[command(hide = true)]
@@ -176,7 +179,7 @@ pub fn cluster(context: &mut Context<'_>, command: &ClusterCommand) -> Done {
         ClusterCommand::Join(args) => change::join(context, args),
         ClusterCommand::Leave(args) => change::leave(context, args),
         ClusterCommand::ChangeNode { dir, change } => change::change_node(context, dir, change),
-        ClusterCommand::Destroy { dir, yes } => destroy(context, dir, *yes),
+        ClusterCommand::Destroy { dir, yes, force } => destroy(context, dir, *yes, *force),
         ClusterCommand::Node { dir } => node::node(dir),
         ClusterCommand::AddTiers { dir } => places::add_to_node(dir),
         ClusterCommand::CountParts { dir } => places::count_parts(context, dir),
@@ -245,17 +248,11 @@ fn bring_up(dir: &Path, nodes: &mut Nodes) -> Result<()> {
 /// Deletes what was made of a cluster that could not be made. Returns the error that says why.
 fn undo(dir: &Path, nodes: &Nodes, why: Error) -> Error {
     let _ = stop_all(dir, nodes); // those that did not begin
-    match remove(dir, nodes) {
-        Ok(_) => why,
-        Err(error) => {
-            eprintln!(
-                "cenote: a part of the {} stays; `cenote cluster destroy {}` deletes it: {error}",
-                subject(dir),
-                dir.display()
-            );
-            why
-        }
+    // A store that is none of the cluster's is what `why` is about.
+    for left in remove(dir, nodes, true).into_iter().flatten().filter(|left| left.kind() != ErrorKind::Exists) {
+        eprintln!("cenote: something may be left on a node that could not be reached: {left}");
     }
+    why
 }
 
 /// Tells all nodes which members there are, and starts the daemons that do not run; makes the stores that there are none of.
@@ -308,7 +305,7 @@ fn stop_all(dir: &Path, nodes: &Nodes) -> Result<()> {
     all(stopped).map(drop)
 }
 
-fn destroy(context: &mut Context<'_>, dir: &Path, yes: bool) -> Done {
+fn destroy(context: &mut Context<'_>, dir: &Path, yes: bool, force: bool) -> Done {
     let dir = absolute(dir)?;
     let nodes = Nodes::of(&dir)?;
     if !yes {
@@ -318,29 +315,36 @@ fn destroy(context: &mut Context<'_>, dir: &Path, yes: bool) -> Done {
             nodes.present().count()
         ))?;
     }
-    stop_all(&dir, &nodes)?;
-    for left in remove(&dir, &nodes)? {
+    stop_all(&dir, &nodes).or_else(|error| {
+        let how = "`--force` leaves what is on nodes that cannot be reached";
+        if force { Ok(()) } else { Err(error.clone().try_next(format!("{}; {how}", error.next_step()))) }
+    })?;
+    for left in remove(&dir, &nodes, force)? {
         context.out.line(format!("left: {left}"))?;
     }
     context.out.line(format!("{} is no more", subject(&dir)))
 }
 
-/// Deletes a cluster whose nodes are stopped. Returns what lies where a node should, and is none of it.
-fn remove(dir: &Path, nodes: &Nodes) -> Result<Vec<Error>> {
+/// Deletes a cluster whose nodes are stopped. Returns why something stays: it is none of the cluster, or, with `force`, it could
+/// not be deleted.
+fn remove(dir: &Path, nodes: &Nodes, force: bool) -> Result<Vec<Error>> {
+    let mut left = Vec::new();
+    let mut stays = |done: Result<String>| match done {
+        Err(error) if force || error.kind() == ErrorKind::Exists => {
+            left.push(error);
+            Ok(())
+        }
+        done => done.map(drop),
+    };
     if nodes.homes_on.is_some() {
-        all(nodes.each(|_, node| {
+        let taken = nodes.each(|_, node| {
             let place = dir.join(&node.name);
             nodes.run(node, &["cluster".as_ref(), "take-home".as_ref(), place.as_os_str()], &[])
-        }))?;
+        });
+        taken.into_iter().try_for_each(&mut stays)?;
     }
-    let mut left = Vec::new();
-    for gone in nodes.each(|home, node| part::destroy(dir, nodes, (home, node))) {
-        match gone {
-            Err(error) if error.kind() == ErrorKind::Exists => left.push(error),
-            gone => drop(gone?),
-        }
-    }
-    nodes.register.remove(nodes.cluster.parse()?)?;
+    nodes.each(|home, node| part::destroy(dir, nodes, (home, node))).into_iter().try_for_each(&mut stays)?;
+    stays(nodes.register.remove(nodes.cluster.parse()?).map(|()| String::new()))?;
     for file in [NODES_FILE, KEY_FILE] {
         let _ = std::fs::remove_file(dir.join(file));
     }

@@ -181,8 +181,10 @@ impl Nodes {
             let about = Error::new(error.kind(), format!("{}: {}", subject(), error.subject()));
             return Err(about.because(error.cause()).try_next(error.next_step()));
         }
+        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let silent = || format!("`{}` ended with {}", command.get_program().to_string_lossy(), output.status);
         Err(Error::new(ErrorKind::Io, subject())
-            .because(said.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; "))
+            .because(if lines.is_empty() { silent() } else { lines.join("; ") })
             .try_next(format!("try it by hand: `{}`, and see the node's {LOG_FILE}", line_of(&command))))
     }
 }
