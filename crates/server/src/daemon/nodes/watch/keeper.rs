@@ -4,7 +4,7 @@
 //! Questions to the register may wait for a disk. Each has a thread of its own.
 
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cenote_cluster::register::{GroupRegister, Held, Register, answer};
 use cenote_cluster::{Beat, Board, Notice, first_view};
@@ -14,6 +14,7 @@ use cenote_wire::NodeMessage;
 
 use super::super::roster::Roster;
 use super::desk::{Desk, Line};
+use super::looks::Looks;
 use super::times::now_us;
 use crate::service::lock;
 
@@ -21,8 +22,8 @@ use crate::service::lock;
 const QUESTIONS_MAX: usize = 1024;
 /// Interval at which a thread looks whether the daemon stops.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Shortest time between two looks at a register: beats that come meanwhile share the next one.
-const PACE: Duration = Duration::from_millis(10);
+/// How long a look at the register waits for more beats: nodes beat together.
+const GATHER: Duration = Duration::from_millis(5);
 
 /// Messages that wait for a thread.
 struct Inbox<T> {
@@ -42,10 +43,14 @@ impl<T> Inbox<T> {
         add(&mut lock(&self.waiting));
         self.came.notify_one();
     }
-    /// Takes all messages; waits for one until it is time to look whether the daemon stops.
-    fn take(&self) -> Vec<T> {
+    /// Takes all messages; waits for one until it is time to look whether the daemon stops, and then so long for more.
+    fn take(&self, gather: Duration) -> Vec<T> {
         let waited = self.came.wait_timeout_while(lock(&self.waiting), LOOK_EVERY, |waiting| waiting.is_empty());
-        std::mem::take(&mut *waited.unwrap_or_else(std::sync::PoisonError::into_inner).0)
+        let is_empty = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0.is_empty();
+        if !is_empty {
+            std::thread::sleep(gather);
+        }
+        std::mem::take(&mut *lock(&self.waiting))
     }
     fn wake(&self) {
         self.came.notify_all();
@@ -76,6 +81,7 @@ pub(in super::super) struct Keeper {
     desk: Arc<Desk>,
     questions: Inbox<Question>,
     waiting: Inbox<Waiting>,
+    looks: Looks<Result<Option<Held>>>,
 }
 
 impl Keeper {
@@ -89,6 +95,7 @@ impl Keeper {
             desk: Arc::new(Desk::new()?),
             questions: Inbox::default(),
             waiting: Inbox::default(),
+            looks: Looks::default(),
         })
     }
     /// Takes the connection of another node's watch, with its first message.
@@ -151,25 +158,23 @@ impl Keeper {
     /// Answers beats until the daemon stops.
     pub fn answer_beats(&self, is_stopping: impl Fn() -> bool) {
         while !is_stopping() {
-            let beats = self.waiting.take();
+            let beats = self.waiting.take(GATHER);
             if beats.is_empty() {
                 continue;
             }
-            let begin = Instant::now();
-            let held = self.look();
+            let held = self.looks.find(Duration::ZERO, || self.look());
             for Waiting { line, number, holds_view } in beats {
                 let notice = held.as_ref().map_err(Clone::clone).map(|held| self.notice(holds_view, held.as_ref()));
                 let notice = Notice::encode(notice.as_ref().map_err(Clone::clone));
                 self.desk.answer(line, NodeMessage::Notice { number, notice });
             }
-            std::thread::sleep(PACE.saturating_sub(begin.elapsed()));
         }
     }
     /// Answers a beat of this node.
     pub fn beat(&self, beat: Beat) -> Result<Notice> {
         let holds_view = beat.holds_view;
         lock(&self.board).beat(now_us(), beat);
-        let held = self.look()?;
+        let held = self.looks.find(GATHER, || self.look())?;
         if held.is_none() {
             return Err(self.waits_for(&first_view(&self.roster.get(), &lock(&self.board)).err().unwrap_or_default()));
         }
@@ -204,7 +209,7 @@ impl Keeper {
     /// Answers questions about the register until the daemon stops.
     pub fn answer_questions(&self, is_stopping: impl Fn() -> bool) {
         while !is_stopping() {
-            for Question { line, number, request } in self.questions.take() {
+            for Question { line, number, request } in self.questions.take(Duration::ZERO) {
                 let answer = answer(self.register.as_ref(), &request);
                 self.desk.answer(line, NodeMessage::RegisterSays { number, answer });
             }

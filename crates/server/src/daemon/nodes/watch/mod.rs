@@ -2,14 +2,15 @@
 //! lives and learn who else does, one for each, and one that has `ha` decide. What is decided is put into the register, if
 //! nobody was faster, and given to [`Acting`].
 //!
-//! A file imports only files before it in this order: `acting`, `times`, `desk`, `cached`, `keeper`, `way`, `opening`, `probe`,
-//! `known`, `report`, this.
+//! A file imports only files before it in this order: `acting`, `times`, `desk`, `cached`, `looks`, `keeper`, `probe`, `way`,
+//! `opening`, `known`, `report`, this.
 
 mod acting;
 mod cached;
 mod desk;
 mod keeper;
 mod known;
+mod looks;
 mod opening;
 mod probe;
 mod report;
@@ -38,6 +39,7 @@ use opening::{Board, Opened};
 use probe::Probes;
 use times::now_us;
 pub(super) use times::settings;
+use times::{until_next, wall};
 
 /// A node says who it is with so many of its first beats to each board.
 const HELLOS: u64 = 4;
@@ -227,9 +229,8 @@ impl Watch {
                 let told = &watch.boards[at];
                 let Board::There(way) = &told.board else { return };
                 while !is_over.load(Ordering::SeqCst) {
-                    let begin = Instant::now();
                     let _ = way.beat(&watch.next_beat(told)); // a board that is away is told later
-                    std::thread::sleep(every.saturating_sub(begin.elapsed()));
+                    std::thread::sleep(until_next(every, wall()));
                 }
             };
             if let Err(error) = std::thread::Builder::new().name("cenote-beat".into()).spawn(beats) {
@@ -240,9 +241,8 @@ impl Watch {
     fn at_each_beat(&self, act: impl Fn()) {
         let every = Duration::from_micros(self.settings.beat_us);
         loop {
-            let begin = Instant::now();
             act();
-            if self.pause(every.saturating_sub(begin.elapsed())) {
+            if self.pause(until_next(every, wall())) {
                 return;
             }
         }
