@@ -11,18 +11,13 @@ use openraft::{EmptyNode, OptionalSend, Snapshot, SnapshotMeta, Vote};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::standing::{Carry, Standing};
 use super::types::{Blob, Change, State, Types};
 
 /// First byte of each message.
 const VERSION: u8 = 3;
 /// How long after a failure a member is tried again.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
-
-/// Carries a message to another node that keeps the register, and brings the answer.
-pub trait Carry: Send + Sync {
-    /// The answer, within the time. Any error counts as no answer.
-    fn carry(&self, to: NodeId, message: Vec<u8>, timeout: Duration) -> Result<Vec<u8>>;
-}
 
 /// A message to a member.
 #[derive(Serialize, Deserialize)]
@@ -73,11 +68,12 @@ fn wrong(why: String) -> Error {
 }
 
 /// Makes the ways to the other members.
-pub struct Ways(pub Arc<dyn Carry>);
+pub struct Ways(pub Arc<dyn Carry>, pub Arc<Standing>);
 
 /// The way to one of them.
 pub struct Peer {
     carry: Arc<dyn Carry>,
+    standing: Arc<Standing>,
     to: NodeId,
 }
 
@@ -85,7 +81,7 @@ impl RaftNetworkFactory<Types> for Ways {
     type Network = Peer;
 
     async fn new_client(&mut self, target: u64, _: &EmptyNode) -> Peer {
-        Peer { carry: self.0.clone(), to: NodeId(target as u16) }
+        Peer { carry: self.0.clone(), standing: self.1.clone(), to: NodeId(target as u16) }
     }
 }
 
@@ -120,13 +116,15 @@ impl RaftNetwork<Types> for Peer {
         Ok(self.ask(Message::Append(rpc), &option).await?)
     }
     async fn vote(&mut self, rpc: VoteRequest<u64>, option: RPCOption) -> Call<VoteResponse<u64>> {
-        // Others may be starting, too: the next election is far.
+        // Others may be starting, or about to find out that the leader is gone: the next election is far.
         let until = tokio::time::Instant::now() + option.hard_ttl();
         loop {
-            match self.ask(Message::Vote(rpc.clone()), &option).await {
-                Err(_) if tokio::time::Instant::now() + AGAIN_AFTER < until => tokio::time::sleep(AGAIN_AFTER).await,
-                answer => return Ok(answer?),
+            let answer: std::result::Result<VoteResponse<u64>, _> = self.ask(Message::Vote(rpc.clone()), &option).await;
+            let may_change = answer.as_ref().map_or(true, |answer| self.standing.is_early(&rpc, answer));
+            if !may_change || tokio::time::Instant::now() + AGAIN_AFTER >= until {
+                return Ok(answer?);
             }
+            tokio::time::sleep(AGAIN_AFTER).await;
         }
     }
     async fn full_snapshot(

@@ -5,10 +5,12 @@
 //! one: a majority has answered since the read began.
 //!
 //! A member that has lost its file takes no part any more: it could vote twice. A file imports only files before it in this
-//! order: `types`, `disk`, `storage`, `messages`, this.
+//! order: `types`, `disk`, `storage`, `rounds`, `standing`, `messages`, this.
 
 mod disk;
 mod messages;
+mod rounds;
+mod standing;
 mod storage;
 #[cfg(test)]
 mod tests;
@@ -21,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use cenote_model::{Error, ErrorKind, NodeId, Result};
 use openraft::error::{CheckIsLeaderError, Fatal, RaftError};
+use openraft::raft::AppendEntriesResponse;
 use openraft::{Config, Raft, Snapshot, SnapshotPolicy};
 use tokio::runtime::Runtime;
 
@@ -28,13 +31,19 @@ use super::cell::{Cell, Stored};
 use super::{Stamp, away};
 use disk::Disk;
 pub use disk::{GROUP_FILE, GROUP_LOCK_FILE};
-pub use messages::Carry;
 use messages::{Message, Told, Ways, ask, decode, encode};
+use rounds::Rounds;
+pub use standing::Carry;
+use standing::Standing;
 use storage::{Machine, over};
 use types::{Blob, Change, Guard, Types};
 
 /// A leader tells the others this many times in the shortest election time-out that it is one; a call waits as long.
 const BEATS: u32 = 2;
+/// A leader that has said nothing is left alone for so many hundredths of the shortest election time-out; then members stand
+/// after a time-out that is random between one and so many hundredths of the shortest one. A vote that is split costs little: of
+/// two candidates of one term the one with the greater number wins.
+const LEASE_PERCENT: u32 = 120;
 /// Entries after which a snapshot replaces the log, and entries that are kept for members that are late.
 const SNAPSHOT_AFTER: u64 = 32;
 const ENTRIES_KEPT: u64 = 8;
@@ -46,7 +55,8 @@ const WAITING_MAX: usize = 32;
 /// Times of the group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupTimes {
-    /// A member that has heard nothing of a leader for this long, or up to twice as long, stands for election.
+    /// The shortest election time-out. A member that has heard nothing of a leader for some more than twice as long stands for
+    /// election; sooner, if the leader's machine refuses connections.
     pub silence: Duration,
     /// How long a call takes at most.
     pub patience: Duration,
@@ -55,13 +65,22 @@ pub struct GroupTimes {
 /// A member of the group. See the module.
 pub struct GroupRegister {
     me: NodeId,
-    raft: Raft<Types>,
-    machine: Machine,
+    part: Part,
     carry: Arc<dyn Carry>,
     patience: Duration,
     subject: String,
     /// Last: what runs on it ends before.
     runtime: Option<Runtime>,
+}
+
+/// What a member answers from; clones are the same one.
+#[derive(Clone)]
+struct Part {
+    raft: Raft<Types>,
+    machine: Machine,
+    standing: Arc<Standing>,
+    /// Confirmations that this member still leads, of which several reads share one.
+    confirmed: Arc<Rounds<Result<bool>>>,
 }
 
 /// Why there is no answer yet.
@@ -90,8 +109,10 @@ impl GroupRegister {
             .map_err(|error| Error::io("threads for the register", &error))?;
         let config = Arc::new(config(times).map_err(|error| internal(&subject, error.as_ref()))?);
         let members: BTreeSet<u64> = group.iter().map(|node| u64::from(node.0)).collect();
+        let standing = Arc::new(Standing::new(times.silence * 3 / 5));
         let begin = async {
-            let raft = Raft::new(u64::from(me.0), config, Ways(carry.clone()), log, machine.clone()).await?;
+            let ways = Ways(carry.clone(), standing.clone());
+            let raft = Raft::new(u64::from(me.0), config, ways, log, machine.clone()).await?;
             // If all began at once, they would stand against each other.
             if group.first() == Some(&me) {
                 initialize(&raft, members).await?;
@@ -105,15 +126,16 @@ impl GroupRegister {
             Ok(raft)
         };
         let raft = runtime.block_on(begin).map_err(|error: Fatal<u64>| internal(&subject, &error))?;
-        Ok(Self { me, raft, machine, carry, patience: times.patience, subject, runtime: Some(runtime) })
+        let part = Part { raft, machine, standing, confirmed: Arc::default() };
+        Ok(Self { me, part, carry, patience: times.patience, subject, runtime: Some(runtime) })
     }
     /// Answers a message of another member; `done` gets the answer, on another thread.
     pub fn answer(&self, message: Vec<u8>, done: impl FnOnce(Vec<u8>) + Send + 'static) {
-        let (raft, machine) = (self.raft.clone(), self.machine.clone());
+        let part = self.part.clone();
         if let Some(runtime) = &self.runtime {
             runtime.spawn(async move {
                 let answer = match decode(&message) {
-                    Ok(message) => answer_to(&raft, &machine, message).await,
+                    Ok(message) => part.answer_to(message).await,
                     Err(error) => Err(error),
                 };
                 let said = answer.or_else(|error| encode(&Err::<(), String>(error.to_string())));
@@ -141,16 +163,26 @@ impl GroupRegister {
         }
     }
     async fn ask_leader(&self, message: &Message, left: Duration) -> Result<Told, Hitch> {
-        let Some(leader) = self.raft.current_leader().await else { return Err(Hitch::NoLeader(false)) };
+        let Some(leader) = self.part.raft.current_leader().await else { return Err(Hitch::NoLeader(false)) };
         let told = if leader == u64::from(self.me.0) {
-            let served = tokio::time::timeout(left, serve(&self.raft, &self.machine, message)).await;
+            let served = tokio::time::timeout(left, self.part.serve(message)).await;
             served.map_err(|_| Hitch::NoLeader(true))?.map_err(Hitch::Failed)?
         } else {
             // One that has died must not take all the time.
             let asked = ask(&self.carry, NodeId(leader as u16), message, left / 3).await;
-            asked.map_err(|_| Hitch::NoLeader(true))?
+            asked.map_err(|_| {
+                self.doubt(leader);
+                Hitch::NoLeader(true)
+            })?
         };
         if matches!(told, Told::Elsewhere) { Err(Hitch::NoLeader(true)) } else { Ok(told) }
+    }
+    /// Looks into it, meanwhile, whether a leader that has not answered is gone.
+    fn doubt(&self, leader: u64) {
+        let (part, carry) = (self.part.clone(), self.carry.clone());
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(async move { part.standing.doubt(&part.raft, &carry, leader).await });
+        }
     }
     #[cold]
     fn away(&self, why: &str) -> Error {
@@ -161,7 +193,7 @@ impl GroupRegister {
 impl Drop for GroupRegister {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            let _ = runtime.block_on(async { tokio::time::timeout(self.patience, self.raft.shutdown()).await });
+            let _ = runtime.block_on(async { tokio::time::timeout(self.patience, self.part.raft.shutdown()).await });
             runtime.shutdown_background();
         }
     }
@@ -181,7 +213,7 @@ fn config(times: GroupTimes) -> Result<Config, Box<openraft::ConfigError>> {
         cluster_name: "register".into(),
         heartbeat_interval: silence / u64::from(BEATS),
         election_timeout_min: silence,
-        election_timeout_max: 2 * silence,
+        election_timeout_max: silence * u64::from(LEASE_PERCENT) / 100,
         install_snapshot_timeout: times.patience.as_millis() as u64,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(SNAPSHOT_AFTER),
         max_in_snapshot_log_to_keep: ENTRIES_KEPT,
@@ -198,39 +230,66 @@ fn internal(subject: &str, error: &dyn std::error::Error) -> Error {
         .try_next("restart this node's daemon; the other nodes go on without it meanwhile")
 }
 
-/// What a client gets of a leader, if this member is one.
-async fn serve(raft: &Raft<Types>, machine: &Machine, message: &Message) -> Result<Told> {
-    let stopped = |fatal: &dyn std::error::Error| internal("the register on this node", fatal);
-    match message {
-        Message::Read => match raft.ensure_linearizable().await {
-            Ok(_) => Ok(Told::Record(machine.record().map(|(_, record)| record))),
-            Err(RaftError::APIError(
-                CheckIsLeaderError::ForwardToLeader(_) | CheckIsLeaderError::QuorumNotEnough(_),
-            )) => Ok(Told::Elsewhere),
-            Err(RaftError::Fatal(fatal)) => Err(stopped(&fatal)),
-        },
-        Message::Change(change) => match raft.client_write(change.clone()).await {
-            Ok(written) => Ok(Told::Changed(written.data)),
-            // It may be in the log all the same: another leader then decides.
-            Err(RaftError::APIError(_)) => Ok(Told::Elsewhere),
-            Err(RaftError::Fatal(fatal)) => Err(stopped(&fatal)),
-        },
-        Message::Append(_) | Message::Vote(_) | Message::Snapshot(..) => Ok(Told::Elsewhere),
-    }
+#[cold]
+fn stopped(fatal: &Fatal<u64>) -> Error {
+    internal("the register on this node", fatal)
 }
 
-/// The answer to a message of another member.
-async fn answer_to(raft: &Raft<Types>, machine: &Machine, message: Message) -> Result<Vec<u8>> {
-    let said = |error: &dyn std::fmt::Display| error.to_string();
-    match message {
-        Message::Append(rpc) => encode(&raft.append_entries(rpc).await.map_err(|error| said(&error))),
-        Message::Vote(rpc) => encode(&raft.vote(rpc).await.map_err(|error| said(&error))),
-        Message::Snapshot(vote, meta, state) => {
-            let snapshot = Snapshot { meta, snapshot: Box::new(state) };
-            encode(&raft.install_full_snapshot(vote, snapshot).await.map_err(|error| said(&error)))
+impl Part {
+    /// What a client gets of a leader, if this member is one.
+    async fn serve(&self, message: &Message) -> Result<Told> {
+        match message {
+            Message::Read => {
+                let is_leader = self.confirmed.ask(|| self.confirm()).await?;
+                let record = || self.machine.record().map(|(_, record)| record);
+                Ok(if is_leader { Told::Record(record()) } else { Told::Elsewhere })
+            }
+            Message::Change(change) => match self.raft.client_write(change.clone()).await {
+                Ok(written) => Ok(Told::Changed(written.data)),
+                // It may be in the log all the same: another leader then decides.
+                Err(RaftError::APIError(_)) => Ok(Told::Elsewhere),
+                Err(RaftError::Fatal(fatal)) => Err(stopped(&fatal)),
+            },
+            Message::Append(_) | Message::Vote(_) | Message::Snapshot(..) => Ok(Told::Elsewhere),
         }
-        message @ (Message::Read | Message::Change(_)) => {
-            encode(&serve(raft, machine, &message).await.map_err(|error| said(&error)))
+    }
+    /// Makes sure that this member leads, and has what was committed before. False if it does not lead, or most others do not
+    /// answer it.
+    async fn confirm(&self) -> Result<bool> {
+        match self.raft.ensure_linearizable().await {
+            Ok(_) => Ok(true),
+            Err(RaftError::APIError(
+                CheckIsLeaderError::ForwardToLeader(_) | CheckIsLeaderError::QuorumNotEnough(_),
+            )) => Ok(false),
+            Err(RaftError::Fatal(fatal)) => Err(stopped(&fatal)),
+        }
+    }
+    /// The answer to a message of another member.
+    async fn answer_to(&self, message: Message) -> Result<Vec<u8>> {
+        let said = |error: &dyn std::fmt::Display| error.to_string();
+        match message {
+            Message::Append(rpc) => {
+                let leader = rpc.vote.leader_id().node_id;
+                let answer = self.raft.append_entries(rpc).await;
+                if !matches!(answer, Err(_) | Ok(AppendEntriesResponse::HigherVote(_))) {
+                    self.standing.heard(leader);
+                }
+                encode(&answer.map_err(|error| said(&error)))
+            }
+            Message::Vote(rpc) => {
+                let answer = self.raft.vote(rpc).await;
+                if answer.as_ref().is_ok_and(|answer| answer.vote_granted) {
+                    self.standing.voted();
+                }
+                encode(&answer.map_err(|error| said(&error)))
+            }
+            Message::Snapshot(vote, meta, state) => {
+                let snapshot = Snapshot { meta, snapshot: Box::new(state) };
+                encode(&self.raft.install_full_snapshot(vote, snapshot).await.map_err(|error| said(&error)))
+            }
+            message @ (Message::Read | Message::Change(_)) => {
+                encode(&self.serve(&message).await.map_err(|error| said(&error)))
+            }
         }
     }
 }

@@ -9,6 +9,12 @@ use cenote_model::NodeId;
 
 use crate::service::lock;
 
+/// Whether a machine is there and refuses connections to this address.
+pub(super) fn refuses(address: SocketAddr, patience: Duration) -> bool {
+    let tried = TcpStream::connect_timeout(&address, patience.max(Duration::from_millis(1)));
+    tried.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+}
+
 /// Attempts to connect, each on a thread of its own: a machine that is gone answers late or never.
 #[derive(Default)]
 pub(super) struct Probes {
@@ -31,8 +37,7 @@ impl Probes {
         }
         let this = self.clone();
         let run = move || {
-            let tried = TcpStream::connect_timeout(&address, patience.max(Duration::from_millis(1)));
-            let is_refused = tried.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
+            let is_refused = refuses(address, patience);
             let mut state = lock(&this.state);
             state.busy.remove(&node);
             if is_refused && !state.refused.contains(&node) {
@@ -61,7 +66,7 @@ mod tests {
 
     use super::*;
 
-    fn refused(address: SocketAddr) -> bool {
+    fn is_named(address: SocketAddr) -> bool {
         let probes = Arc::new(Probes::default());
         probes.begin(NodeId(3), address, Duration::from_secs(5));
         let begin = Instant::now();
@@ -76,8 +81,8 @@ mod tests {
     fn only_who_refuses_is_named() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        assert!(!refused(address));
+        assert!(!is_named(address));
         drop(listener);
-        assert!(refused(address));
+        assert!(is_named(address));
     }
 }

@@ -12,6 +12,7 @@ use cenote_rpc::net::{Class, ClusterKey, Event, Introduction, TcpConnection};
 use cenote_wire::{Between, NodeMessage, decode_between};
 
 use super::super::talk::{Kept, cause_of, encoded};
+use super::probe::refuses;
 
 /// Longest wait without a look whether the daemon stops.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -48,6 +49,10 @@ impl Way {
     /// The name of the node.
     pub fn name(&self) -> &str {
         &self.to.name
+    }
+    /// Whether its machine is there and refuses connections.
+    pub fn refuses(&self) -> bool {
+        refuses(self.to.address, self.patience)
     }
     /// Sends a beat and waits for what is known of all nodes.
     pub fn beat(&self, beat: &Beat) -> Result<Notice> {
@@ -168,5 +173,8 @@ impl Carry for Carrying {
             Error::new(ErrorKind::NotFound, format!("node {}", to.0)).because("it does not keep the register")
         })?;
         way.ask(timeout, |number| NodeMessage::AskGroup { number, message })
+    }
+    fn refuses(&self, node: NodeId) -> bool {
+        self.0.get(&node).is_some_and(|way| way.refuses())
     }
 }
