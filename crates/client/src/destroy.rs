@@ -42,10 +42,12 @@ fn refuse_if_used(dir: &Path) -> Result<()> {
     let store = Store::open_with(dir, &OpenOptions { read_only: true, ..OpenOptions::default() })?;
     // The daemon may not have noticed yet that a process has just left.
     let begin = Instant::now();
-    let mut others = store.stats()?.sessions.saturating_sub(1);
+    // Other nodes of a cluster may be stopped already.
+    let others_now = || store.stats_here().map(|stats| stats.sessions.saturating_sub(1));
+    let mut others = others_now()?;
     while others > 0 && begin.elapsed() < LEAVING {
         std::thread::sleep(PAUSE);
-        others = store.stats()?.sessions.saturating_sub(1);
+        others = others_now()?;
     }
     store.close()?;
     if others == 0 {

@@ -20,6 +20,7 @@ use crate::answer::{code_error, surprise};
 use crate::content;
 use crate::directory::Directory;
 use crate::labels;
+use crate::link::Link;
 use crate::link::attach;
 use crate::link::queue::Settling;
 use crate::session::Session;
@@ -141,10 +142,11 @@ impl Store {
     }
     /// Returns the counters of one home of the cluster. `Disconnected` if its node cannot be reached.
     pub fn stats_of(&self, home: HomeId) -> Result<StoreStats> {
-        match self.session()?.links.to(home).request(Request::Stats)? {
-            Response::Stats(stats) => Ok(stats),
-            other => Err(surprise("counters", &other)),
-        }
+        stats(self.session()?.links.to(home))
+    }
+    /// The counters of the home of this node.
+    pub(crate) fn stats_here(&self) -> Result<StoreStats> {
+        stats(self.session()?.root())
     }
     /// Returns true if only this process uses the store, whose engine is here. `tell` is called once, from another
     /// thread, before another process can see or change anything: until then, cached content of this process needs no
@@ -343,6 +345,14 @@ impl Store {
             },
             other => Err(surprise("an outcome", &other)),
         }
+    }
+}
+
+/// The counters of one home.
+fn stats(link: &Link) -> Result<StoreStats> {
+    match link.request(Request::Stats)? {
+        Response::Stats(stats) => Ok(stats),
+        other => Err(surprise("counters", &other)),
     }
 }
 

@@ -110,8 +110,8 @@ pub enum ClusterCommand {
     StopNode {
         /// Directory of the node
         dir: PathBuf,
-        /// Identity of the cluster
-        cluster: String,
+        /// Identity of the cluster; nodes of others are left alone
+        cluster: Option<String>,
     },
     /// Delete a node on this host (used by `destroy`)
     #[command(hide = true)]
@@ -185,7 +185,7 @@ pub fn cluster(context: &mut Context<'_>, command: &ClusterCommand) -> Done {
         ClusterCommand::CountParts { dir } => places::count_parts(context, dir),
         ClusterCommand::TiersThatNeed { dir, node } => places::tiers_that_need(context, dir, node),
         ClusterCommand::TakeHome { dir } => node::take_home(dir),
-        ClusterCommand::StopNode { dir, cluster } => part::stop_node(dir, cluster),
+        ClusterCommand::StopNode { dir, cluster } => part::stop_node(dir, cluster.as_deref()),
         ClusterCommand::DestroyNode { dir, cluster, home } => part::destroy_node(dir, cluster, *home),
     }
 }

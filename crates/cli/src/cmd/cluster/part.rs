@@ -26,10 +26,11 @@ pub(super) fn is_made(dir: &Path, cluster: StoreId, home: HomeId) -> Result<bool
         .try_next("choose another directory for the cluster, or move the store away"))
 }
 
-/// Stops the daemon of a node on this host, with all others, if it has one.
-pub(super) fn stop_node(dir: &Path, cluster: &str) -> Done {
-    let cluster: StoreId = cluster.parse()?;
-    if dir.exists() && Members::read(dir)?.is_some_and(|members| members.cluster == cluster) {
+/// Stops the daemon of a node on this host, with all others, if it has one; of another cluster than this one never.
+pub(super) fn stop_node(dir: &Path, cluster: Option<&str>) -> Done {
+    let cluster = cluster.map(str::parse::<StoreId>).transpose()?;
+    let is_of_it = |members: Members| cluster.is_none_or(|cluster| members.cluster == cluster);
+    if dir.exists() && Members::read(dir)?.is_some_and(is_of_it) {
         Store::stop_node(dir)?;
     }
     Ok(())
