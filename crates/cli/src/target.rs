@@ -62,8 +62,15 @@ pub fn either<'a, Id: FromStr<Err = Error>>(store: &Store, name: &'a OsStr) -> R
         (Err(error), Err(bad_id)) if error.kind() == ErrorKind::NotFound && store.container(container).is_ok() => {
             Err(bad_id)
         }
+        // Its content is gone, and its name is there.
+        (Err(_), _) if is_lost(store, text) => Ok(Target::Container(text)),
         (Err(error), _) => Err(error),
     }
+}
+
+/// Returns true for a container that was lost with a node of the cluster.
+pub fn is_lost(store: &Store, label: &str) -> bool {
+    store.lost_containers(label).is_ok_and(|all| all.iter().any(|(lost, _)| lost == label))
 }
 
 /// Returns a container by label; the error for a missing one names the next step.

@@ -1,6 +1,8 @@
 //! The containers of a store: found, listed, renamed and deleted, by label or by id.
 
-use cenote_model::{ContainerId, ContainerInfo, ContainerSpec, ErrorKind, Request, Response, Result, Update};
+use cenote_model::{
+    ContainerId, ContainerInfo, ContainerSpec, Error, ErrorKind, HomeId, Request, Response, Result, Update,
+};
 
 use crate::answer::surprise;
 use crate::container::Container;
@@ -22,7 +24,12 @@ impl Store {
             None => session.root().request(Request::ContainerByLabel { label: label.into() })?,
             Some(directory) => {
                 let id = directory.find(label)?.ok_or_else(|| directory::unknown(label))?;
-                relabelled(session.home(id).request(Request::ContainerById { id })?, label)
+                let link = session.home(id);
+                let told = link.request(Request::ContainerById { id });
+                relabelled(
+                    told.map_err(|error| if link.channel.is_lost() { lost(label, &error) } else { error })?,
+                    label,
+                )
             }
         };
         match answer {
@@ -65,7 +72,8 @@ impl Store {
     pub fn nowhere(&self, label: &str) -> Container {
         Container::nowhere(self, label)
     }
-    /// Returns all containers whose label begins with `prefix`, in label order.
+    /// Returns all containers whose label begins with `prefix`, in label order. Those that were lost with a node are not among
+    /// them ([`Store::lost_containers`]).
     pub fn containers(&self, prefix: &str) -> Result<Vec<ContainerInfo>> {
         let session = self.session()?;
         let Some(directory) = Directory::of(&session) else { return list(session.root(), prefix) };
@@ -73,10 +81,30 @@ impl Store {
         let mut told = Vec::new();
         for (home, link) in session.all() {
             if labels.iter().any(|(_, id)| id.home() == home) {
-                told.append(&mut list(link, "")?);
+                match list(link, "") {
+                    Err(_) if link.channel.is_lost() => {}
+                    list => told.append(&mut list?),
+                }
             }
         }
         Ok(directory::join(labels, told))
+    }
+    /// Returns the containers whose content is lost for good, since a node of the cluster was given up: label and id, in label
+    /// order. Their labels are taken until they are deleted.
+    pub fn lost_containers(&self, prefix: &str) -> Result<Vec<(String, ContainerId)>> {
+        let session = self.session()?;
+        let Some(directory) = Directory::of(&session) else { return Ok(Vec::new()) };
+        let mut labels = directory.walk(prefix)?;
+        let homes = session.links.homes();
+        labels.retain(|(_, id)| !homes.contains(&id.home()) || session.home(*id).channel.is_lost());
+        Ok(labels)
+    }
+    /// Returns the labels of the containers of one home of the cluster, in order. Does not ask the home: it may be away.
+    pub fn labels_of(&self, home: HomeId) -> Result<Vec<String>> {
+        let session = self.session()?;
+        let Some(directory) = Directory::of(&session) else { return Ok(Vec::new()) };
+        let labels = directory.walk("")?.into_iter().filter(|(_, id)| id.home() == home);
+        Ok(labels.map(|(label, _)| label).collect())
     }
     /// Renames a container.
     pub fn rename_container(&self, from: &str, to: &str) -> Result<()> {
@@ -97,14 +125,24 @@ impl Store {
     pub fn delete_container_by_id(&self, id: ContainerId) -> Result<()> {
         self.delete(id, || format!("container {}", id.0))
     }
-    /// Deletes a container and its whole content atomically.
+    /// Deletes a container and its whole content atomically. Of one that was lost with a node, the label goes.
     pub fn delete_container(&self, label: &str) -> Result<()> {
-        let id = self.container(label)?.id();
+        let id = match self.container(label) {
+            Ok(container) => container.id(),
+            Err(error) => self.lost_container(label)?.ok_or(error)?,
+        };
         self.delete(id, || format!("container `{label}`"))
+    }
+    /// The container of that label, if its home was found to be lost.
+    fn lost_container(&self, label: &str) -> Result<Option<ContainerId>> {
+        let session = self.session()?;
+        let Some(directory) = Directory::of(&session) else { return Ok(None) };
+        Ok(directory.find(label)?.filter(|id| session.home(*id).channel.is_lost()))
     }
     fn delete(&self, id: ContainerId, subject: impl Fn() -> String) -> Result<()> {
         let session = self.session()?;
-        without_label(&session, id, || self.change(Update::ContainerDelete { id }, subject))
+        let gone = without_label(&session, id, || self.change(Update::ContainerDelete { id }, subject));
+        if session.home(id).channel.is_lost() { Ok(()) } else { gone }
     }
 }
 
@@ -115,7 +153,9 @@ pub(crate) fn without_label<T>(session: &Session, id: ContainerId, delete: impl 
     let label = directory.remove(id)?;
     let gone = delete();
     match (&gone, label) {
-        (Err(error), Some(label)) if error.kind() != ErrorKind::NotFound => directory.enter(&label, id).and(gone),
+        (Err(error), Some(label)) if error.kind() != ErrorKind::NotFound && !session.home(id).channel.is_lost() => {
+            directory.enter(&label, id).and(gone)
+        }
         _ => gone,
     }
 }
@@ -139,6 +179,14 @@ fn list(link: &Link, prefix: &str) -> Result<Vec<ContainerInfo>> {
         after = Some(last.label.clone());
         all.extend(page.into_iter().filter(|info| info.label.starts_with(prefix)));
     }
+}
+
+/// The error for a container whose home is lost.
+#[cold]
+fn lost(label: &str, why: &Error) -> Error {
+    Error::new(why.kind(), format!("container `{label:.100}`"))
+        .because(format!("{}: {}", why.subject(), why.cause()))
+        .try_next("`cenote rm` takes its name away, so that it can be used again")
 }
 
 /// An answer about a container, with the label that people call it by.

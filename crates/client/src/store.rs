@@ -20,9 +20,8 @@ use crate::answer::{code_error, surprise};
 use crate::content;
 use crate::directory::Directory;
 use crate::labels;
-use crate::link::Link;
-use crate::link::attach;
 use crate::link::queue::Settling;
+use crate::link::{Link, attach};
 use crate::session::Session;
 use crate::transaction::Transaction;
 use crate::{Mode, OpenOptions, destroy};
@@ -177,8 +176,14 @@ impl Store {
     /// Asks all homes, and makes one answer of theirs.
     pub(crate) fn ask_all(&self, request: &Request) -> Result<Response> {
         let session = self.session()?;
-        let all =
-            session.all().into_iter().map(|(_, link)| link.request(request.clone())).collect::<Result<Vec<_>>>()?;
+        let mut all = Vec::new();
+        for (_, link) in session.all() {
+            match link.request(request.clone()) {
+                // A home that is lost has nothing to say. Whoever used it is told when durability is asked for.
+                Err(_) if link.channel.is_lost() && !is_missed(link, request) => {}
+                answer => all.push(answer?),
+            }
+        }
         if all.len() == 1 {
             Ok(all.into_iter().next().unwrap_or(Response::Done))
         } else {
@@ -354,6 +359,11 @@ fn stats(link: &Link) -> Result<StoreStats> {
         Response::Stats(stats) => Ok(stats),
         other => Err(surprise("counters", &other)),
     }
+}
+
+/// Returns true if this session may have changed a home that is lost, and asks whether its changes survive.
+fn is_missed(link: &Link, request: &Request) -> bool {
+    matches!(request, Request::Flush { .. }) && link.channel.attachment().is_somewhere()
 }
 
 /// Adds the directory to errors of an opening, since the engine does not know it.

@@ -1,36 +1,50 @@
 //! Changes of the view that a person asks for: nodes that join and leave, homes that move. Pure: what follows from them
 //! is for `ha` and for the nodes themselves.
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
-
 use cenote_ha::{Hello, Home, HomeId, Member, MemberState, View};
 use cenote_model::{ClusterChange, Error, ErrorKind, NodeId, Result};
 
 use crate::Members;
+use crate::giving_up::give_up;
 
-/// The view after a change; `None` if it is so already. `hello`: what a node that is to take part says of itself.
+/// What was heard of the node that is to join, or to be given up.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Heard<'a> {
+    /// What it says of itself.
+    pub hello: Option<&'a Hello>,
+    /// For how long the register has not heard it, and whether that is long enough for a node that is gone.
+    pub silence: Option<(u64, bool)>,
+}
+
+/// The view after a change; `None` if it is so already.
 ///
 /// Fails with `Unsupported` or `InvalidInput` if the change is never possible, with `Busy` if it may be later.
-pub fn changed(view: &View, members: &Members, change: ClusterChange, hello: Option<&Hello>) -> Result<Option<View>> {
+pub fn changed(view: &View, members: &Members, change: ClusterChange, heard: Heard<'_>) -> Result<Option<View>> {
     let mut next = View { number: view.number + 1, ..view.clone() };
     match change {
         ClusterChange::Reread => return Ok(None),
-        ClusterChange::Join { node } => join(&mut next, members, node, hello)?,
+        ClusterChange::Join { node } => join(&mut next, members, node, heard.hello)?,
         ClusterChange::Leave { node } => leave(&mut next, members, node)?,
         ClusterChange::Forget { node } => forget(&mut next, members, node)?,
+        ClusterChange::GiveUp { node, .. } => give_up(&mut next, members, node, heard.silence)?,
         ClusterChange::MoveHome { home, to } => move_home(&mut next, members, HomeId(home.0), to)?,
     }
     let is_new = next.members != view.members || next.homes != view.homes;
     Ok(is_new.then_some(next))
 }
 
-fn named(members: &Members, node: NodeId) -> String {
+pub(crate) fn named(members: &Members, node: NodeId) -> String {
     let member = members.of(cenote_model::HomeId(node.0));
     member.map_or_else(|| format!("node {}", node.0), |member| format!("node `{}`", member.name))
 }
 
 fn join(view: &mut View, members: &Members, node: NodeId, hello: Option<&Hello>) -> Result<()> {
+    if view.is_given_up(node) {
+        return Err(gone_for_good(members, node).try_next(
+            "destroy its directory (`cenote destroy`), and have it join anew under another number: `cenote cluster give-up` \
+             again, then `cenote cluster join`",
+        ));
+    }
     if let Some(member) = view.members.iter_mut().find(|member| member.id == node) {
         if std::mem::take(&mut member.is_leaving) {
             // Its own home comes back, whoever has it by now.
@@ -68,6 +82,11 @@ fn leave(view: &mut View, members: &Members, node: NodeId) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, named(members, node)).because(why).try_next(next))
     };
     let Some(member) = view.member(node) else { return Ok(()) };
+    if member.is_given_up() {
+        return Err(
+            gone_for_good(members, node).try_next("there is nothing left to move: `cenote cluster give-up` again")
+        );
+    }
     if members.keepers().iter().any(|keeper| keeper.home.0 == node.0) {
         return refuse(
             "it keeps the register of the view, which cannot be moved to another node".into(),
@@ -102,7 +121,7 @@ fn leave(view: &mut View, members: &Members, node: NodeId) -> Result<()> {
     view.members.iter_mut().filter(|member| member.id == node).for_each(|member| member.is_leaving = true);
     for at in 0..view.homes.len() {
         if view.homes[at].wanted_host == node
-            && let Some(to) = heir(view, &view.homes[at])
+            && let Some(to) = view.heir(&view.homes[at])
         {
             view.homes[at].wanted_host = to;
         }
@@ -110,16 +129,11 @@ fn leave(view: &mut View, members: &Members, node: NodeId) -> Result<()> {
     Ok(())
 }
 
-/// The node that is to have a home whose own node leaves: its host if that stays, else the node that is to have the fewest
-/// homes, a mirror if there are several.
-fn heir(view: &View, home: &Home) -> Option<NodeId> {
-    if view.stays(home.host) {
-        return Some(home.host);
-    }
-    let mut wanted: BTreeMap<NodeId, usize> = BTreeMap::new();
-    view.homes.iter().for_each(|home| *wanted.entry(home.wanted_host).or_default() += 1);
-    let key = |node: &NodeId| (wanted.get(node).copied().unwrap_or(0), Reverse(home.mirrors.contains(node)), *node);
-    view.live().filter(|node| view.stays(*node)).min_by_key(key)
+/// The error for a node that was given up.
+#[cold]
+fn gone_for_good(members: &Members, node: NodeId) -> Error {
+    Error::new(ErrorKind::Unsupported, named(members, node))
+        .because("it was given up, and the cluster goes on without it")
 }
 
 fn forget(view: &mut View, members: &Members, node: NodeId) -> Result<()> {
@@ -155,6 +169,10 @@ fn move_home(view: &mut View, members: &Members, id: HomeId, to: NodeId) -> Resu
     let Some(at) = view.homes.iter().position(|home| home.id == id) else {
         return refuse(ErrorKind::NotFound, "there is no such home".into(), "`cenote ha` lists all");
     };
+    if view.is_lost(&view.homes[at]) {
+        let why = format!("it was lost with {}, which was given up", named(members, view.homes[at].host));
+        return refuse(ErrorKind::NotFound, why, "`cenote ha` lists those that are left");
+    }
     if !view.stays(to) {
         let why = format!("{} does not take part, or is to leave", named(members, to));
         return refuse(ErrorKind::Busy, why, "`cenote ha` shows who takes part");
@@ -242,8 +260,12 @@ mod tests {
         }
     }
 
+    fn said(hello: &Hello) -> Heard<'_> {
+        Heard { hello: Some(hello), ..Heard::default() }
+    }
+
     fn kind(view: &View, change: ClusterChange) -> ErrorKind {
-        changed(view, &members(), change, None).unwrap_err().kind()
+        changed(view, &members(), change, Heard::default()).unwrap_err().kind()
     }
 
     #[test]
@@ -255,17 +277,17 @@ mod tests {
             (home.is_shared, home.mirrors, home.mirrors_wanted) = (true, Vec::new(), 0);
         }
         let join = ClusterChange::Join { node: NodeId(6) };
-        let next = changed(&pooled, &members, join, Some(&hello(6))).unwrap().unwrap();
+        let next = changed(&pooled, &members, join, said(&hello(6))).unwrap().unwrap();
         let home = next.home(HomeId(6)).unwrap();
         assert!(home.is_shared && home.mirrors_wanted == 0 && next.is_shared(), "{home:?}");
         let leave = ClusterChange::Leave { node: NodeId(5) };
-        let error = changed(&pooled, &members, leave, None).unwrap_err();
+        let error = changed(&pooled, &members, leave, Heard::default()).unwrap_err();
         assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("in a pool"), "{error}");
         // The home of a node that is away goes back to it, as a person may ask, too.
         pooled.homes[4].host = NodeId(1);
         pooled.homes[4].wanted_host = NodeId(1);
         let back = ClusterChange::MoveHome { home: cenote_model::HomeId(5), to: NodeId(5) };
-        let next = changed(&pooled, &members, back, None).unwrap().unwrap();
+        let next = changed(&pooled, &members, back, Heard::default()).unwrap().unwrap();
         assert_eq!(next.home(HomeId(5)).unwrap().wanted_host, NodeId(5));
     }
 
@@ -274,35 +296,35 @@ mod tests {
         let join = ClusterChange::Join { node: NodeId(6) };
         assert_eq!(kind(&view(), join), ErrorKind::Busy);
         let stranger = Hello { cluster: ClusterId(8), ..hello(6) };
-        assert!(changed(&view(), &members(), join, Some(&stranger)).is_err());
-        let next = changed(&view(), &members(), join, Some(&hello(6))).unwrap().unwrap();
+        assert!(changed(&view(), &members(), join, said(&stranger)).is_err());
+        let next = changed(&view(), &members(), join, said(&hello(6))).unwrap().unwrap();
         assert_eq!((next.number, next.members.len(), next.homes.len()), (5, 6, 6));
         let home = next.home(HomeId(6)).unwrap();
         assert_eq!((home.host, home.mirrors_wanted, home.mirrors.len()), (NodeId(6), 1, 0));
         assert_eq!(next.member(NodeId(6)).unwrap().state, MemberState::Live { since_view: 5 });
-        assert_eq!(changed(&next, &members(), join, None), Ok(None), "it takes part already");
+        assert_eq!(changed(&next, &members(), join, Heard::default()), Ok(None), "it takes part already");
     }
 
     #[test]
     fn a_node_leaves_when_it_has_nothing_any_more() {
         let (leave, forget) = (ClusterChange::Leave { node: NodeId(4) }, ClusterChange::Forget { node: NodeId(4) });
         assert_eq!(kind(&view(), forget), ErrorKind::Busy, "nobody asked it to");
-        let mut next = changed(&view(), &members(), leave, None).unwrap().unwrap();
+        let mut next = changed(&view(), &members(), leave, Heard::default()).unwrap().unwrap();
         assert!(!next.stays(NodeId(4)) && next.is_live(NodeId(4)));
         let to = next.home(HomeId(4)).unwrap().wanted_host;
         assert_eq!(to, NodeId(5), "its mirror");
-        assert_eq!(changed(&next, &members(), leave, None), Ok(None));
+        assert_eq!(changed(&next, &members(), leave, Heard::default()), Ok(None));
         assert_eq!(kind(&next, forget), ErrorKind::Busy, "it is host");
         next.homes.iter_mut().filter(|home| home.id == HomeId(4)).for_each(|home| home.host = to);
         assert_eq!(kind(&next, forget), ErrorKind::Busy, "it mirrors another home");
         next.homes.iter_mut().for_each(|home| home.mirrors.retain(|mirror| *mirror != NodeId(4)));
-        let gone = changed(&next, &members(), forget, None).unwrap().unwrap();
+        let gone = changed(&next, &members(), forget, Heard::default()).unwrap().unwrap();
         assert!(gone.member(NodeId(4)).is_none() && gone.home(HomeId(4)).is_some());
-        assert_eq!(changed(&gone, &members(), forget, None), Ok(None));
-        assert_eq!(changed(&gone, &members(), leave, None), Ok(None));
+        assert_eq!(changed(&gone, &members(), forget, Heard::default()), Ok(None));
+        assert_eq!(changed(&gone, &members(), leave, Heard::default()), Ok(None));
         // One that thinks better of it gets its home back.
         let join = ClusterChange::Join { node: NodeId(4) };
-        let stays = changed(&next, &members(), join, None).unwrap().unwrap();
+        let stays = changed(&next, &members(), join, Heard::default()).unwrap().unwrap();
         assert!(stays.stays(NodeId(4)) && stays.home(HomeId(4)).unwrap().wanted_host == NodeId(4));
     }
 
@@ -321,7 +343,7 @@ mod tests {
         dead.members[3].state = MemberState::Excluded { is_owed: true, since_view: 2 };
         assert_eq!(kind(&dead, leave(4)), ErrorKind::Busy, "it alone has its home");
         dead.homes[3].host = NodeId(5);
-        let next = changed(&dead, &members(), leave(4), None).unwrap().unwrap();
+        let next = changed(&dead, &members(), leave(4), Heard::default()).unwrap().unwrap();
         assert_eq!(next.homes[3].wanted_host, NodeId(5), "the home stays where it is");
         assert_eq!(kind(&next, ClusterChange::Forget { node: NodeId(4) }), ErrorKind::Busy, "it is owed");
     }
@@ -335,8 +357,8 @@ mod tests {
         let mut gone = view();
         gone.members.remove(3);
         gone.homes[3].host = NodeId(5);
-        let next = changed(&gone, &members(), to(4, 1), None).unwrap().unwrap();
+        let next = changed(&gone, &members(), to(4, 1), Heard::default()).unwrap().unwrap();
         assert_eq!((next.homes[3].wanted_host, next.homes[3].host), (NodeId(1), NodeId(5)));
-        assert_eq!(changed(&next, &members(), to(4, 1), None), Ok(None));
+        assert_eq!(changed(&next, &members(), to(4, 1), Heard::default()), Ok(None));
     }
 }

@@ -6,13 +6,15 @@
 mod board;
 mod change;
 mod first_view;
+mod giving_up;
 mod members;
 mod node_file;
 mod place;
 pub mod register;
 
 pub use board::{Beat, Board, Notice};
-pub use change::changed;
+pub use cenote_ha::Fate;
+pub use change::{Heard, changed};
 pub use first_view::first_view;
 pub use members::{KEY_FILE, MEMBERS_FILE, Member, Members, PROTECT_MAX, losses};
 pub use node_file::{NODE_FILE, NodeFile};

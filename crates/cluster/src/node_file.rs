@@ -18,6 +18,7 @@ pub struct NodeFile {
     dir: PathBuf,
     identity: Identity,
     view: u64,
+    given_up: Option<u64>,
 }
 
 /// Its content.
@@ -27,6 +28,9 @@ struct Text {
     /// Hexadecimal.
     identity: String,
     view: u64,
+    /// The view by which a person gave the node up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    given_up: Option<u64>,
 }
 
 impl NodeFile {
@@ -35,7 +39,7 @@ impl NodeFile {
         if let Some(bytes) = StoreDir::open(dir)?.read_bytes(NODE_FILE, BYTES_MAX)? {
             return Self::parse(dir, &bytes);
         }
-        let this = Self { dir: dir.to_owned(), identity: draw()?, view: 0 };
+        let this = Self { dir: dir.to_owned(), identity: draw()?, view: 0, given_up: None };
         this.write()?;
         Ok(this)
     }
@@ -48,7 +52,7 @@ impl NodeFile {
         let text = std::str::from_utf8(bytes).map_err(|error| wrong(error.to_string()))?;
         let text: Text = toml::from_str(text).map_err(|error| wrong(error.message().to_owned()))?;
         let identity = u128::from_str_radix(&text.identity, 16).map_err(|error| wrong(error.to_string()))?;
-        Ok(Self { dir: dir.to_owned(), identity: Identity(identity), view: text.view })
+        Ok(Self { dir: dir.to_owned(), identity: Identity(identity), view: text.view, given_up: text.given_up })
     }
     /// Who the node is, for as long as its disks last.
     pub fn identity(&self) -> Identity {
@@ -66,8 +70,21 @@ impl NodeFile {
         self.view = view;
         self.write()
     }
+    /// The view by which a person gave the node up, if one did.
+    pub fn given_up(&self) -> Option<u64> {
+        self.given_up
+    }
+    /// Notes durably that a person gave the node up, as this view says.
+    pub fn note_given_up(&mut self, view: u64) -> Result<()> {
+        if self.given_up.is_some() {
+            return Ok(());
+        }
+        self.given_up = Some(view);
+        self.write()
+    }
     fn write(&self) -> Result<()> {
-        let text = Text { identity: format!("{:032x}", self.identity.0), view: self.view };
+        let identity = format!("{:032x}", self.identity.0);
+        let text = Text { identity, view: self.view, given_up: self.given_up };
         let text = toml::to_string(&text)
             .map_err(|error| Error::new(ErrorKind::Internal, subject(&self.dir)).because(error.to_string()))?;
         let text =
@@ -103,8 +120,13 @@ mod tests {
         assert_eq!(first.view(), 0);
         first.note_view(7).unwrap();
         first.note_view(3).unwrap();
+        let mut again = NodeFile::open(&dir).unwrap();
+        assert_eq!((again.identity(), again.view(), again.given_up()), (first.identity(), 7, None));
+        again.note_given_up(8).unwrap();
+        again.note_given_up(9).unwrap();
+        again.note_view(9).unwrap();
         let again = NodeFile::open(&dir).unwrap();
-        assert_eq!((again.identity(), again.view()), (first.identity(), 7));
+        assert_eq!((again.view(), again.given_up()), (9, Some(8)), "once and for all");
         for text in ["", "identity = 3", "identity = \"zz\"\nview = 1", "identity = \"1\"\nview = -1", "\u{0}"] {
             std::fs::write(dir.join(NODE_FILE), text).unwrap();
             let error = NodeFile::open(&dir).unwrap_err();

@@ -142,6 +142,4 @@ pub enum Seen {
         /// Its clock less ours.
         by_us: i64,
     },
-    /// A person says that this node is gone for good, whatever is lost with it.
-    GivenUp(NodeId),
 }

@@ -49,10 +49,15 @@ fn known(view: &View, text: &mut String) {
             MemberState::Live { .. } => continue,
             MemberState::Excluded { is_owed: true, .. } => "excluded; what lay there has too few copies",
             MemberState::Excluded { is_owed: false, .. } => "excluded; nothing is missing because of it",
+            MemberState::GivenUp { .. } => "given up; it never takes part again",
         };
         let _ = writeln!(text, "  node {}: {state}", member.id.0);
     }
     for home in &view.homes {
+        if view.is_lost(home) {
+            let _ = writeln!(text, "  {}: lost with node {}, which was given up", home.id, home.host.0);
+            continue;
+        }
         let mirrors: Vec<String> = home.mirrors.iter().map(|node| format!("node {}", node.0)).collect();
         let mirrors = if mirrors.is_empty() { "nobody".to_owned() } else { mirrors.join(", ") };
         let _ =
@@ -85,6 +90,9 @@ fn changed(before: Option<&View>, view: &View) -> String {
             MemberState::Excluded { is_owed: false, .. } if before.owed().any(|(node, _)| node == member.id) => {
                 changes.push(format!("nothing is missing because of node {} any more", member.id.0));
             }
+            MemberState::GivenUp { .. } if !before.is_given_up(member.id) => {
+                changes.push(format!("a person gave node {} up", member.id.0));
+            }
             _ => {}
         }
         let was_leaving = before.member(member.id).is_some_and(|was| was.is_leaving);
@@ -98,6 +106,9 @@ fn changed(before: Option<&View>, view: &View) -> String {
     changes.extend(left.map(|member| format!("node {} has left", member.id.0)));
     for home in &view.homes {
         let Some(was) = before.home(home.id) else { continue };
+        if view.is_lost(home) && !before.is_lost(was) {
+            changes.push(format!("{} is lost with node {}", home.id, home.host.0));
+        }
         if was.wanted_host != home.wanted_host {
             changes.push(format!("node {} is to host {}", home.wanted_host.0, home.id));
         }
@@ -134,7 +145,6 @@ fn happened(event: &Event) -> String {
         Seen::ClockOff { node, by_us } => {
             format!("the clock of node {} was seen {:.1} s off", node.0, *by_us as f64 / 1e6)
         }
-        Seen::GivenUp(node) => format!("a person said that node {} is gone for good", node.0),
     }
 }
 
@@ -193,8 +203,7 @@ impl Reason {
             | Self::RefusedTooLong { node, .. }
             | Self::Goodbye { node, .. }
             | Self::Reported { node, .. }
-            | Self::LostDevices { node, .. }
-            | Self::GivenUp { node } => Some(*node),
+            | Self::LostDevices { node, .. } => Some(*node),
             _ => None,
         }
     }

@@ -27,7 +27,6 @@ pub(crate) struct Peer {
     /// When it was excluded, lately.
     pub exclusions_us: Vec<u64>,
     pub clock_off_us: i64,
-    pub given_up: bool,
     /// While it takes part: the view that admitted it, and when this node was told.
     pub admitted: Option<(u64, u64)>,
     /// While it is excluded: what boards say of it.
@@ -116,7 +115,6 @@ impl History {
                 self.mirrors.insert((*home, *node), (at_us, *state));
             }
             Seen::ClockOff { node, by_us } => self.peer(*node).clock_off_us = *by_us,
-            Seen::GivenUp(node) => self.peer(*node).given_up = true,
         }
         let is_new_view = self.view.as_ref().map(|view| view.number) != view_before;
         self.keep(event, is_new_view);
@@ -172,14 +170,14 @@ impl History {
             }
             if is_live && was_live != Some(true) {
                 peer.detector.restart(at_us);
-                (peer.hello, peer.refused_us, peer.given_up) = (None, None, false);
+                (peer.hello, peer.refused_us) = (None, None);
             }
             match member.state {
                 MemberState::Live { since_view } => {
                     let before = peer.admitted.filter(|(by, _)| *by == since_view);
                     (peer.admitted, peer.ending) = (before.or(Some((since_view, at_us))), None);
                 }
-                MemberState::Excluded { since_view, .. } => {
+                MemberState::Excluded { since_view, .. } | MemberState::GivenUp { since_view } => {
                     let before = peer.ending.take().filter(|ending| ending.is_by(since_view));
                     peer.ending = before.or_else(|| Some(Ending::new(since_view, view.number)));
                     peer.admitted = None;

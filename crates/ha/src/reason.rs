@@ -88,11 +88,6 @@ pub enum Reason {
         /// The mirror.
         node: NodeId,
     },
-    /// A person gave it up.
-    GivenUp {
-        /// The node.
-        node: NodeId,
-    },
     /// More would be lost than the weakest layout survives.
     TooMany {
         /// How many nodes are in doubt.
@@ -240,6 +235,13 @@ pub enum Reason {
         /// That of the register.
         present: u64,
     },
+    /// A person gave it up.
+    GivenUp {
+        /// The node.
+        node: NodeId,
+        /// The view that says so.
+        since_view: u64,
+    },
     /// The view has no such node.
     NoMember {
         /// The node.
@@ -332,7 +334,6 @@ impl Reason {
             Self::MirrorLost { home, node } => {
                 write!(f, "what {} had of {home} went with the memory of its machine", n(*node))
             }
-            Self::GivenUp { node } => write!(f, "a person gave {} up", n(*node)),
             Self::TooMany { suspects, owed, survives } => write!(
                 f,
                 "nodes in doubt: {suspects}; gone, with data that were not made good: {owed}; the weakest layout survives the \
@@ -409,6 +410,12 @@ impl Reason {
                 f,
                 "{} knows view {left_in_view} and the register has only {present}: the register is an old copy, or the disks are of a \
                  cluster that had this name",
+                n(*node)
+            ),
+            Self::GivenUp { node, since_view } => write!(
+                f,
+                "a person gave {} up in view {since_view}: the cluster goes on without what it has (`cenote destroy` of its directory, \
+                 then `cenote cluster join`)",
                 n(*node)
             ),
             Self::NoMember { node } => write!(f, "the view has no {}: it is no member of this cluster", n(*node)),

@@ -38,6 +38,12 @@ pub enum MemberState {
         /// The view that excluded it: what was paid for an earlier exclusion does not count for this one.
         since_view: u64,
     },
+    /// A person gave it up: it never takes part again, and homes of which it had the last copy are lost. It stays in the
+    /// view, so that it is known by its number if it comes back.
+    GivenUp {
+        /// The view that says so.
+        since_view: u64,
+    },
 }
 
 /// A node of the cluster.
@@ -59,6 +65,10 @@ impl Member {
     /// Returns true if it takes part.
     pub fn is_live(&self) -> bool {
         matches!(self.state, MemberState::Live { .. })
+    }
+    /// Returns true if a person gave it up.
+    pub fn is_given_up(&self) -> bool {
+        matches!(self.state, MemberState::GivenUp { .. })
     }
 }
 
@@ -127,6 +137,14 @@ impl View {
     /// Returns true if the node takes part and is not about to leave.
     pub fn stays(&self, id: NodeId) -> bool {
         self.member(id).is_some_and(|member| member.is_live() && !member.is_leaving)
+    }
+    /// Returns true if a person gave the node up.
+    pub fn is_given_up(&self, id: NodeId) -> bool {
+        self.member(id).is_some_and(Member::is_given_up)
+    }
+    /// Returns true if no copy of a home is left, since its host was given up. Its number is not used again.
+    pub fn is_lost(&self, home: &Home) -> bool {
+        !home.is_shared && home.mirrors.is_empty() && self.is_given_up(home.host)
     }
     /// Returns true if no node has anything that is lost with it, as far as homes are concerned.
     pub fn is_shared(&self) -> bool {

@@ -1,5 +1,7 @@
 //! Each rule by itself: what was seen, what follows, and the sentence that says why.
 
+#[path = "rules/giving_up.rs"]
+mod giving_up;
 #[path = "rules/large.rs"]
 mod large;
 #[path = "rules/lost.rs"]

@@ -15,6 +15,8 @@ mod faults;
 mod hosts;
 #[path = "simulation/node.rs"]
 mod node;
+#[path = "simulation/person.rs"]
+mod person;
 #[path = "simulation/register.rs"]
 mod register;
 
@@ -51,6 +53,7 @@ fn clusters_are_safe_under_faults_and_live_once_healed() {
     assert!(sum.frozen * 10 >= seeds && sum.lost_swaps * 10 >= seeds && sum.mirrors_dropped * 10 >= seeds, "{sum:?}");
     assert!(sum.shared_taken_over * 10 >= seeds && sum.appended_to_pool >= seeds, "{sum:?}");
     assert!(sum.shortened * 5 >= seeds, "{sum:?}");
+    assert!(sum.given_up * 10 >= seeds && sum.lost_homes > 0, "{sum:?}");
     assert!(sum.refused * 20 >= seeds && sum.waited_for_daemon * 10 >= seeds, "{sum:?}");
 }
 

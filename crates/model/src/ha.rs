@@ -23,6 +23,13 @@ pub enum ClusterChange {
         /// The node.
         node: NodeId,
     },
+    /// A node that is gone for good is given up: homes of which it has the last copy are lost, and it never takes part again.
+    GiveUp {
+        /// The node.
+        node: NodeId,
+        /// Only whether it could be: nothing is changed.
+        dry_run: bool,
+    },
     /// Another node becomes the host of a home.
     MoveHome {
         /// The home.
@@ -75,6 +82,7 @@ pub struct HaCopy {
 
 /// A node, as the view and the daemon see it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "a report: each is a fact of its own, shown beside the others")]
 pub struct HaNode {
     /// Its number.
     pub node: NodeId,
@@ -86,6 +94,8 @@ pub struct HaNode {
     pub live: bool,
     /// Whether it is to leave for good.
     pub leaving: bool,
+    /// Whether a person gave it up.
+    pub given_up: bool,
     /// Whether extents have too few copies because it does not.
     pub owed: bool,
     /// The view that admitted or excluded it.
@@ -111,6 +121,8 @@ pub struct HaHome {
     pub mirrors_wanted: u64,
     /// Raised with each change of host.
     pub term: u64,
+    /// Whether no copy is left, since its host was given up.
+    pub lost: bool,
 }
 
 /// Something that happened.

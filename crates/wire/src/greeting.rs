@@ -22,6 +22,8 @@ pub enum Greeting {
     Moving,
     /// To it: refused, with the cause.
     Refused(Error),
+    /// To it: the home that it wants to reach is lost for good.
+    Lost(Error),
     /// From a client: requests a segment's descriptor.
     Segment { device: DeviceId, number: u64 },
     /// To it: the descriptor, with this message. `mode` as in `cenote_device::SegmentMode`.
@@ -43,6 +45,7 @@ wire_enum!(Greeting, 1, "greeting", {
     5 => Segment { device, number },
     6 => SegmentIs { data_offset, len, mode, write },
     7 => Bye,
+    8 => Lost(error),
     60 => Lock { ask },
     61 => LockIs { answer },
 });

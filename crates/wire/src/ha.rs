@@ -4,8 +4,8 @@ use cenote_model::{ClusterChange, HaCopy, HaDecided, HaEvent, HaHome, HaNode, Ha
 
 use crate::codec::{wire_enum, wire_struct};
 
-wire_struct!(HaNode, 26, { node, name, address, live, leaving, owed, since_view, silence_us, doubt });
-wire_struct!(HaHome, 26, { home, host, wanted_host, mirrors, mirrors_wanted, term });
+wire_struct!(HaNode, 27, { node, name, address, live, leaving, given_up, owed, since_view, silence_us, doubt });
+wire_struct!(HaHome, 27, { home, host, wanted_host, mirrors, mirrors_wanted, term, lost });
 wire_struct!(HaEvent, 12, { ago_us, what });
 wire_struct!(HaDecided, 13, { kind, repairs, what, why });
 wire_struct!(HaCopy, 21, { home, node, complete, copied_bytes, total_bytes });
@@ -17,6 +17,7 @@ wire_enum!(ClusterChange, 1, "change of the cluster", {
     2 => Leave { node },
     3 => Forget { node },
     4 => MoveHome { home, to },
+    5 => GiveUp { node, dry_run },
 });
 
 #[cfg(test)]
@@ -34,8 +35,14 @@ mod tests {
             survives: 1,
             asked_ago_us: Some(40_000),
             trouble: "none".into(),
-            nodes: vec![HaNode { node: NodeId(3), silence_us: Some(9), owed: true, ..HaNode::default() }],
-            homes: vec![HaHome { home: HomeId(1), mirrors: vec![NodeId(2)], term: 4, ..HaHome::default() }],
+            nodes: vec![HaNode {
+                node: NodeId(3),
+                silence_us: Some(9),
+                owed: true,
+                given_up: true,
+                ..HaNode::default()
+            }],
+            homes: vec![HaHome { home: HomeId(1), mirrors: vec![NodeId(2)], term: 4, lost: true, ..HaHome::default() }],
             events: vec![HaEvent { ago_us: 5, what: "it rained".into() }],
             copies: vec![HaCopy { home: HomeId(3), node: NodeId(1), copied_bytes: 5, ..HaCopy::default() }],
             decided: vec![HaDecided { kind: "wait".into(), why: "so".into(), ..HaDecided::default() }],

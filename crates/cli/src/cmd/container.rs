@@ -171,7 +171,10 @@ pub fn remove(context: &mut Context<'_>, targets: &[OsString], recursive: bool) 
         let found = target::either::<ObjectId>(&store, name)?;
         match found {
             Target::Container(label) => {
-                store.container(label)?;
+                match store.container(label) {
+                    Err(_) if target::is_lost(&store, label) => {}
+                    found => drop(found?),
+                }
                 if !recursive {
                     return Err(Error::new(ErrorKind::InvalidInput, format!("container `{label}`"))
                         .because("it would be deleted with everything in it")

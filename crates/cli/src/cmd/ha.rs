@@ -64,6 +64,7 @@ pub fn named(report: &HaReport, node: cenote::model::NodeId) -> String {
 /// Whether a node takes part, in a word or two.
 pub fn state(node: &HaNode) -> &'static str {
     match (node.live, node.owed, node.doubt.is_empty()) {
+        _ if node.given_up => "given up",
         (true, _, true) if node.leaving => "leaving",
         (true, _, true) => "live",
         (true, _, false) => "in doubt",
@@ -130,6 +131,9 @@ pub fn home_rows(report: &HaReport) -> Vec<Vec<String>> {
 /// The host of a home, for people, and the node that is to be its host, if that is another one.
 fn host(report: &HaReport, home: &cenote::HaHome) -> String {
     let host = named(report, home.host);
+    if home.lost {
+        return format!("none: lost with {host}");
+    }
     if home.host == home.wanted_host { host } else { format!("{host}, for {}", named(report, home.wanted_host)) }
 }
 
@@ -204,10 +208,10 @@ fn copy_document(copy: &cenote::HaCopy) -> Value {
 
 fn node_document(node: &HaNode) -> Value {
     json!({ "node": node.node.0, "name": node.name, "address": node.address, "state": state(node), "live": node.live, "leaving": node.leaving,
-        "owed": node.owed, "since_view": node.since_view, "silence_us": node.silence_us, "doubt": node.doubt })
+        "given_up": node.given_up, "owed": node.owed, "since_view": node.since_view, "silence_us": node.silence_us, "doubt": node.doubt })
 }
 
 fn home_document(home: &cenote::HaHome) -> Value {
     json!({ "home": home.home.0, "host": home.host.0, "wanted_host": home.wanted_host.0, "mirrors": home.mirrors.iter().map(|node| node.0).collect::<Vec<_>>(),
-        "mirrors_wanted": home.mirrors_wanted, "term": home.term })
+        "mirrors_wanted": home.mirrors_wanted, "term": home.term, "lost": home.lost })
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use cenote::{Container, ContainerInfo, Object, ObjectId, ObjectStat};
+use cenote::{Container, ContainerId, ContainerInfo, Object, ObjectId, ObjectStat};
 use serde_json::{Value, json};
 
 use super::{Access, Context};
@@ -21,7 +21,13 @@ pub fn ls(context: &mut Context<'_>, args: &LsArgs) -> Done {
     let Some(name) = &args.container else {
         let mut found = store.containers("")?;
         found.truncate(args.limit.map_or(usize::MAX, |limit| limit as usize));
-        return containers(context, &found);
+        let lost = store.lost_containers("")?;
+        if context.out.json {
+            let lost = lost.iter().map(|(label, id)| json!({ "label": label, "id": id.0, "lost": true }));
+            return context.out.document(&found.iter().map(container_document).chain(lost).collect());
+        }
+        containers(context, &found)?;
+        return lost_containers(context, &lost);
     };
     let container = target::container(&store, name)?;
     let after = args.after.as_deref().map(str::parse::<ObjectId>).transpose()?;
@@ -92,6 +98,17 @@ fn containers(context: &mut Context<'_>, found: &[ContainerInfo]) -> Done {
         ">owner",
     ];
     context.out.table(&titles, &rows)
+}
+
+/// Containers whose content is gone: their names are still taken.
+fn lost_containers(context: &mut Context<'_>, lost: &[(String, ContainerId)]) -> Done {
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<String> = lost.iter().map(|(label, _)| escaped(label.as_bytes())).collect();
+    context.out.line("")?;
+    context.out.line(format!("lost with a node that was given up: {}", names.join(", ")))?;
+    context.out.line("  `cenote rm -r NAME` takes a name away, so that it can be used again")
 }
 
 fn objects(context: &mut Context<'_>, found: &[(ObjectId, Option<ObjectStat>)]) -> Done {

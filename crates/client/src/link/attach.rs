@@ -153,7 +153,7 @@ impl Attempt<'_> {
                         return Ok((self.local(host)?, Some(waiting)));
                     }
                 }
-                Ok(Reached::Away(error)) | Err(error) => return Err(error),
+                Ok(Reached::Away(error) | Reached::Lost(error)) | Err(error) => return Err(error),
             }
             if begin.elapsed() > patience {
                 return Err(busy(self.dir));
@@ -199,10 +199,10 @@ impl Attempt<'_> {
                         Ok(None) => continue,
                         Ok(Some(Reached::Daemon(attachment))) => return Ok(*attachment),
                         Ok(Some(Reached::Moving)) => busy(self.dir),
-                        Ok(Some(Reached::Away(error))) | Err(error) => error,
+                        Ok(Some(Reached::Away(error) | Reached::Lost(error))) | Err(error) => error,
                     }
                 }
-                Ok(Reached::Away(error)) | Err(error) => error,
+                Ok(Reached::Away(error) | Reached::Lost(error)) | Err(error) => error,
             };
             // Busy: another process starts a daemon, or holds the store. Disconnected: the daemon died during its
             // start.
@@ -326,6 +326,10 @@ fn reconnect(channel: &Channel, known: StoreId, patience: Duration, once: bool) 
             Ok(Reached::Away(error)) if error.kind() == ErrorKind::Conflict => {
                 return Err(lost(channel, error.cause()));
             }
+            Ok(Reached::Lost(error)) => {
+                channel.note_lost();
+                return Err(error);
+            }
             Ok(Reached::Away(error)) => {
                 longest = AWAY_PAUSE_MAX;
                 Err(error)
@@ -383,7 +387,7 @@ pub(super) fn settle_dead(channel: &Channel) -> Result<()> {
             Ok(Reached::Moving) if begin.elapsed() < MOVING_PATIENCE => std::thread::sleep(PAUSE),
             Ok(Reached::Moving) => return Err(busy(dir)),
             Err(error) if is_nobody(&error) => return Ok(()),
-            Ok(Reached::Away(error)) | Err(error) => return Err(error),
+            Ok(Reached::Away(error) | Reached::Lost(error)) | Err(error) => return Err(error),
         }
     }
 }
@@ -424,7 +428,7 @@ pub(crate) fn stop_daemon(dir: &Path, cluster: bool) -> Result<bool> {
             }
             return Ok(false);
         }
-        Ok(Reached::Away(error)) | Err(error) => return Err(error),
+        Ok(Reached::Away(error) | Reached::Lost(error)) | Err(error) => return Err(error),
     };
     let answer = Arc::new(std::sync::Mutex::new(None));
     let filled = answer.clone();

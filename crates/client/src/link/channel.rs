@@ -46,6 +46,8 @@ struct Life {
     seen_there_ms: AtomicU64,
     /// Memory or files of the store were opened: what this process writes there must be those of the store still.
     has_mapped: AtomicBool,
+    /// Its home is lost for good, with the node that had it.
+    is_lost: AtomicBool,
 }
 
 /// A channel; see the module.
@@ -93,6 +95,7 @@ impl Channel {
                 closed: AtomicBool::new(false),
                 seen_there_ms: AtomicU64::new(coarse_ms()),
                 has_mapped: AtomicBool::new(false),
+                is_lost: AtomicBool::new(false),
             },
             handover: HandoverState::default(),
             shared: shared.clone(),
@@ -159,6 +162,14 @@ impl Channel {
     /// Returns true if this process has opened memory or files of the store.
     pub(super) fn has_mapped(&self) -> bool {
         self.life.has_mapped.load(Ordering::SeqCst)
+    }
+    /// Its home is lost for good: a person gave up the node that had it.
+    pub(super) fn note_lost(&self) {
+        self.life.is_lost.store(true, Ordering::SeqCst);
+    }
+    /// Returns true if its home was found to be lost for good.
+    pub fn is_lost(&self) -> bool {
+        self.life.is_lost.load(Ordering::SeqCst)
     }
     /// Replaces a lost engine. The caller holds `attaching`.
     pub(super) fn replace_attachment(&self, old: &Attachment, new: Attachment) {

@@ -98,6 +98,8 @@ pub(super) enum Reached {
     Moving,
     /// A daemon is there, and does not reach the home of another node.
     Away(Error),
+    /// A daemon is there, and the home of another node is lost for good.
+    Lost(Error),
 }
 
 /// Connects to the process that listens in `dir`. `NotFound` or `Disconnected` if there is none.
@@ -112,6 +114,7 @@ pub(super) fn connect(dir: &Path, home: HomeId, read_only: bool, traffic: &Traff
             (store, instance, write, bound, engines, place)
         }
         Greeting::Moving => return Ok(Reached::Moving),
+        Greeting::Lost(error) => return Ok(Reached::Lost(error)),
         Greeting::Refused(error) if home != HomeId(0) => return Ok(Reached::Away(error)),
         Greeting::Refused(error) => return Err(error),
         _ => return Err(nonsense()),

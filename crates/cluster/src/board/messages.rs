@@ -8,7 +8,7 @@ use super::{Beat, Notice};
 use crate::register::{put_error, put_held, take_error, take_held};
 
 /// First byte of each message.
-const MESSAGE_VERSION: u8 = 5;
+const MESSAGE_VERSION: u8 = 6;
 
 const NOTICE: u8 = 1;
 const FAILED: u8 = 2;

@@ -233,7 +233,7 @@ fn other_versions_and_long_counts_are_named() {
     for decode in [|bytes: &[u8]| Beat::decode(bytes).map(drop), |bytes: &[u8]| Notice::decode(bytes).map(drop)] {
         assert_eq!(decode(&[9, 1]).unwrap_err().kind(), ErrorKind::VersionMismatch);
         assert_eq!(decode(&[]).unwrap_err().kind(), ErrorKind::InvalidInput);
-        assert_eq!(decode(&[5, 77]).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(decode(&[6, 77]).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
     // A count that the message cannot hold.
     let mut bytes = beat(1, 9).encode();

@@ -15,6 +15,7 @@ const HOME_BYTES_MIN: usize = 2 + 2 + 2 + 8 + 8 + 1 + 4;
 const LIVE: u8 = 0;
 const EXCLUDED: u8 = 1;
 const EXCLUDED_OWED: u8 = 2;
+const GIVEN_UP: u8 = 3;
 /// Beside the state of a member that is to leave for good.
 const LEAVING: u8 = 0x80;
 
@@ -28,7 +29,7 @@ pub(super) fn check(view: &View, subject: &str) -> Result<()> {
 
 /// What contradicts itself in the view.
 ///
-/// Who hosts what is not looked at: a home whose last copy is on a node that was given up has a host that is no member.
+/// Who hosts what is not looked at: a home whose last copy was on a node that was given up still names it as its host.
 fn fault(view: &View) -> Option<&'static str> {
     let (mut nodes, mut homes) = (BTreeSet::new(), BTreeSet::new());
     if view.number == 0 {
@@ -66,6 +67,7 @@ fn encode_member(member: &Member, out: &mut Vec<u8>) {
         MemberState::Live { since_view } => (LIVE, since_view),
         MemberState::Excluded { is_owed: false, since_view } => (EXCLUDED, since_view),
         MemberState::Excluded { is_owed: true, since_view } => (EXCLUDED_OWED, since_view),
+        MemberState::GivenUp { since_view } => (GIVEN_UP, since_view),
     };
     out.put_u16(member.id.0);
     out.put_bytes(member.address.as_bytes());
@@ -105,6 +107,7 @@ fn decode_member<S: Subject>(from: &mut Decoder<'_, S>) -> Result<Member, S::Err
     let state = match state {
         LIVE => MemberState::Live { since_view },
         EXCLUDED | EXCLUDED_OWED => MemberState::Excluded { is_owed: state == EXCLUDED_OWED, since_view },
+        GIVEN_UP => MemberState::GivenUp { since_view },
         _ => return Err(from.malformed("a member in an unknown state")),
     };
     Ok(Member { id, address, identity, state, is_leaving })

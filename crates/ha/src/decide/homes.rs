@@ -9,7 +9,7 @@ use crate::{Action, Debt, Home, HomeId, MemberState, MirrorState, Reason, Report
 
 /// Gives homes of excluded nodes to mirrors, and does what this node owes as host.
 pub(crate) fn care(facts: &Facts<'_>, plan: &mut Plan<'_>) {
-    for home in &facts.view.homes {
+    for home in facts.view.homes.iter().filter(|home| !facts.view.is_lost(home)) {
         replace_excluded(facts, home, plan);
     }
     for home in facts.view.homes.iter().filter(|home| home.host == facts.me) {
@@ -44,10 +44,10 @@ fn replace_excluded(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
     let able: Vec<NodeId> = if home.is_shared { facts.view.live().collect() } else { home.mirrors.clone() };
     let heirs = able.into_iter().filter(may);
     let Some(by) = heirs.min_by_key(|node| (!facts.view.stays(*node), hosted(*node), *node)) else {
-        plan.add(
-            Action::Freeze { suspects: vec![home.host], homes: vec![home.id] },
-            Reason::LastCopy { home: home.id },
-        );
+        // A host that was given up cannot come back: its mirrors have to.
+        let is_final = facts.view.is_given_up(home.host);
+        let suspects = if is_final { home.mirrors.clone() } else { vec![home.host] };
+        plan.add(Action::Freeze { suspects, homes: vec![home.id] }, Reason::LastCopy { home: home.id });
         return;
     };
     let why = Reason::HostGone { home: home.id, host: home.host, term: home.term + 1 };
@@ -154,7 +154,8 @@ fn settle(facts: &Facts<'_>, plan: &mut Plan<'_>) {
     }
     for (node, since_view) in facts.view.owed() {
         let paid = |home: HomeId| Report::Paid { home, node, since_view };
-        if facts.view.homes.iter().all(|home| facts.reports(home.host).contains(&paid(home.id))) {
+        let is_paid = |home: &Home| facts.view.is_lost(home) || facts.reports(home.host).contains(&paid(home.id));
+        if facts.view.homes.iter().all(is_paid) {
             let state = MemberState::Excluded { is_owed: false, since_view };
             let change = |view: &mut crate::View| view.set_state(node, state);
             plan.propose(Action::Settle { node }, Reason::Paid { node }, change);

@@ -31,6 +31,9 @@ fn refusal(facts: &Facts<'_>, node: NodeId, hello: &Hello) -> Option<Reason> {
         return Some(Reason::LaterView { node, left_in_view: hello.left_in_view, present });
     }
     let Some(member) = facts.view.member(node) else { return Some(Reason::NoMember { node }) };
+    if let MemberState::GivenUp { since_view } = member.state {
+        return Some(Reason::GivenUp { node, since_view });
+    }
     let is_another = (member.identity, &member.address) != (hello.identity, &hello.address);
     (member.is_live() && is_another).then(|| Reason::TwoOfOne {
         node,

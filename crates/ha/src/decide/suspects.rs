@@ -14,8 +14,6 @@ pub(crate) struct Suspect {
     known_us: u64,
     /// Nothing lies there.
     is_empty: bool,
-    /// A person has decided: no freeze holds this up.
-    is_given_up: bool,
 }
 
 /// The members in doubt. Those that are waited for are not among them.
@@ -27,10 +25,7 @@ pub(crate) fn suspects(facts: &Facts<'_>, plan: &mut Plan<'_>) -> Vec<Suspect> {
 impl Facts<'_> {
     fn doubt(&self, node: NodeId, plan: &mut Plan<'_>) -> Option<Suspect> {
         let peer = self.history.peers.get(&node)?;
-        let suspect = |why, known_us| Suspect { node, why, known_us, is_empty: false, is_given_up: false };
-        if peer.given_up {
-            return Some(Suspect { is_given_up: true, ..suspect(Reason::GivenUp { node }, u64::MAX) });
-        }
+        let suspect = |why, known_us| Suspect { node, why, known_us, is_empty: false };
         let is_of_now = self.live_since(node).is_some_and(|since_view| peer.reports_view >= since_view);
         if let Some(is_empty) = goodbye(&peer.reports).filter(|_| is_of_now) {
             return Some(Suspect { is_empty, ..suspect(Reason::Goodbye { node, is_empty }, u64::MAX) });
@@ -96,7 +91,7 @@ impl Facts<'_> {
     fn live_since(&self, node: NodeId) -> Option<u64> {
         match self.view.member(node)?.state {
             MemberState::Live { since_view } => Some(since_view),
-            MemberState::Excluded { .. } => None,
+            MemberState::Excluded { .. } | MemberState::GivenUp { .. } => None,
         }
     }
 
@@ -106,7 +101,7 @@ impl Facts<'_> {
         if !peer.detector.is_suspicious(silence_us, nodes, self.settings) {
             return None;
         }
-        let suspect = |why, known_us| Some(Suspect { node, why, known_us, is_empty: false, is_given_up: false });
+        let suspect = |why, known_us| Some(Suspect { node, why, known_us, is_empty: false });
         if let Some(since) = self.refusing_since(node, peer) {
             let since_us = self.now_us.saturating_sub(since);
             let until = since + self.settings.restart_us_max;
@@ -156,10 +151,9 @@ pub(crate) fn goodbye(reports: &[Report]) -> Option<bool> {
 /// Excludes all suspects in one proposal, or freezes. Nobody guesses which of too many are dead.
 pub(crate) fn exclude(facts: &Facts<'_>, plan: &mut Plan<'_>) {
     let orphans = orphans(facts);
-    let is_in_doubt = |suspect: &&Suspect| !suspect.is_empty && !suspect.is_given_up;
+    let is_in_doubt = |suspect: &&Suspect| !suspect.is_empty;
     let in_doubt: Vec<&Suspect> = facts.suspects.iter().filter(is_in_doubt).collect();
-    let given_up = facts.suspects.iter().filter(|suspect| suspect.is_given_up).count();
-    let (owed, survives) = (facts.view.owed().count() + given_up, facts.view.survives);
+    let (owed, survives) = (facts.view.owed().count(), facts.view.survives);
     // Of shared homes no loss is too many: whoever has a register that answers can go on.
     let is_limited = !facts.view.is_shared();
     let is_too_many = is_limited && !in_doubt.is_empty() && in_doubt.len() + owed > survives;
@@ -172,7 +166,7 @@ pub(crate) fn exclude(facts: &Facts<'_>, plan: &mut Plan<'_>) {
     }
     for suspect in &facts.suspects {
         let is_frozen = is_too_many && is_in_doubt(&suspect);
-        if is_frozen || (!suspect.is_given_up && holds_one_of(facts, suspect.node, &orphans)) {
+        if is_frozen || holds_one_of(facts, suspect.node, &orphans) {
             plan.wait(None, suspect.why.clone());
         } else {
             propose(facts, suspect, plan);

@@ -130,17 +130,6 @@ fn the_last_copy_of_a_home_is_not_given_up() {
 }
 
 #[test]
-fn a_person_can_give_a_node_up_whatever_is_lost() {
-    let mut scene = Scene::new(0, view(6, 1));
-    scene.pass(2_000_000, &[2, 4]);
-    scene.see(Seen::GivenUp(NodeId(2)));
-    let proposal = scene.decide();
-    assert_eq!(excluded(&proposal), [2], "the other stays in doubt");
-    scene.see(Seen::GivenUp(NodeId(4)));
-    assert_eq!(excluded(&scene.decide()), [2, 4]);
-}
-
-#[test]
 fn a_node_that_most_others_do_not_hear_is_excluded_though_the_register_does() {
     let mut scene = Scene::new(0, view(5, 1));
     scene.report(1, &[Report::Unheard(NodeId(4))]);

@@ -109,6 +109,12 @@ impl Scene {
         }
         self.pass(100_000, &[node]);
     }
+    /// A person gives a node up.
+    pub fn give_up(&mut self, node: u16, silent: &[u16]) {
+        self.view.number += 1;
+        self.view.give_up(NodeId(node), self.view.number);
+        self.pass(100_000, silent);
+    }
 }
 
 pub fn has(proposal: &Proposal, action: &Action) -> bool {

@@ -37,12 +37,14 @@ pub struct Tally {
     pub destroyed: u64,
     /// Take-overs that wait for less than a whole lease.
     pub shortened: u64,
+    pub given_up: u64,
+    pub lost_homes: u64,
     pub last_view: u64,
 }
 
 impl Tally {
     pub fn add(&mut self, other: &Self) {
-        let pairs: [(&mut u64, u64); 16] = [
+        let pairs: [(&mut u64, u64); 18] = [
             (&mut self.appended, other.appended),
             (&mut self.appended_to_pool, other.appended_to_pool),
             (&mut self.shared_taken_over, other.shared_taken_over),
@@ -58,6 +60,8 @@ impl Tally {
             (&mut self.waited_for_daemon, other.waited_for_daemon),
             (&mut self.destroyed, other.destroyed),
             (&mut self.shortened, other.shortened),
+            (&mut self.given_up, other.given_up),
+            (&mut self.lost_homes, other.lost_homes),
             (&mut self.last_view, other.last_view),
         ];
         for (sum, more) in pairs {
@@ -384,6 +388,7 @@ impl Cluster {
             Fault::Join(from, to) => _ = self.cut.remove(&(from, to)),
             Fault::Slow(node, us) => self.node(node).slow_us = us,
             Fault::Impostor(node) => self.impostor(node),
+            Fault::GiveUp(node) => self.give_up(node),
             Fault::Heal => self.heal(),
         }
     }

@@ -25,6 +25,8 @@ pub enum Fault {
     Slow(NodeId, u64),
     /// Somebody says that it is this node.
     Impostor(NodeId),
+    /// A person says that it is gone for good.
+    GiveUp(NodeId),
     /// All faults end.
     Heal,
 }
@@ -82,8 +84,24 @@ pub fn plan(rng: &mut Rng, nodes: u16, end_us: u64) -> Vec<(u64, Fault)> {
     if rng.chance(200) {
         faults.push((rng.between(1_000_000, end_us), Fault::Impostor(NodeId(rng.below(u64::from(nodes)) as u16))));
     }
+    if rng.chance(200) {
+        given_up(rng, nodes, end_us, &mut faults);
+    }
     faults.push((end_us, Fault::Heal));
     faults
+}
+
+/// A node that is dead, or cut off from the register alone, and is given up. It is back when all faults end.
+fn given_up(rng: &mut Rng, nodes: u16, end_us: u64, faults: &mut Vec<(u64, Fault)>) {
+    let node = NodeId(rng.below(u64::from(nodes)) as u16);
+    let at = rng.between(2_000_000, end_us - 500_000);
+    let begin = at.saturating_sub(rng.between(100_000, 4_000_000)).max(1_000_000);
+    if rng.chance(700) {
+        faults.push((begin, Fault::KillMachine(node)));
+    } else {
+        faults.extend(cut(begin, end_us, &[(node, REGISTER), (REGISTER, node)]));
+    }
+    faults.push((at, Fault::GiveUp(node)));
 }
 
 /// Machines that come back without their disks, each after what the one before lost was made good: two losses at once are

@@ -63,6 +63,9 @@ fn converse(daemon: &Arc<Daemon>, connection: &Connection) -> Result<()> {
         Ok(_) => return say(connection, &Greeting::Refused(out_of_turn()), &[]),
         Err(error) => return say(connection, &Greeting::Refused(error), &[]),
     };
+    if let Some(error) = daemon.nodes.as_ref().and_then(|nodes| nodes.lost(home)) {
+        return say(connection, &Greeting::Lost(error), &[]);
+    }
     let admitted = door(daemon, home).and_then(|door| {
         // A new client sees the pipelined changes of dead clients.
         door.reap(daemon);

@@ -380,7 +380,13 @@ fn open_announced(dir: &Path, how: &OpenHow<'_>, reach: &Arc<Reach>) -> Result<(
     let mut early = Early::open(dir, reach);
     let is_open = Arc::new(AtomicBool::new(false));
     match &early {
-        Ok(Some(early)) if !crate::is_locked(dir) => early.announce(&is_open),
+        Ok(Some(early)) if !crate::is_locked(dir) => {
+            early.announce(&is_open);
+            if let Err(error) = early.check_member() {
+                is_open.store(true, Ordering::SeqCst);
+                return Err(error);
+            }
+        }
         // Another daemon still has the register: then it has the store, too.
         Err(error) if error.kind() != ErrorKind::Busy => return Err(error.clone()),
         _ => {}
@@ -398,6 +404,9 @@ fn open_announced(dir: &Path, how: &OpenHow<'_>, reach: &Arc<Reach>) -> Result<(
     while is_busy(&early) && begin.elapsed() < DYING {
         std::thread::sleep(STORE_PAUSE);
         early = Early::open(dir, reach);
+        if let Ok(Some(early)) = &early {
+            early.check_member()?;
+        }
     }
     Ok((host, early?))
 }

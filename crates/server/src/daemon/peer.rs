@@ -80,7 +80,8 @@ impl<'a> FromEngines<'a> {
             return true;
         }
         let to = standing.clone();
-        let run = move || to.answer_late(seq, answer(nodes.change(change)));
+        // It tells nothing of the home, whose mirrors may be what the change is about: nobody waits for them.
+        let run = move || to.answer_apart(seq, answer(nodes.change(change)));
         if let Err(error) = std::thread::Builder::new().name("cenote-change".into()).spawn(run) {
             let error = Error::io("a thread that changes the cluster", &error);
             encode_answer(seq, &Response::Failed(error), out);
@@ -152,13 +153,21 @@ pub(super) fn encode_answer(seq: u64, response: &Response, out: &mut Vec<u8>) {
     }
 }
 
+/// An answer that another thread delivers.
+struct Late {
+    seq: u64,
+    response: Response,
+    /// It tells something of the home, which its mirrors are to have first.
+    is_of_home: bool,
+}
+
 /// State shared between the socket's thread, threads that answer late, and the ring thread.
 pub(super) struct Standing {
     pub session: SessionId,
     /// That of the ring thread.
     bell: Doorbell,
     left: AtomicBool,
-    late: Mutex<Vec<(u64, Response)>>,
+    late: Mutex<Vec<Late>>,
 }
 
 impl Standing {
@@ -166,7 +175,14 @@ impl Standing {
         Self { session, bell, left: AtomicBool::new(false), late: Mutex::default() }
     }
     fn answer_late(&self, seq: u64, response: Response) {
-        lock(&self.late).push((seq, response));
+        self.put(Late { seq, response, is_of_home: true });
+    }
+    /// The same for an answer that tells nothing of the home.
+    fn answer_apart(&self, seq: u64, response: Response) {
+        self.put(Late { seq, response, is_of_home: false });
+    }
+    fn put(&self, late: Late) {
+        lock(&self.late).push(late);
         self.bell.ring();
     }
     /// Marks the client as gone: its rings are no longer read.
@@ -337,15 +353,12 @@ impl Peer {
     fn send_late(&mut self) -> Result<bool> {
         let late = std::mem::take(&mut *lock(&self.standing.late));
         let busy = !late.is_empty();
-        for (seq, response) in late {
-            self.respond(seq, &response)?;
+        for Late { seq, response, is_of_home } in late {
+            self.buffer.clear();
+            encode_answer(seq, &response, &mut self.buffer);
+            if is_of_home { self.send_buffer()? } else { self.send_now()? }
         }
         Ok(busy)
-    }
-    fn respond(&mut self, seq: u64, response: &Response) -> Result<()> {
-        self.buffer.clear();
-        encode_answer(seq, response, &mut self.buffer);
-        self.send_buffer()
     }
     /// Hands on an answer that is encoded already.
     pub fn pass_on(&mut self, answer: &[u8]) {

@@ -61,8 +61,17 @@ fn change_here(dir: &Path, change: &str) -> Result<()> {
             .because("it is no change of a cluster")
             .try_next("run the same version of Cenote on all nodes")
     })?;
+    // A node that is to be asked about another one may be lost as well: that is for a person to see, not to be changed by asking.
+    if matches!(change, ClusterChange::GiveUp { .. }) && !cenote_server::is_locked(dir) {
+        return Err(Error::new(ErrorKind::Disconnected, format!("daemon of {}", dir.display()))
+            .because("it does not run")
+            .try_next("`cenote cluster start DIR` starts the daemons of all nodes that are there"));
+    }
     let options = OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() };
     let store = Store::open_with(dir, &options)?;
+    if matches!(change, ClusterChange::GiveUp { .. }) {
+        return within(PATIENCE, dir, move || store.change_cluster(change));
+    }
     let begin = Instant::now();
     loop {
         match store.change_cluster(change) {
@@ -72,6 +81,17 @@ fn change_here(dir: &Path, change: &str) -> Result<()> {
             answer => return answer,
         }
     }
+}
+
+/// Asks on a thread of its own: a daemon whose mirrors are lost may take no more requests, and another one can be asked.
+fn within(patience: Duration, dir: &Path, ask: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
+    let (send, receive) = std::sync::mpsc::sync_channel(1);
+    std::thread::spawn(move || send.send(ask())); // if nobody waits any more, it ends with the process
+    receive.recv_timeout(patience).unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Disconnected, format!("daemon of {}", dir.display()))
+            .because(format!("it did not answer within {} s", patience.as_secs()))
+            .try_next("`cenote ha` there says what it waits for"))
+    })
 }
 
 /// Whether a change only waits for a node to say who it is.
@@ -84,6 +104,8 @@ fn text(change: ClusterChange) -> String {
         ClusterChange::Join { node } => format!("join:{}", node.0),
         ClusterChange::Leave { node } => format!("leave:{}", node.0),
         ClusterChange::Forget { node } => format!("forget:{}", node.0),
+        ClusterChange::GiveUp { node, dry_run: false } => format!("give-up:{}", node.0),
+        ClusterChange::GiveUp { node, dry_run: true } => format!("may-give-up:{}", node.0),
         ClusterChange::MoveHome { .. } | ClusterChange::Reread => "nothing".into(), // not asked for in this way
     }
 }
@@ -95,13 +117,14 @@ fn parse(text: &str) -> Option<ClusterChange> {
         "join" => Some(ClusterChange::Join { node: node()? }),
         "leave" => Some(ClusterChange::Leave { node: node()? }),
         "forget" => Some(ClusterChange::Forget { node: node()? }),
+        "give-up" => Some(ClusterChange::GiveUp { node: node()?, dry_run: false }),
+        "may-give-up" => Some(ClusterChange::GiveUp { node: node()?, dry_run: true }),
         _ => None,
     }
 }
 
-/// Has a node that keeps the register, and so never leaves, ask for a change.
-fn ask(dir: &Path, nodes: &Nodes, change: ClusterChange) -> Result<()> {
-    let asked = &nodes.members[0];
+/// Has a node ask for a change.
+pub(super) fn ask(dir: &Path, nodes: &Nodes, asked: &Node, change: ClusterChange) -> Result<()> {
     let place = dir.join(&asked.name);
     let words: [&std::ffi::OsStr; 4] =
         ["cluster".as_ref(), "change-node".as_ref(), place.as_os_str(), &std::ffi::OsString::from(text(change))];
@@ -135,7 +158,7 @@ pub(super) fn join(context: &mut Context<'_>, args: &JoinArgs) -> Done {
         None => add(&dir, &mut nodes, args, &name)?,
     };
     tell(&dir, &nodes, Some(home))?;
-    ask(&dir, &nodes, ClusterChange::Join { node: NodeId(home.0) })?;
+    ask(&dir, &nodes, nodes.first(), ClusterChange::Join { node: NodeId(home.0) })?;
     super::places::add_to_nodes(&dir, &nodes, |node| node == name)?;
     let (seconds, place) = (begin.elapsed().as_secs_f64(), dir.join(&name));
     if context.out.json {
@@ -210,7 +233,7 @@ pub(super) fn leave(context: &mut Context<'_>, args: &LeaveArgs) -> Done {
         ))?;
     }
     let (node, begin) = (NodeId(home.0), Instant::now());
-    ask(&dir, &nodes, ClusterChange::Leave { node })?;
+    ask(&dir, &nodes, nodes.first(), ClusterChange::Leave { node })?;
     super::places::wait_until_moved(context, &dir, &nodes, &args.node, pause(&nodes))?;
     wait_until_empty(context, &dir, &nodes, node)?;
     // It is no member any more: nobody takes its end for a loss.
@@ -248,7 +271,7 @@ fn wait_until_empty(context: &Context<'_>, dir: &Path, nodes: &Nodes, node: Node
     let (mut progress, mut changed_at, mut known) = (None::<Progress>, Instant::now(), (String::new(), 0));
     let pause = pause(nodes);
     loop {
-        let error = match ask(dir, nodes, ClusterChange::Forget { node }) {
+        let error = match ask(dir, nodes, nodes.first(), ClusterChange::Forget { node }) {
             Ok(()) => break,
             Err(error) => error,
         };
@@ -282,7 +305,7 @@ fn report(dir: &Path, nodes: &Nodes, node: &Node) -> Option<Value> {
 /// Bytes of the copies by which a node that leaves gets rid of what it has, and how many there are. Asks only those that send them:
 /// the node itself, for its homes, and the hosts of homes that it mirrors.
 fn copies(dir: &Path, nodes: &Nodes, leaving: NodeId) -> (u64, u64) {
-    let Some(view) = report(dir, nodes, &nodes.members[0]) else { return (0, 0) };
+    let Some(view) = report(dir, nodes, nodes.first()) else { return (0, 0) };
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mirrors = |home: &Value| list(&home["mirrors"]).iter().any(|node| *node == leaving.0);
     let hosts = list(&view["homes"]).into_iter().filter(mirrors).filter_map(|home| home["host"].as_u64());

@@ -127,6 +127,10 @@ impl Nodes {
     pub fn present(&self) -> impl Iterator<Item = (HomeId, &Node)> {
         (1..).map(HomeId).zip(&self.members).filter(|(_, node)| !node.left)
     }
+    /// The first node that has not left.
+    pub fn first(&self) -> &Node {
+        self.members.iter().find(|node| !node.left).unwrap_or(&self.members[0])
+    }
     /// A node by its name.
     pub fn find(&self, name: &str) -> Option<(HomeId, &Node)> {
         self.present().find(|(_, node)| node.name == name)

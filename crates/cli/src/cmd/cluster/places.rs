@@ -160,7 +160,7 @@ pub(super) fn may_leave(dir: &Path, nodes: &Nodes, name: &str) -> Result<()> {
     if !has_places {
         return Ok(());
     }
-    let asked = &nodes.members[0];
+    let asked = nodes.first();
     let place = dir.join(&asked.name);
     let words: [&OsStr; 4] = ["cluster".as_ref(), "tiers-that-need".as_ref(), place.as_os_str(), name.as_ref()];
     let said = nodes.run(asked, &words, &[])?;

@@ -142,7 +142,7 @@ fn view(out: &mut Out, report: &HaReport, register: &str) -> Done {
 fn moved(out: &mut Out, dir: &Path, nodes: &Nodes) -> Done {
     let left = (1_u16..).map(HomeId).zip(&nodes.members).filter(|(_, node)| node.left);
     for (home, node) in left {
-        let used = open_served(dir, nodes, &dir.join(&nodes.members[0].name)).map(|store| use_of(store, home));
+        let used = open_served(dir, nodes, &dir.join(&nodes.first().name)).map(|store| use_of(store, home));
         let text = match used {
             Ok((Ok(devices), stats)) => {
                 let bytes: u64 = devices.iter().map(|device| device.used_bytes).sum();

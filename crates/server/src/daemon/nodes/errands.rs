@@ -134,6 +134,11 @@ fn look(nodes: &Arc<Nodes>, daemon: &Arc<Daemon>, home: HomeId, host: &Arc<Host>
 fn say(nodes: &Nodes, daemon: &Daemon, host: &Host, errand: Errand) -> Result<()> {
     wait_until_mirrored(daemon, host)?;
     match errand {
+        // What it has decided is lost with it: its part was in it, and no part that is held elsewhere may wait for ever.
+        Errand::Ask(transaction) if nodes.lost(transaction.home).is_some() => {
+            tracing::warn!(%transaction, "a transaction is given up: the home that decides it is lost");
+            settle(daemon, host, transaction, false)
+        }
         Errand::Ask(transaction) => {
             let asked = Request::Ask { transaction, tell: Vec::new() };
             let answer = match nodes.served(daemon, transaction.home) {
@@ -145,7 +150,9 @@ fn say(nodes: &Nodes, daemon: &Daemon, host: &Host, errand: Errand) -> Result<()
             settle(daemon, host, transaction, commits)
         }
         Errand::Tell { transaction, participant, commits } => {
-            if let Some(other) = nodes.served(daemon, participant) {
+            if nodes.lost(participant).is_some() {
+                tracing::warn!(%transaction, commits, home = %participant, "the part of a home that is lost is lost");
+            } else if let Some(other) = nodes.served(daemon, participant) {
                 settle(daemon, &other, transaction, commits)?;
             } else {
                 let request = Request::Settle { transaction, commits };

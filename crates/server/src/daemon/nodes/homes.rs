@@ -186,6 +186,10 @@ impl Acts {
     fn direct(&self, view: &View) {
         let members = self.nodes.roster.get();
         for entry in &view.homes {
+            if view.is_lost(entry) {
+                self.nodes.outbox.put(Order::Moved(of_ha(entry.id))); // its clients ask again, and are told so
+                continue;
+            }
             let Some(host) = view.member(entry.host) else { continue };
             let Ok(gateway) = self.nodes.gateway(of_ha(entry.id)) else { continue };
             if let (Ok(address), Some(known)) = (host.address.parse(), members.of(HomeId(entry.host.0)))
@@ -198,7 +202,8 @@ impl Acts {
     /// Takes up homes that the view gives to this node, and lets those go that it gives to others.
     fn take_up(&self, view: &View) {
         let mut state = lock(&self.nodes.homes.state);
-        for entry in &view.homes {
+        // Of one that is lost, there is nothing to ask for.
+        for entry in view.homes.iter().filter(|entry| !view.is_lost(entry)) {
             let home = of_ha(entry.id);
             if entry.host != self.me() {
                 if state.hosted.remove(&home).is_some() {
@@ -379,6 +384,11 @@ impl Acting for Acts {
                 view.home(to_ha(*home)).is_some_and(|entry| entry.mirrors.contains(node))
             };
             state.proposed.retain(|home, (node, _)| !is_in(home, node));
+        }
+        if self.nodes.watch.is_ended_by(view) {
+            lock(&self.nodes.homes.state).hosted.values().for_each(|hosted| hosted.mirroring.set_lease(0));
+            self.daemon.host.fence();
+            return self.daemon.end();
         }
         let leases_over = Duration::from_micros(leases_over_us(0, &self.settings));
         self.nodes.locks.view(view, leases_over);

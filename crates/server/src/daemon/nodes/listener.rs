@@ -51,7 +51,13 @@ impl Nodes {
         first: Message,
     ) {
         let node = NodeId(who.node);
-        if self.roster.get().of(HomeId(who.node)).is_none_or(|member| member.has_left) {
+        let is_given_up = self.watch.is_given_up(node);
+        if is_given_up && is_about_view(&first.bytes) {
+            let bytes = first.bytes.clone();
+            connection.endpoint().release(first);
+            return self.adopt(node, connection, bytes); // the view tells it why it takes part in nothing else
+        }
+        if is_given_up || self.roster.get().of(HomeId(who.node)).is_none_or(|member| member.has_left) {
             tracing::warn!(node = node.0, peer = %connection.peer(), "a connection of a node that is no member");
             return;
         }

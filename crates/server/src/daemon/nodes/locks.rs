@@ -296,6 +296,9 @@ impl Locks {
         if ask.how == LockHow::Settle {
             return Ok(LockAnswer::Granted);
         }
+        if let Some(error) = nodes.lost(ask.home) {
+            return Err(error);
+        }
         if ask.home != self.own {
             nodes.gateway(ask.home)?.reach()?;
         }
@@ -368,7 +371,9 @@ impl Locks {
             }
             self.settle(state);
             let wanted: BTreeSet<HomeId> = state.agent.homes().chain(state.claims.iter().copied()).collect();
-            for home in wanted.into_iter().filter(|home| !state.up.contains(home)).collect::<Vec<_>>() {
+            // What was held of a home that is lost ends with it.
+            let is_to_reach = |home: &HomeId| !state.up.contains(home) && nodes.lost(*home).is_none();
+            for home in wanted.into_iter().filter(is_to_reach).collect::<Vec<_>>() {
                 if state.reaching.insert(home) {
                     self.reach(nodes, home);
                 }
@@ -402,7 +407,7 @@ fn admitted(view: Option<&View>) -> BTreeMap<u16, u64> {
     let members = view.into_iter().flat_map(|view| &view.members);
     let live = members.filter_map(|member| match member.state {
         MemberState::Live { since_view } => Some((member.id.0, since_view)),
-        MemberState::Excluded { .. } => None,
+        MemberState::Excluded { .. } | MemberState::GivenUp { .. } => None,
     });
     live.collect()
 }

@@ -129,6 +129,10 @@ impl Early {
     pub fn announce(&self, is_over: &Arc<AtomicBool>) {
         self.watch.announce(is_over);
     }
+    /// Fails if this node was given up: it may not serve what lies here any more.
+    pub fn check_member(&self) -> Result<()> {
+        self.watch.check_member()
+    }
 }
 
 /// Fails if this host does not have the node's address: before the store is taken, so that a daemon that a program starts on
@@ -357,6 +361,17 @@ impl Nodes {
     pub fn lock_is_kept(&self, ask: &LockAsk) {
         self.locks.kept(ask.file);
     }
+    /// Why there is nothing in a home any more, if it was lost with a node that was given up.
+    pub fn lost(&self, home: HomeId) -> Option<Error> {
+        let (_, node) = self.watch.lost_homes().into_iter().find(|(lost, _)| *lost == home)?;
+        let members = self.roster.get();
+        let name = members.of(HomeId(node.0)).map_or_else(|| node.0.to_string(), |member| format!("`{}`", member.name));
+        Some(
+            Error::new(ErrorKind::Io, format!("home {home} of the cluster"))
+                .because(format!("it was lost with node {name}, which was given up (`cenote cluster give-up`)"))
+                .try_next("`cenote ls` names the containers that were lost, and `cenote rm` takes their names away"),
+        )
+    }
     /// What a client is told of a home.
     pub fn place(&self, home: HomeId) -> ClusterPlace {
         let (far, members) = (home != self.home, self.roster.get());
@@ -364,7 +379,10 @@ impl Nodes {
         let gateway = if far { self.gateway(home).ok() } else { None };
         let host = gateway.map(|to| to.address()).filter(|address| Some(*address) != own);
         let host = host.map_or_else(String::new, |address| address.to_string());
-        ClusterPlace { home, far, leased: members.homes_move(), homes: members.homes(), host }
+        let lost = self.watch.lost_homes();
+        let mut homes = members.homes();
+        homes.retain(|home| !lost.iter().any(|(lost, _)| lost == home));
+        ClusterPlace { home, far, leased: members.homes_move(), homes, host }
     }
 }
 

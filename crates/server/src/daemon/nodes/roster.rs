@@ -17,6 +17,10 @@ impl Roster {
     pub fn new(dir: &Path, members: Members) -> Arc<Self> {
         Arc::new(Self { dir: dir.to_path_buf(), members: RwLock::new(Arc::new(members)) })
     }
+    /// The directory of the node.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
     /// The members.
     pub fn get(&self) -> Arc<Members> {
         self.members.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -34,7 +38,9 @@ impl Roster {
             new.of(member.home).is_some_and(|now| now.address == member.address && now.name == member.name)
         };
         let rest = Members { all: before.all.clone(), ..new.clone() };
-        if rest != (Members { keeping: new.keeping, ..(*before).clone() }) || new.keepers() != before.keepers() {
+        // One of these may have been given up.
+        let keepers = |of: &Members| of.keepers().iter().map(|keeper| keeper.home).collect::<Vec<_>>();
+        if rest != (Members { keeping: new.keeping, ..(*before).clone() }) || keepers(&new) != keepers(&before) {
             return refuse("what holds for as long as a daemon runs is another than when this one began");
         }
         if !before.all.iter().all(is_same) {

@@ -3,11 +3,12 @@
 //! nobody was faster, and given to [`Acting`].
 //!
 //! A file imports only files before it in this order: `acting`, `times`, `desk`, `cached`, `looks`, `keeper`, `probe`, `way`,
-//! `opening`, `known`, `report`, this.
+//! `opening`, `known`, `report`, this, `gone`.
 
 mod acting;
 mod cached;
 mod desk;
+mod gone;
 mod keeper;
 mod known;
 mod looks;
@@ -67,6 +68,7 @@ pub(super) struct Watch {
     roster: Arc<Roster>,
     settings: Settings,
     incarnation: u64,
+    begun_us: u64,
     file: Mutex<NodeFile>,
     /// The last view on its disks when the process began.
     left_in_view: u64,
@@ -107,6 +109,7 @@ impl Watch {
             roster: roster.clone(),
             settings,
             incarnation,
+            begun_us: now_us(),
             left_in_view: file.view(),
             file: Mutex::new(file),
             register: opened.register,
@@ -408,11 +411,15 @@ impl Watch {
     /// concerned learns of it by its next beat.
     pub fn change(&self, change: ClusterChange) -> Result<()> {
         let (begin, members) = (Instant::now(), self.roster.get());
-        let hello = |history: &History| match change {
-            ClusterChange::Join { node } => history.hello(node).cloned(),
-            _ => None,
-        };
-        let next = |view: &View, history: &History| changed(view, &members, change, hello(history).as_ref());
+        let next = |view: &View, history: &History| changed(view, &members, change, self.heard(change, history));
+        if let ClusterChange::GiveUp { dry_run, .. } = change {
+            self.check_register()?; // what it last said of a node's silence says nothing of now
+            let known = lock(&self.known);
+            let possible = known.view().map_or(Ok(None), |view| next(view, &known.history));
+            if dry_run || possible.is_err() {
+                return possible.map(drop);
+            }
+        }
         self.swap_until("the view of the cluster", next, || begin.elapsed() > CHANGE)
     }
     /// Puts the view that `next` makes of the present one into the register, anew whenever another one was faster, until there is

@@ -37,6 +37,7 @@ fn nodes(members: &Members, view: &View, history: &History, proposal: &Proposal)
         let (live, owed, since_view) = match member.state {
             MemberState::Live { since_view } => (true, false, since_view),
             MemberState::Excluded { is_owed, since_view } => (false, is_owed, since_view),
+            MemberState::GivenUp { since_view } => (false, false, since_view),
         };
         HaNode {
             node: member.id,
@@ -44,6 +45,7 @@ fn nodes(members: &Members, view: &View, history: &History, proposal: &Proposal)
             address: member.address.clone(),
             live,
             leaving: member.is_leaving,
+            given_up: member.is_given_up(),
             owed,
             since_view,
             silence_us: history.silence_us(member.id),
@@ -61,6 +63,7 @@ fn homes(view: &View) -> Vec<HaHome> {
         mirrors: home.mirrors.clone(),
         mirrors_wanted: home.mirrors_wanted as u64,
         term: home.term,
+        lost: view.is_lost(home),
     };
     view.homes.iter().map(home).collect()
 }
