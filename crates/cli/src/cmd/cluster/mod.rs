@@ -5,6 +5,7 @@
 //! runs on its host, with what the node has to know on its standard input.
 
 mod change;
+mod giving_up;
 mod node;
 mod nodes;
 mod part;
@@ -15,7 +16,7 @@ mod status;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use cenote::{Error, ErrorKind, Mode, OpenOptions, Result, Store};
+use cenote::{Error, ErrorKind, HomeId, Mode, OpenOptions, Result, Store};
 use cenote_cluster::{KEY_FILE, PROTECT_MAX, RegisterPlace};
 use cenote_device::rados_dir::Address;
 use cenote_rpc::net::ClusterKey;
@@ -26,6 +27,7 @@ use super::Context;
 use super::destroy::confirm;
 use crate::failure::Done;
 use change::{JoinArgs, LeaveArgs};
+use giving_up::GiveUpArgs;
 use nodes::{Begin, Nodes, absolute, all, subject};
 pub use places::{add as add_tier, make_tier_with};
 use plan::{names, plan};
@@ -54,6 +56,8 @@ pub enum ClusterCommand {
     Join(JoinArgs),
     /// Have a node leave: its data move to other nodes first
     Leave(LeaveArgs),
+    /// Go on without a node that is gone for good, and without what it alone had
+    GiveUp(GiveUpArgs),
     /// Delete the store on all nodes with everything in it
     Destroy {
         /// Directory of the cluster
@@ -71,13 +75,21 @@ pub enum ClusterCommand {
         /// Directory of the node
         dir: PathBuf,
     },
-    /// Ask the daemon of a node on this host for a change of the cluster (used by `join` and `leave`)
+    /// Ask the daemon of a node on this host for a change of the cluster (used by `join`, `leave` and `give-up`)
     #[command(hide = true)]
     ChangeNode {
         /// Directory of the node
         dir: PathBuf,
         /// The change
         change: String,
+    },
+    /// Tell what would be lost with another node (used by `give-up`)
+    #[command(hide = true)]
+    LossOf {
+        /// Directory of a node on this host
+        dir: PathBuf,
+        /// Number of the node that is gone
+        node: u16,
     },
     /// Add tiers on nodes to a node on this host: they come on standard input (used by `start`)
     #[command(hide = true)]
@@ -178,6 +190,8 @@ pub fn cluster(context: &mut Context<'_>, command: &ClusterCommand) -> Done {
         ClusterCommand::Stop { dir } => stop(context, dir),
         ClusterCommand::Join(args) => change::join(context, args),
         ClusterCommand::Leave(args) => change::leave(context, args),
+        ClusterCommand::GiveUp(args) => giving_up::give_up(context, args),
+        ClusterCommand::LossOf { dir, node } => giving_up::loss_of(context, dir, *node),
         ClusterCommand::ChangeNode { dir, change } => change::change_node(context, dir, change),
         ClusterCommand::Destroy { dir, yes, force } => destroy(context, dir, *yes, *force),
         ClusterCommand::Node { dir } => node::node(dir),
@@ -226,7 +240,7 @@ fn start(context: &mut Context<'_>, args: &StartArgs) -> Done {
             "  while node {first} is away no home is taken over: it alone keeps the register (--register)"
         ))?;
     }
-    let example = dir.join(&nodes.members[0].name);
+    let example = dir.join(&nodes.first().name);
     context.out.line(format!("  use it on a node by its directory there: CENOTE_STORE={}", example.display()))
 }
 
@@ -235,7 +249,7 @@ fn bring_up(dir: &Path, nodes: &mut Nodes) -> Result<()> {
     all(begin_all(dir, nodes)?)?;
     // The home of a node that was away may still be with another one.
     if !nodes.has_begun || nodes.homes_on.is_none() {
-        open(dir, nodes, 0)?.make_label_directory()?;
+        open(dir, nodes)?.make_label_directory()?;
     }
     if !nodes.has_begun {
         places::add_to_nodes(dir, nodes, |_| true)?;
@@ -258,9 +272,17 @@ fn undo(dir: &Path, nodes: &Nodes, why: Error) -> Error {
 /// Tells all nodes which members there are, and starts the daemons that do not run; makes the stores that there are none of.
 /// The results are in the order of the nodes.
 fn begin_all(dir: &Path, nodes: &Nodes) -> Result<Vec<Result<String>>> {
+    begin_some(dir, nodes, |_| true)
+}
+
+/// The same for the nodes with these homes alone.
+fn begin_some(dir: &Path, nodes: &Nodes, is_one: impl Fn(HomeId) -> bool + Sync) -> Result<Vec<Result<String>>> {
     let key = ClusterKey::from_file(&dir.join(KEY_FILE))?;
     let sharing = if nodes.launcher.is_empty() { nodes.present().count() as u16 } else { 1 };
     Ok(nodes.each(|home, node| {
+        if !is_one(home) {
+            return Ok(String::new());
+        }
         let members = nodes.members(home)?.to_text(dir)?;
         let is_new = !nodes.has_begun;
         let begin = Begin { members, key: key.to_hex(), tiers: nodes.tiers.clone(), sharing, is_new };
@@ -280,10 +302,10 @@ fn make(dir: &Path, nodes: &Nodes) -> Result<()> {
     nodes.write(dir)
 }
 
-/// Opens the store at the node with this number.
-fn open(dir: &Path, nodes: &Nodes, at: usize) -> Result<Store> {
+/// Opens the store at the first node.
+fn open(dir: &Path, nodes: &Nodes) -> Result<Store> {
     let options = OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() };
-    Store::open_with(dir.join(&nodes.members[at].name), &options)
+    Store::open_with(dir.join(&nodes.first().name), &options)
 }
 
 fn stop(context: &mut Context<'_>, dir: &Path) -> Done {
