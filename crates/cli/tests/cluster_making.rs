@@ -133,9 +133,10 @@ fn hosts_that_cannot_be_reached_hold_up_neither_the_next_start_nor_the_end() {
     place.ok(["destroy", &text(&place, "c/127.0.0.9"), "--yes"]);
 }
 
-/// A port on which nobody listens at any address of this host.
+/// A port on which nobody listens at any address of this host, and which the system gives to nobody.
 fn free_port() -> u16 {
-    TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port()
+    let begin = 10_000 + (std::process::id() % 10_000) as u16;
+    (begin..begin + 1000).find(|port| TcpListener::bind(("0.0.0.0", *port)).is_ok()).unwrap()
 }
 
 /// The names in a directory, but for those that come and go with whoever opens a store.

@@ -35,6 +35,10 @@ pub(super) trait Answering {
     /// Takes a message. Appends the encoded answer to `out`, unless it comes later. Returns true if the answer tells nothing
     /// of the home, so that it waits for no mirror.
     fn take(&mut self, standing: &Arc<Standing>, message: &[u8], out: &mut Vec<u8>) -> Result<bool>;
+    /// Returns true for a message that needs nothing of the home: it is taken while mirrors are too far behind for others.
+    fn needs_no_home(&self, _message: &[u8]) -> bool {
+        false
+    }
     /// Whether frames are handed on as they are.
     const FORWARDS: bool = false;
     /// Takes a frame that is a whole message behind its first byte.
@@ -131,6 +135,10 @@ impl Answering for FromEngines<'_> {
         }
         Ok(is_shutdown)
     }
+    fn needs_no_home(&self, message: &[u8]) -> bool {
+        let request = decode_request(message).map(|(_, request)| request);
+        matches!(request, Ok(Request::HaReport | Request::ChangeCluster { .. } | Request::Shutdown { .. }))
+    }
     fn rest(&mut self) {
         self.engines = None;
     }
@@ -211,6 +219,9 @@ pub(super) struct Peer {
     is_lost: bool,
     /// Its last request was put aside.
     is_held: bool,
+    /// A request that was taken from the ring, and waits until the mirrors keep up. It stays in the ring, so that the next daemon
+    /// finds it there.
+    aside: Option<Vec<u8>>,
     /// Of a home with copies on other nodes: it says which answers may be told.
     mirroring: Option<Arc<Mirroring>>,
     home: HomeId,
@@ -240,6 +251,7 @@ impl Peer {
             asked_at: Instant::now(),
             is_lost: false,
             is_held: false,
+            aside: None,
             mirroring,
             home,
             held: Held::default(),
@@ -264,7 +276,7 @@ impl Peer {
     /// Returns true if responses wait for the client to read, or for mirrors that are behind, or a request was put aside;
     /// until then its requests wait too.
     pub fn is_blocked(&self) -> bool {
-        !self.waiting.is_empty() || self.is_held || !self.may_take()
+        !self.waiting.is_empty() || self.is_held || self.aside.is_some()
     }
     /// How long to sleep at most, if responses wait for the client to read: it rings no doorbell when it does.
     pub fn pause(&self) -> Option<Duration> {
@@ -301,7 +313,8 @@ impl Peer {
             self.is_held = false;
             self.requests.release();
         }
-        if self.flush()? && !self.is_held && self.requests.is_ready() && self.may_take() {
+        let is_next = if self.aside.is_some() { self.may_take() } else { self.requests.is_ready() };
+        if self.flush()? && !self.is_held && is_next {
             busy = true;
             let gate = self.gate.clone();
             let Some(_taking) = gate.enter() else {
@@ -315,7 +328,7 @@ impl Peer {
                 }
             }
             answers.rest();
-            if !self.is_held {
+            if !self.is_held && self.aside.is_none() {
                 self.requests.release();
             }
         }
@@ -327,7 +340,9 @@ impl Peer {
         self.buffer.clear();
         let (standing, buffer) = (&self.standing, &mut self.buffer);
         let mut tells_nothing = None;
-        if A::FORWARDS {
+        if let Some(message) = self.aside.take() {
+            tells_nothing = Some(answers.take(standing, &message, buffer)?);
+        } else if A::FORWARDS {
             let Some(frame) = self.requests.take_owned()? else { return Ok(false) };
             if self.assembly.is_empty() && frame.first() == Some(&PART_LAST) {
                 answers.forward(standing, frame)?;
@@ -335,8 +350,16 @@ impl Peer {
                 self.assembly.take(&frame, |message| answers.take(standing, message, buffer))?.transpose()?;
             }
         } else {
+            let may_take = self.mirroring.as_ref().is_none_or(|mirroring| mirroring.may_take(self.home));
+            let aside = &mut self.aside;
             let Some(frame) = self.requests.take()? else { return Ok(false) };
-            let taken = self.assembly.take(frame, |message| answers.take(standing, message, buffer))?;
+            let taken = self.assembly.take(frame, |message| {
+                if may_take || answers.needs_no_home(message) {
+                    return answers.take(standing, message, buffer);
+                }
+                *aside = Some(message.to_vec());
+                Ok(false)
+            })?;
             tells_nothing = taken.transpose()?;
         }
         if tells_nothing == Some(true) && !self.buffer.is_empty() {

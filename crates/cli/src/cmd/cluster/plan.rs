@@ -11,6 +11,9 @@ use cenote_device::rados_dir::Address;
 use super::StartArgs;
 use super::nodes::{Node, Nodes};
 
+/// The first port of nodes on this host: below are those of well-known services.
+const FIRST_PORT: u16 = 10_000;
+
 /// The names of the nodes that the arguments ask for; none for those of the cluster that is there.
 pub(super) fn names(args: &StartArgs) -> Result<Vec<String>> {
     let listed = match &args.hostfile {
@@ -121,11 +124,21 @@ pub(super) fn check_place(members: &Members, home: HomeId) -> Result<()> {
     })
 }
 
-/// So many addresses of this host on which nobody listens.
+/// So many addresses of this host on which nobody listens, for daemons that will begin. Below the ports that the system gives to
+/// whoever asks for any: it would give them to others meanwhile.
 pub(super) fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
+    let given = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let first_given: u16 = given.split_whitespace().next().and_then(|port| port.parse().ok()).unwrap_or(FIRST_PORT);
+    let all = FIRST_PORT..first_given;
+    // Two clusters that begin at once begin at different ones.
+    let begin = usize::from(random_id()?.0 as u16) % all.len().max(1);
+    let bind = |port: u16| TcpListener::bind(("127.0.0.1", port)).ok();
+    let turned = all.clone().skip(begin).chain(all.take(begin));
+    let mut held: Vec<TcpListener> = turned.filter_map(bind).take(count).collect();
     let fail = |error: std::io::Error| Error::io("a free port", &error);
-    let held: Vec<TcpListener> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<_>>().map_err(fail)?;
+    while held.len() < count {
+        held.push(TcpListener::bind("127.0.0.1:0").map_err(fail)?);
+    }
     held.iter().map(|listener| listener.local_addr().map_err(fail)).collect()
 }
 
