@@ -28,7 +28,7 @@ fn what_becomes_of_homes_is_known_before() {
 fn a_cluster_that_is_frozen_goes_on_without_a_node_that_is_given_up() {
     let mut scene = Scene::new(0, view(4, 0));
     scene.pass(2_000_000, &[2]);
-    assert!(why(&scene.decide(), is_freeze).contains("home 2"));
+    assert!(has(&scene.decide(), &Action::Freeze { suspects: vec![NodeId(2)], homes: vec![HomeId(2)] }));
     scene.give_up(2, &[2]);
     let proposal = scene.decide();
     assert!(proposal.view.is_none() && !proposal.decided.iter().any(|it| is_freeze(&it.action)), "{proposal:#?}");

@@ -41,31 +41,39 @@ impl<T: Clone> Looks<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     /// Whatever was true when a thread called, what it is given knows of it.
     #[test]
     fn what_is_found_is_from_a_look_that_began_after_the_call() {
         let (looks, clock, made) = (Looks::default(), AtomicU64::new(0), AtomicU64::new(0));
+        let (together, wrong) = (Barrier::new(8), Mutex::new(Vec::new())); // as beats come
         std::thread::scope(|scope| {
             for thread in 0..8_u64 {
-                let (looks, clock, made) = (&looks, &clock, &made);
+                let (looks, clock, made, together, wrong) = (&looks, &clock, &made, &together, &wrong);
                 scope.spawn(move || {
                     for call in 0..50 {
+                        together.wait();
+                        std::thread::sleep(Duration::from_micros((thread * 131 + call * 37) % 1500)); // some come late
                         let asked = clock.fetch_add(1, Ordering::SeqCst) + 1;
-                        let pause = Duration::from_micros((thread * 131 + call * 37) % 300);
-                        let began = looks.find(pause, || {
+                        let began = looks.find(Duration::from_millis(1), || {
                             made.fetch_add(1, Ordering::SeqCst);
                             let began = clock.load(Ordering::SeqCst);
                             std::thread::sleep(Duration::from_micros(500));
                             began
                         });
-                        assert!(began >= asked, "asked at {asked}, given what a look found that began at {began}");
+                        if began < asked {
+                            lock(wrong).push((asked, began));
+                        }
                     }
                 });
             }
         });
-        let made = made.into_inner();
+        let (made, wrong) = (made.into_inner(), wrong.into_inner().unwrap());
+        assert!(wrong.is_empty(), "asked, and when the look began whose find was given: {wrong:?}");
+        // Two for those of a round that come late, and some for threads that the machine holds up.
         assert!(made < 250, "{made} looks for 400 calls");
     }
 }
