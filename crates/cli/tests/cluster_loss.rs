@@ -139,6 +139,37 @@ impl Drop for Etcd {
     }
 }
 
+/// The daemon of a node begins anew with its home: it is asked to stop at that moment.
+#[test]
+fn a_node_that_begins_anew_with_its_home_is_stopped_like_any_other() {
+    let cluster = start("kind=nodes", &[]);
+    for pause_ms in [0, 20, 60, 200] {
+        cluster.kill(2);
+        cluster.until(1, "that n2 is lost", |report| host(report, 2) != 2);
+        cluster.until(1, "another mirror of its home", |report| {
+            !report["homes"][1]["mirrors"].as_array().unwrap().is_empty()
+        });
+        cluster.again();
+        {
+            let how = OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() };
+            let heir = Store::open_with(cluster.node(1), &how).unwrap();
+            let begin = Instant::now();
+            while heir.ha_report().unwrap().homes[1].host.0 != 2 {
+                assert!(begin.elapsed() < Duration::from_mins(1), "n2 does not get its home back");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(pause_ms));
+        cluster.place.ok(["cluster", "stop", &cluster.dir()]);
+        for number in 1..=NODES {
+            let holder = cenote_server::holder(&cluster.node(number));
+            assert!(holder.is_none(), "after {pause_ms} ms n{number} is not stopped: {holder:?}");
+        }
+        cluster.again();
+        cluster.until(2, "mirrors of all homes", is_mirrored::<NODES>);
+    }
+}
+
 #[test]
 fn the_register_may_be_in_an_etcd_which_may_be_away_for_a_while() {
     let Some(etcd) = Etcd::start() else { return println!("skipped: there is no etcd (Debian: `etcd-server`)") };

@@ -119,6 +119,9 @@ impl Drop for Cluster {
         }
         let gone = self.place.run(["cluster", "destroy", &self.dir(), "--yes"]);
         if !std::thread::panicking() {
+            if gone.code != 0 {
+                print_logs(Path::new(&self.dir()));
+            }
             assert_eq!(gone.code, 0, "{gone:?}");
             assert!(!self.place.path("cluster").exists(), "something is left in {}", self.dir());
         }

@@ -392,54 +392,63 @@ pub(super) fn settle_dead(channel: &Channel) -> Result<()> {
     }
 }
 
-/// Asks the daemon of `dir` to leave, and waits until it has left. `cluster`: with all other nodes.
+/// Asks the daemon of `dir` to leave, and waits until it has left. `cluster`: with all other nodes. Returns false if there was
+/// none.
 pub(crate) fn stop_daemon(dir: &Path, cluster: bool) -> Result<bool> {
     let dir = std::path::absolute(dir).map_err(|error| Error::io(format!("store {}", dir.display()), &error))?;
-    let begin = Instant::now();
-    let holder = cenote_server::holder(&dir);
-    let traffic = Traffic::begin();
-    let connect = || remote::connect(&dir, HomeId(0), false, &traffic);
-    let mut connected = connect();
-    while matches!(&connected, Err(error) if is_nobody(error))
-        && is_restarting(&dir)
-        && !waits_for_home(&dir)
-        && begin.elapsed() < MOVING_PATIENCE
-    {
-        std::thread::sleep(PAUSE);
-        connected = connect();
-    }
-    // It is leaving already, hands the store over, or begins anew.
-    let leaving = || match has_left(&dir, holder.as_ref(), false, begin) {
-        true if is_restarting(&dir) => stop_daemon(&dir, cluster),
-        true => Ok(true),
-        false => Err(busy(&dir)),
-    };
-    let attachment = match connected {
-        Ok(Reached::Daemon(attachment)) => attachment,
-        Ok(Reached::Moving) => return leaving(),
-        Err(error) if is_nobody(&error) && waits_for_home(&dir) => {
-            end_waiting(&dir);
-            return if has_left(&dir, holder.as_ref(), true, begin) { Ok(true) } else { Err(busy(&dir)) };
-        }
-        Err(error) if is_nobody(&error) => {
-            // A daemon that has just removed its socket may not have let go of the store yet.
-            while holder.is_some() && cenote_server::holder(&dir) == holder && begin.elapsed() < LETTING_GO {
-                std::thread::sleep(PAUSE);
+    let (begin, traffic) = (Instant::now(), Traffic::begin());
+    let (mut was_there, mut holder) = (false, None);
+    while begin.elapsed() < MOVING_PATIENCE {
+        holder = cenote_server::holder(&dir).or(holder);
+        let left = |is_daemon| match has_left(&dir, holder.as_ref(), is_daemon, begin) {
+            true => Ok(true),
+            false => Err(busy(&dir)),
+        };
+        match remote::connect(&dir, HomeId(0), false, &traffic) {
+            Ok(Reached::Daemon(attachment)) => {
+                was_there = true;
+                if ask_to_leave(&dir, *attachment, &traffic, cluster)? {
+                    return left(true);
+                }
             }
-            return Ok(false);
+            Ok(Reached::Moving) => was_there = true,
+            Err(error) if is_nobody(&error) && waits_for_home(&dir) => {
+                end_waiting(&dir);
+                return left(true);
+            }
+            Err(error) if is_nobody(&error) && is_restarting(&dir) => was_there = true,
+            Err(error) if is_nobody(&error) && was_there => return left(true),
+            Err(error) if is_nobody(&error) => {
+                // A daemon that has just removed its socket may not have let go of the store yet.
+                while holder.is_some() && cenote_server::holder(&dir) == holder && begin.elapsed() < LETTING_GO {
+                    std::thread::sleep(PAUSE);
+                }
+                return Ok(false);
+            }
+            Ok(Reached::Away(error) | Reached::Lost(error)) | Err(error) => return Err(error),
         }
-        Ok(Reached::Away(error) | Reached::Lost(error)) | Err(error) => return Err(error),
-    };
+        std::thread::sleep(PAUSE);
+    }
+    Err(busy(&dir))
+}
+
+/// Asks the daemon to leave, and waits for the end of the connection. Returns false if it did not say that it ends: it was
+/// leaving already, hands the store over, or begins anew.
+fn ask_to_leave(dir: &Path, attachment: Attachment, traffic: &Traffic, cluster: bool) -> Result<bool> {
+    let begin = Instant::now();
     let answer = Arc::new(std::sync::Mutex::new(None));
     let filled = answer.clone();
     let done = Box::new(move |response| *lock(&filled) = Some(response));
     // If the request fails, the daemon is gone or on its way out.
     let _ = attachment.transport.submit(Request::Shutdown { cluster }, done);
+    let mut ends = false;
     // It runs until its store is closed; then the connection ends.
     while attachment.transport.progress(traffic.arrivals.count(), Duration::from_millis(20)) {
-        if let Some(Response::Failed(error)) = lock(&answer).take() {
-            drop(attachment);
-            return if error.kind() == ErrorKind::Busy { leaving() } else { Err(error) };
+        match lock(&answer).take() {
+            Some(Response::Done) => ends = true,
+            Some(Response::Failed(error)) if error.kind() == ErrorKind::Busy => break,
+            Some(Response::Failed(error)) => return Err(error),
+            _ => {}
         }
         if begin.elapsed() > AGAIN_PATIENCE {
             return Err(Error::new(ErrorKind::Busy, format!("daemon of {}", dir.display()))
@@ -447,8 +456,7 @@ pub(crate) fn stop_daemon(dir: &Path, cluster: bool) -> Result<bool> {
                 .try_next("see its daemon.log"));
         }
     }
-    drop(attachment);
-    if has_left(&dir, holder.as_ref(), true, begin) { Ok(true) } else { Err(busy(&dir)) }
+    Ok(ends || matches!(lock(&answer).take(), Some(Response::Done)))
 }
 
 /// Waits until the previous holder has released the store's lock, and for the end of a daemon's process, which releases
