@@ -5,6 +5,7 @@ use cenote_model::{
 };
 
 use crate::answer::surprise;
+use crate::answered::{Answered, each_home};
 use crate::container::Container;
 use crate::content;
 use crate::directory::{self, Directory};
@@ -75,19 +76,25 @@ impl Store {
     /// Returns all containers whose label begins with `prefix`, in label order. Those that were lost with a node are not among
     /// them ([`Store::lost_containers`]).
     pub fn containers(&self, prefix: &str) -> Result<Vec<ContainerInfo>> {
+        self.containers_answered(prefix)?.of_all()
+    }
+    /// The same of the homes that answer: see [`Answered`]. The containers of the others are in [`Store::labels`].
+    pub fn containers_answered(&self, prefix: &str) -> Result<Answered<ContainerInfo>> {
         let session = self.session()?;
-        let Some(directory) = Directory::of(&session) else { return list(session.root(), prefix) };
+        let Some(directory) = Directory::of(&session) else { return Ok(list(session.root(), prefix)?.into()) };
         let labels = directory.walk(prefix)?;
-        let mut told = Vec::new();
-        for (home, link) in session.all() {
-            if labels.iter().any(|(_, id)| id.home() == home) {
-                match list(link, "") {
-                    Err(_) if link.channel.is_lost() => {}
-                    list => told.append(&mut list?),
-                }
-            }
+        let has_some = |home| labels.iter().any(|(_, id)| id.home() == home);
+        let told = each_home(&session, has_some, |_, link| list(link, ""));
+        Ok(Answered { found: directory::join(labels, told.found), silent: told.silent })
+    }
+    /// Returns the labels that begin with `prefix`, in order, with their containers. Only the home that keeps the labels of the
+    /// cluster is asked: those of homes that are away or lost are among them.
+    pub fn labels(&self, prefix: &str) -> Result<Vec<(String, ContainerId)>> {
+        let session = self.session()?;
+        match Directory::of(&session) {
+            Some(directory) => directory.walk(prefix),
+            None => Ok(list(session.root(), prefix)?.into_iter().map(|info| (info.label, info.id)).collect()),
         }
-        Ok(directory::join(labels, told))
     }
     /// Returns the containers whose content is lost for good, since a node of the cluster was given up: label and id, in label
     /// order. Their labels are taken until they are deleted.

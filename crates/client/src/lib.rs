@@ -13,12 +13,13 @@
 //! 2. `map`: the cached maps of objects, and the source of each piece's bytes.
 //! 3. `link`: everything that belongs to one engine; inside of it `records`: the cached records of indices.
 //! 4. `data`: bytes in and out, over one link.
-//! 5. `links`, `session`: all links of one store, and the home link of each container; `directory`: the labels of a
-//!    cluster.
+//! 5. `links`, `session`: all links of one store, and the home link of each container; `answered`: what homes say;
+//!    `directory`: the labels of a cluster.
 //! 6. Handles for users: `store`, `container`, `object`, `index`, `transaction` and the files beside them. They import
 //!    each other.
 
 mod answer;
+mod answered;
 mod borrowed;
 mod changes;
 mod container;
@@ -56,6 +57,7 @@ mod sync;
 mod tiers;
 mod transaction;
 
+pub use answered::Answered;
 pub use borrowed::BorrowedBytes;
 pub use cenote_device::control::{LOCK_GRACE, LockWords};
 pub use cenote_device::home::Orphan;

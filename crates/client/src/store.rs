@@ -17,6 +17,7 @@ use cenote_model::{
 use cenote_server::{Destroyed, Merge};
 
 use crate::answer::{code_error, surprise};
+use crate::answered::{Answered, each_home};
 use crate::content;
 use crate::directory::Directory;
 use crate::labels;
@@ -255,6 +256,21 @@ impl Store {
             Response::Stats(stats) => Ok(stats),
             other => Err(surprise("counters", &other)),
         }
+    }
+    /// The counters of the homes that answer, taken together: one [`StoreStats`] is found, if any home answers. See
+    /// [`Answered`].
+    pub fn stats_answered(&self) -> Result<Answered<StoreStats>> {
+        let told = each_home(&*self.session()?, |_| true, |_, link| Ok(vec![link.request(Request::Stats)?]));
+        let found = match told.found.len() {
+            0 => Vec::new(),
+            1 => told.found,
+            _ => vec![Merge::of(&Request::Stats).merge(told.found)],
+        };
+        let counters = |response| match response {
+            Response::Stats(stats) => Ok(stats),
+            other => Err(surprise("counters", &other)),
+        };
+        Ok(Answered { found: found.into_iter().map(counters).collect::<Result<_>>()?, silent: told.silent })
     }
     /// Returns the store's statistics, with the `hot` most used objects (at most 1,000); in a cluster, those of this node's
     /// home.

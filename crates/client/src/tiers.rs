@@ -9,6 +9,7 @@ use cenote_model::{
 };
 
 use crate::answer::surprise;
+use crate::answered::{Answered, each_home};
 use crate::labels;
 use crate::link::{Link, leaving};
 use crate::session::Session;
@@ -24,18 +25,24 @@ impl Store {
     }
     /// Returns the devices, fastest first. Those of a cluster have their homes in their names, as in `n2/memory`.
     pub fn devices(&self) -> Result<Vec<DeviceInfo>> {
+        self.devices_answered()?.of_all()
+    }
+    /// The same of the homes that answer: see [`Answered`].
+    pub fn devices_answered(&self) -> Result<Answered<DeviceInfo>> {
         let session = self.session()?;
-        let mut all = Vec::new();
-        for (home, link) in session.all() {
-            let mut some = devices(link)?;
-            if home != HomeId(0) {
-                for device in &mut some {
-                    device.spec.name = format!("{home}/{}", device.spec.name);
+        Ok(each_home(
+            &session,
+            |_| true,
+            |home, link| {
+                let mut some = devices(link)?;
+                if home != HomeId(0) {
+                    for device in &mut some {
+                        device.spec.name = format!("{home}/{}", device.spec.name);
+                    }
                 }
-            }
-            all.append(&mut some);
-        }
-        Ok(all)
+                Ok(some)
+            },
+        ))
     }
     /// Returns the link to the home of a tier, and the tier's name there: that of this node, unless the name says another.
     fn tier<'a, 'b>(session: &'a Session, name: &'b str) -> (&'a Arc<Link>, &'b str) {

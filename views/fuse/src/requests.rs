@@ -291,8 +291,9 @@ impl Serving {
         bytes.clear();
         let _told = self.lookups.begin();
         dir.lock().read(offset, |entry| {
-            if matches!(&entry.name[..], b"." | b"..") {
-                // Without a node number: the kernel already knows both.
+            if matches!(&entry.name[..], b"." | b"..") || ino == Ino::TOP {
+                // Without a node number: the kernel already knows both. At the top each is a container, whose node may be away:
+                // the kernel asks for what it wants of them.
                 let nothing = Fields::new().zeros(abi::ENTRY_BYTES);
                 return Ok(convert::dirent(bytes, room, entry, self.number(entry.ino), Some(&nothing)));
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cenote::{ErrorKind, NextFrom};
 
 use crate::inner::Inner;
-use crate::records::{Entry, keys};
+use crate::records::{Entry, ROOT, keys};
 use crate::tree::{NameChange, Slot, Tree};
 use crate::{Attr, DirEntry, FsResult, Ino, Kind, gate, images, stat, top};
 
@@ -97,10 +97,13 @@ impl DirCursor {
         let last = (self.position - DOTS).checked_sub(1).and_then(|at| self.names.get(at as usize));
         let Some((tree, ino)) = self.fs.split(self.ino)? else {
             let all = top::containers(&self.fs)?.into_iter();
-            let later = all.filter(|info| last.is_none_or(|last| info.label.as_bytes() > last));
-            for info in later {
-                let tree = self.fs.tree_in_label(&info.label)?;
-                self.page.push_back((info.label.into_bytes(), tree.whole(crate::records::ROOT), Kind::Directory));
+            let numbering = self.fs.common.numbering;
+            for (label, id) in all.filter(|(label, _)| last.is_none_or(|last| label.as_bytes() > last)) {
+                let root = match numbering.tree(id) {
+                    Some(tree) => numbering.whole(tree, ROOT),
+                    None => self.fs.tree_in_label(&label)?.whole(ROOT), // its error says why there is no number
+                };
+                self.page.push_back((label.into_bytes(), root, Kind::Directory));
             }
             self.is_read = true;
             return Ok(());
@@ -158,10 +161,10 @@ pub fn list(fs: &Inner, ino: Ino, after: Option<&[u8]>, limit: usize) -> FsResul
     let mut all = Vec::new();
     let Some((tree, dir)) = fs.split(ino)? else {
         let later = top::containers(fs)?.into_iter();
-        for info in later.filter(|info| after.is_none_or(|after| info.label.as_bytes() > after)).take(limit) {
-            let tree = fs.tree_in_label(&info.label)?;
-            let attr = stat::attr(&tree, &*tree.directory(crate::records::ROOT)?)?;
-            all.push((info.label.into_bytes(), attr));
+        for (label, _) in later.filter(|(label, _)| after.is_none_or(|after| label.as_bytes() > after)).take(limit) {
+            let tree = fs.tree_in_label(&label)?;
+            let attr = stat::attr(&tree, &*tree.directory(ROOT)?)?;
+            all.push((label.into_bytes(), attr));
         }
         return Ok(all);
     };

@@ -155,9 +155,10 @@ impl Inner {
             return Ok(Some((tree, within)));
         }
         if self.single.is_none()
-            && let Some(info) = top::containers(self)?.into_iter().find(|info| numbering.tree(info.id) == Some(number))
+            && let Some((label, _)) =
+                top::containers(self)?.into_iter().find(|(_, id)| numbering.tree(*id) == Some(number))
         {
-            return Ok(Some((self.tree_in_label(&info.label)?, within)));
+            return Ok(Some((self.tree_in_label(&label)?, within)));
         }
         fail(libc::ESTALE)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use cenote::{ContainerInfo, ErrorKind};
+use cenote::{ContainerId, ContainerInfo, ErrorKind};
 
 use crate::inner::Inner;
 use crate::names::NAME_BYTES_MAX;
@@ -53,13 +53,14 @@ pub fn attr(fs: &Inner) -> FsResult<Attr> {
     })
 }
 
-/// Returns containers that are directories here, in the order of names.
-pub fn containers(fs: &Inner) -> FsResult<Vec<ContainerInfo>> {
-    let mut all = fs.store.containers("")?;
+/// Returns the containers that are directories here, in the order of names. Those of a node of a cluster that is away are among
+/// them: what is in them cannot be reached, and all else can.
+pub fn containers(fs: &Inner) -> FsResult<Vec<(String, ContainerId)>> {
+    let mut all = fs.store.labels("")?;
     if crate::images::begin_where(fs, &all)? {
-        all = fs.store.containers("")?;
+        all = fs.store.labels("")?;
     }
-    all.retain(|info| is_plain(&info.label));
+    all.retain(|(label, _)| is_plain(label));
     Ok(all)
 }
 
@@ -159,13 +160,16 @@ fn make_whole(fs: &Inner, owner: (u32, u32), label: &str, mode: u32) -> FsResult
 
 /// Deletes containers that dead processes left half made.
 fn sweep_halves(fs: &Inner) -> FsResult<()> {
-    for info in fs.store.containers(HALF)? {
-        let mut parts = info.label[HALF.len()..].split('-');
+    for (label, _) in fs.store.labels(HALF)? {
+        let mut parts = label[HALF.len()..].split('-');
         let (pid, started) = (parts.next().and_then(|it| it.parse().ok()), parts.next().and_then(|it| it.parse().ok()));
         let (Some(pid), Some(started)) = (pid, started) else { continue };
         if !fs.common.who.lives(&Claimant { pid, started, nonce: 0 }) {
-            match fs.store.delete_container(&info.label) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            match fs.store.delete_container(&label) {
+                // At a node of a cluster that is away it stays for a later process.
+                Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Disconnected) => {
+                    return Err(error.into());
+                }
                 _ => {}
             }
         }

@@ -2,10 +2,10 @@
 
 use std::ffi::OsStr;
 
-use cenote::{Container, ContainerId, ContainerInfo, Object, ObjectId, ObjectStat};
+use cenote::{Answered, Container, ContainerId, ContainerInfo, Object, ObjectId, ObjectStat};
 use serde_json::{Value, json};
 
-use super::{Access, Context};
+use super::{Access, Context, answered};
 use crate::args::LsArgs;
 use crate::failure::Done;
 use crate::mode;
@@ -19,15 +19,22 @@ const PAGE: u32 = 4096;
 pub fn ls(context: &mut Context<'_>, args: &LsArgs) -> Done {
     let store = context.open(Access::Read)?;
     let Some(name) = &args.container else {
-        let mut found = store.containers("")?;
+        let Answered { mut found, silent } = answered::patiently(context, || store.containers_answered(""))?;
         found.truncate(args.limit.map_or(usize::MAX, |limit| limit as usize));
         let lost = store.lost_containers("")?;
+        let is_silent = |id: ContainerId| silent.iter().any(|(home, _)| *home == id.home());
+        let mut away = if silent.is_empty() { Vec::new() } else { store.labels("")? };
+        away.retain(|(_, id)| is_silent(*id));
         if context.out.json {
             let lost = lost.iter().map(|(label, id)| json!({ "label": label, "id": id.0, "lost": true }));
-            return context.out.document(&found.iter().map(container_document).chain(lost).collect());
+            let away = away.iter().map(|(label, id)| json!({ "label": label, "id": id.0, "away": true }));
+            context.out.document(&found.iter().map(container_document).chain(lost).chain(away).collect())?;
+            return answered::all(silent);
         }
         containers(context, &found)?;
-        return lost_containers(context, &lost);
+        lost_containers(context, &lost)?;
+        away_containers(context, &away)?;
+        return answered::all(silent);
     };
     let container = target::container(&store, name)?;
     let after = args.after.as_deref().map(str::parse::<ObjectId>).transpose()?;
@@ -109,6 +116,16 @@ fn lost_containers(context: &mut Context<'_>, lost: &[(String, ContainerId)]) ->
     context.out.line("")?;
     context.out.line(format!("lost with a node that was given up: {}", names.join(", ")))?;
     context.out.line("  `cenote rm -r NAME` takes a name away, so that it can be used again")
+}
+
+/// Containers of homes that do not answer.
+fn away_containers(context: &mut Context<'_>, away: &[(String, ContainerId)]) -> Done {
+    if away.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<String> = away.iter().map(|(label, _)| escaped(label.as_bytes())).collect();
+    context.out.line("")?;
+    context.out.line(format!("at nodes that cannot be reached: {}", names.join(", ")))
 }
 
 fn objects(context: &mut Context<'_>, found: &[(ObjectId, Option<ObjectStat>)]) -> Done {

@@ -1,6 +1,7 @@
 //! The commands, one file per group, and how they access the store.
 
 pub mod advise;
+mod answered;
 pub mod arrange;
 pub mod cluster;
 pub mod consistency;

@@ -1,9 +1,9 @@
 //! `status`: tiers, counters, sessions, journal. `config`: the effective settings and their sources.
 
-use cenote::{DeviceInfo, Mode, Store, StoreStats};
+use cenote::{Answered, DeviceInfo, Mode, Store, StoreStats};
 use serde_json::json;
 
-use super::{Access, Context, tier};
+use super::{Access, Context, answered, tier};
 use crate::config;
 use crate::failure::Done;
 use cenote::model::size::{count, human};
@@ -11,10 +11,12 @@ use cenote_server::VALUES_VARIABLE;
 
 pub fn status(context: &mut Context<'_>) -> Done {
     let store = context.open(Access::Read)?;
-    let (devices, stats) = (store.devices()?, store.stats()?);
+    let Answered { found: devices, silent } = answered::patiently(context, || store.devices_answered())?;
+    let Some(stats) = store.stats_answered()?.found.pop() else { return answered::all(silent) };
     let engines = store.engines()?;
     if context.out.json {
-        return context.out.document(&document(&store, engines, &devices, &stats));
+        context.out.document(&document(&store, engines, &devices, &stats))?;
+        return answered::all(silent);
     }
     let out = &mut *context.out;
     out.line(format!("store {} in {} ({})", store.id(), store.dir().display(), reached(&store)))?;
@@ -43,7 +45,7 @@ pub fn status(context: &mut Context<'_>) -> Done {
     if stats.scrub_findings > 0 {
         out.line("damage was found: `cenote verify` lists it, and the daemon's log says of each range why it could not be repaired")?;
     }
-    Ok(())
+    answered::all(silent)
 }
 
 /// The place of the store's home in a pool, and the number of its present opening.

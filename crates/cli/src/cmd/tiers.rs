@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use cenote::model::DeviceState;
 use cenote::model::size::human;
-use cenote::{DeviceInfo, Error, ErrorKind, Profile, Store};
+use cenote::{Answered, DeviceInfo, Error, ErrorKind, Profile, Store};
 use serde_json::{Value, json};
 
-use super::{Access, Context, tier, tiers_plot};
+use super::{Access, Context, answered, tier, tiers_plot};
 use crate::args::TiersArgs;
 use crate::copy;
 use crate::failure::Done;
@@ -22,7 +22,7 @@ pub fn tiers(context: &mut Context<'_>, args: &TiersArgs) -> Done {
     if let Some(names) = &args.measure {
         measure(context, &store, names, Duration::from_secs_f64(args.seconds))?;
     }
-    let devices = store.devices()?;
+    let Answered { found: devices, silent } = answered::patiently(context, || store.devices_answered())?;
     let profile = |device: &DeviceInfo| store.profile(&device.spec.name, Duration::ZERO);
     let profiles = devices.iter().map(profile).collect::<cenote::Result<Vec<Profile>>>()?;
     if let Some(file) = &args.plot {
@@ -31,13 +31,14 @@ pub fn tiers(context: &mut Context<'_>, args: &TiersArgs) -> Done {
         tiers_plot::draw(file, &drawn)?;
     }
     if context.out.json {
-        return context.out.document(&devices.iter().zip(&profiles).map(document).collect());
+        context.out.document(&devices.iter().zip(&profiles).map(document).collect())?;
+        return answered::all(silent);
     }
     table(context.out, &devices)?;
     if let Some(file) = &args.plot {
         context.out.line(format!("drawn in {}", file.display()))?;
     }
-    Ok(())
+    answered::all(silent)
 }
 
 /// Measures the named tiers, or all that are online.

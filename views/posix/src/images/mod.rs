@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::sync::Mutex;
-use cenote::{Container, ContainerId, ContainerInfo, ContainerSpec, ErrorKind, Object, ObjectKey};
+use cenote::{Container, ContainerId, ContainerSpec, ErrorKind, Object, ObjectKey};
 
 use crate::inner::Inner;
 use crate::names::{self, lose};
@@ -85,16 +85,16 @@ pub fn shows(fs: &Inner, tree: &Tree) -> bool {
 /// Returns the container that shows HDF5 files, created now if there are any.
 pub fn begun(fs: &Inner, label: &str) -> FsResult<Option<Container>> {
     let wanted = label == IMAGES_CONTAINER && !fs.common.options.is_read_only;
-    if !wanted || fs.store.containers(IMAGES_LABELS)?.is_empty() {
+    if !wanted || fs.store.labels(IMAGES_LABELS)?.is_empty() {
         return Ok(None);
     }
     Ok(Some(fs.store.open_container(IMAGES_CONTAINER, &ContainerSpec { ..fs.common.options.new_containers.clone() })?))
 }
 
 /// Creates that container if there are HDF5 files among these; returns true if it did.
-pub fn begin_where(fs: &Inner, all: &[ContainerInfo]) -> FsResult<bool> {
-    let is_there = all.iter().any(|info| info.label == IMAGES_CONTAINER);
-    if is_there || !all.iter().any(|info| info.label.starts_with(IMAGES_LABELS)) {
+pub fn begin_where(fs: &Inner, all: &[(String, ContainerId)]) -> FsResult<bool> {
+    let is_there = all.iter().any(|(label, _)| label == IMAGES_CONTAINER);
+    if is_there || !all.iter().any(|(label, _)| label.starts_with(IMAGES_LABELS)) {
         return Ok(false);
     }
     Ok(begun(fs, IMAGES_CONTAINER)?.is_some())
@@ -192,7 +192,7 @@ fn is_fresh(tree: &Tree, found: &FoundNode) -> FsResult<bool> {
 }
 
 fn compare(fs: &Inner) -> FsResult<()> {
-    if fs.store.containers(IMAGES_LABELS)?.is_empty() && all(fs)?.is_empty() {
+    if fs.store.labels(IMAGES_LABELS)?.is_empty() && all(fs)?.is_empty() {
         return Ok(()); // this store has no HDF5 files
     }
     ask(fs, &Ask::Names)?;
