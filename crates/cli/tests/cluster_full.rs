@@ -51,6 +51,7 @@ fn what_is_wrong_is_told_while_a_home_takes_nothing_more() {
     ok(&["protect"]);
     signal(&place, &mirror, Signal::STOP);
     let much = place.path("much");
+    let begun = Instant::now();
     std::thread::scope(|scope| {
         let put = scope.spawn(|| ask(&["put", "-p", much.to_str().unwrap(), "runs/1"]));
         // Until nothing more is taken.
@@ -61,10 +62,17 @@ fn what_is_wrong_is_told_while_a_home_takes_nothing_more() {
             assert_eq!(report()["homes"].as_array().unwrap().len(), 3);
             assert!(asked.elapsed() < SOON, "`cenote ha` took {:?}", asked.elapsed());
         }
+        // The command itself says what it waits for.
+        std::thread::sleep(Duration::from_secs(6).saturating_sub(begun.elapsed()) + SOON);
         assert!(!put.is_finished());
         signal(&place, &mirror, Signal::CONT);
         let said = put.join().unwrap();
         assert_eq!(said.code, 0, "{said:?}");
+        // Which of both depends on whether the mirror led the nodes that keep the register.
+        let silent = format!("waiting: {} does not answer", mirror.trim_start_matches("c/"));
+        let is_said =
+            [&silent, "waiting: the register of the cluster does not answer"].iter().any(|it| said.err.contains(*it));
+        assert!(is_said, "no `{silent}` in {}", said.err);
     });
     ok(&["protect"]);
     ok(&["cluster", "destroy", &dir, "--yes"]);

@@ -41,7 +41,7 @@ pub(crate) fn each_home<T: Send>(
         std::thread::scope(|scope| {
             let ask = &ask;
             let threads: Vec<_> = homes.iter().map(|(home, link)| scope.spawn(move || ask(*home, link))).collect();
-            let joined = threads.into_iter().map(|thread| thread.join());
+            let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
             joined.map(|told| told.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
         })
     };

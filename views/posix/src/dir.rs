@@ -160,7 +160,7 @@ fn page(tree: &Tree, dir: u64, after: Option<&[u8]>, limit: u32) -> FsResult<Pag
 pub fn list(fs: &Inner, ino: Ino, after: Option<&[u8]>, limit: usize) -> FsResult<Vec<(Vec<u8>, Attr)>> {
     let mut all = Vec::new();
     let Some((tree, dir)) = fs.split(ino)? else {
-        let later = top::containers(fs)?.into_iter();
+        let later = top::whole_containers(fs)?.into_iter();
         for (label, _) in later.filter(|(label, _)| after.is_none_or(|after| label.as_bytes() > after)).take(limit) {
             let tree = fs.tree_in_label(&label)?;
             let attr = stat::attr(&tree, &*tree.directory(ROOT)?)?;

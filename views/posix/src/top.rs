@@ -64,6 +64,14 @@ pub fn containers(fs: &Inner) -> FsResult<Vec<(String, ContainerId)>> {
     Ok(all)
 }
 
+/// The same without those that were lost with a node. Fails if a node is away: what can be looked at is all that there is.
+pub fn whole_containers(fs: &Inner) -> FsResult<Vec<(String, ContainerId)>> {
+    let mut all = containers(fs)?;
+    let there = fs.store.containers("")?;
+    all.retain(|(label, _)| there.binary_search_by(|info| info.label.as_str().cmp(label)).is_ok());
+    Ok(all)
+}
+
 /// Returns the tree of a container by name; `ENOENT`.
 pub fn tree(fs: &Inner, name: &[u8]) -> FsResult<Arc<Tree>> {
     let Some(label) = label(name) else {

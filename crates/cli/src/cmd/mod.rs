@@ -36,6 +36,7 @@ mod tiers_plot;
 mod top;
 mod tree;
 pub mod verify;
+mod waiting;
 mod web;
 
 use std::path::PathBuf;
@@ -71,7 +72,11 @@ impl Context<'_> {
     /// Opens the store, which must exist.
     pub fn open(&self, access: Access) -> cenote::Result<Store> {
         let options = OpenOptions { mode: self.mode(), read_only: access == Access::Read, ..OpenOptions::default() };
-        Store::open_with(self.dir()?, &options)
+        let store = Store::open_with(self.dir()?, &options)?;
+        if !store.homes().is_empty() && self.progress() {
+            waiting::watch(store.dir().to_owned());
+        }
+        Ok(store)
     }
     /// Returns how to access the store.
     pub fn mode(&self) -> Mode {

@@ -400,24 +400,21 @@ pub(crate) fn stop_daemon(dir: &Path, cluster: bool) -> Result<bool> {
     let (mut was_there, mut holder) = (false, None);
     while begin.elapsed() < MOVING_PATIENCE {
         holder = cenote_server::holder(&dir).or(holder);
-        let left = |is_daemon| match has_left(&dir, holder.as_ref(), is_daemon, begin) {
-            true => Ok(true),
-            false => Err(busy(&dir)),
-        };
+        let left = || if has_left(&dir, holder.as_ref(), begin) { Ok(true) } else { Err(busy(&dir)) };
         match remote::connect(&dir, HomeId(0), false, &traffic) {
             Ok(Reached::Daemon(attachment)) => {
                 was_there = true;
-                if ask_to_leave(&dir, *attachment, &traffic, cluster)? {
-                    return left(true);
+                if ask_to_leave(&dir, &attachment, &traffic, cluster)? {
+                    return left();
                 }
             }
             Ok(Reached::Moving) => was_there = true,
             Err(error) if is_nobody(&error) && waits_for_home(&dir) => {
                 end_waiting(&dir);
-                return left(true);
+                return left();
             }
             Err(error) if is_nobody(&error) && is_restarting(&dir) => was_there = true,
-            Err(error) if is_nobody(&error) && was_there => return left(true),
+            Err(error) if is_nobody(&error) && was_there => return left(),
             Err(error) if is_nobody(&error) => {
                 // A daemon that has just removed its socket may not have let go of the store yet.
                 while holder.is_some() && cenote_server::holder(&dir) == holder && begin.elapsed() < LETTING_GO {
@@ -434,7 +431,7 @@ pub(crate) fn stop_daemon(dir: &Path, cluster: bool) -> Result<bool> {
 
 /// Asks the daemon to leave, and waits for the end of the connection. Returns false if it did not say that it ends: it was
 /// leaving already, hands the store over, or begins anew.
-fn ask_to_leave(dir: &Path, attachment: Attachment, traffic: &Traffic, cluster: bool) -> Result<bool> {
+fn ask_to_leave(dir: &Path, attachment: &Attachment, traffic: &Traffic, cluster: bool) -> Result<bool> {
     let begin = Instant::now();
     let answer = Arc::new(std::sync::Mutex::new(None));
     let filled = answer.clone();
@@ -461,7 +458,7 @@ fn ask_to_leave(dir: &Path, attachment: Attachment, traffic: &Traffic, cluster: 
 
 /// Waits until the previous holder has released the store's lock, and for the end of a daemon's process, which releases
 /// its devices a moment after the lock.
-fn has_left(dir: &Path, holder: Option<&Holder>, is_daemon: bool, begin: Instant) -> bool {
+fn has_left(dir: &Path, holder: Option<&Holder>, begin: Instant) -> bool {
     let is_locked = || match holder {
         Some(holder) => cenote_server::holder(dir).as_ref() == Some(holder),
         None => cenote_server::is_locked(dir),
@@ -474,7 +471,7 @@ fn has_left(dir: &Path, holder: Option<&Holder>, is_daemon: bool, begin: Instant
     }
     let unlocked = Instant::now();
     let is_there = || holder.is_some_and(|holder| holder.pid != std::process::id() && holder.is_alive());
-    while is_daemon && is_there() && unlocked.elapsed() < ENDING {
+    while is_there() && unlocked.elapsed() < ENDING {
         std::thread::sleep(PAUSE);
     }
     true

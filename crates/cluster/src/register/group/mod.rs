@@ -17,8 +17,11 @@ mod tests;
 mod types;
 
 use std::collections::BTreeSet;
+use std::future::poll_fn;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use cenote_model::{Error, ErrorKind, NodeId, Result};
@@ -26,6 +29,7 @@ use openraft::error::{CheckIsLeaderError, Fatal, RaftError};
 use openraft::raft::AppendEntriesResponse;
 use openraft::{Config, Raft, Snapshot, SnapshotPolicy};
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 
 use super::cell::{Cell, Stored};
 use super::{Stamp, away};
@@ -69,6 +73,8 @@ pub struct GroupRegister {
     carry: Arc<dyn Carry>,
     patience: Duration,
     subject: String,
+    /// True once the node stops: reads are not waited for any more.
+    over: watch::Sender<bool>,
     /// Last: what runs on it ends before.
     runtime: Option<Runtime>,
 }
@@ -127,7 +133,20 @@ impl GroupRegister {
         };
         let raft = runtime.block_on(begin).map_err(|error: Fatal<u64>| internal(&subject, &error))?;
         let part = Part { raft, machine, standing, confirmed: Arc::default() };
-        Ok(Self { me, part, carry, patience: times.patience, subject, runtime: Some(runtime) })
+        Ok(Self {
+            me,
+            part,
+            carry,
+            patience: times.patience,
+            subject,
+            over: watch::Sender::new(false),
+            runtime: Some(runtime),
+        })
+    }
+    /// The node stops: reads that wait for an answer fail, as do those to come. The members may be stopped all at once, so that
+    /// nobody would answer.
+    pub fn end(&self) {
+        self.over.send_replace(true);
     }
     /// Answers a message of another member; `done` gets the answer, on another thread.
     pub fn answer(&self, message: Vec<u8>, done: impl FnOnce(Vec<u8>) + Send + 'static) {
@@ -150,7 +169,17 @@ impl GroupRegister {
         let mut may_happen = false;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            match runtime.block_on(self.ask_leader(message, left)) {
+            let asked = async {
+                let mut over = self.over.subscribe();
+                let asked = self.ask_leader(message, left);
+                if matches!(message, Message::Read) {
+                    unless(asked, over.wait_for(|over| *over)).await
+                } else {
+                    Some(asked.await)
+                }
+            };
+            let Some(told) = runtime.block_on(asked) else { return Err((false, self.away("this node stops"))) };
+            match told {
                 Ok(told) => return Ok(told),
                 // A member that stops may have passed it on before.
                 Err(Hitch::Failed(error)) => return Err((true, error)),
@@ -197,6 +226,18 @@ impl Drop for GroupRegister {
             runtime.shutdown_background();
         }
     }
+}
+
+/// What comes of the first, unless the second ends before.
+async fn unless<T>(first: impl Future<Output = T>, second: impl Future) -> Option<T> {
+    let (mut first, mut second) = (pin!(first), pin!(second));
+    poll_fn(|context| {
+        if second.as_mut().poll(context).is_ready() {
+            return Poll::Ready(None);
+        }
+        first.as_mut().poll(context).map(Some)
+    })
+    .await
 }
 
 /// Begins the group, unless it has begun.

@@ -311,6 +311,24 @@ fn one_of_three_says_that_the_register_is_away() {
 }
 
 #[test]
+fn a_member_that_stops_waits_for_no_other_one() {
+    let group = Group::new();
+    group.leader();
+    (2..=MEMBERS).for_each(|other| group.stop(other));
+    let member = group.member(1);
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        let read = scope.spawn(|| member.read());
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!read.is_finished(), "it waits for the others");
+        member.end();
+        read.join().unwrap().unwrap_err();
+    });
+    member.read().unwrap_err();
+    assert!(begin.elapsed() < PATIENCE, "it took {:?}", begin.elapsed());
+}
+
+#[test]
 fn a_member_that_lost_its_file_takes_no_part() {
     let group = Group::new();
     swap(&group.member(1), 1);

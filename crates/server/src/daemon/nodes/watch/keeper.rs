@@ -106,8 +106,9 @@ impl Keeper {
     pub fn serve(&self, is_stopping: impl Fn() -> bool) {
         self.desk.run(&|node, line, message| self.take(node, line, message), is_stopping);
     }
-    /// Makes the threads look whether the daemon stops.
-    pub fn wake(&self) {
+    /// The daemon stops: makes the threads look whether it does, and waits for no other node any more.
+    pub fn end(&self) {
+        self.group.iter().for_each(|group| group.end());
         self.desk.wake();
         self.questions.wake();
         self.waiting.wake();

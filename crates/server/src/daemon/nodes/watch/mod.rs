@@ -135,7 +135,7 @@ impl Watch {
     pub fn end(&self) {
         for told in &self.boards {
             match &told.board {
-                Board::Here(keeper) => keeper.wake(),
+                Board::Here(keeper) => keeper.end(),
                 Board::There(way) => way.end(),
             }
         }
