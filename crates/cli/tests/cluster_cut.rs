@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cenote::{ContainerSpec, HaReport, Mode, ObjectId, OpenOptions, Store};
-use common::TestDir;
 use common::hosts::{Cut, Hosts};
+use common::{TestDir, factor};
 
 /// Long enough for a slow machine.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -90,11 +90,6 @@ fn open(dir: &Path) -> Store {
 
 fn content(number: u64) -> Vec<u8> {
     (0..LEN as u64).map(|at| (at * 31 + number * 7) as u8).collect()
-}
-
-/// By what the times of the daemons are multiplied.
-fn factor() -> f64 {
-    std::env::var("CENOTE_HA_FACTOR").ok().and_then(|text| text.parse().ok()).unwrap_or(1.0)
 }
 
 /// Longest stall of a program on another node: 5 s until the silence is noticed at the latest, 0.8 s for the lease, and 5 s

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use cenote::{Container, ContainerSpec, Mode, ObjectId, OpenOptions, Store};
 use common::cluster::Cluster;
+use common::factor;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -18,8 +19,6 @@ const ROUNDS_VARIABLE: &str = "CENOTE_LEADER_ROUNDS";
 const BOUND_VARIABLE: &str = "CENOTE_LEADER_BOUND_MS";
 /// Twice the bar of the issue, since other tests run meanwhile, with the times of the daemons as they are by default.
 const BOUND_MS: u64 = 4000;
-/// By what the times of the daemons are multiplied.
-const FACTOR_VARIABLE: &str = "CENOTE_HA_FACTOR";
 
 fn number_of(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -95,7 +94,7 @@ fn a_lost_leader_of_the_register_stalls_writers_elsewhere_hardly_longer_than_any
         let made = open(&cluster, number).create_container(&format!("runs-{number}"), &ContainerSpec::default());
         made.unwrap().create_object(Some(ObjectId(1)), None).unwrap();
     }
-    let bound = Duration::from_millis(number_of(BOUND_VARIABLE, BOUND_MS * number_of(FACTOR_VARIABLE, 1).max(1)));
+    let bound = Duration::from_millis(number_of(BOUND_VARIABLE, (BOUND_MS as f64 * factor().max(1.0)) as u64));
     let rounds = number_of(ROUNDS_VARIABLE, 1);
     let kinds = [("killed", true, Signal::KILL), ("killed", false, Signal::KILL), ("stopped", true, Signal::STOP)];
     for (how, is_leader, by) in (0..rounds).flat_map(|_| kinds) {

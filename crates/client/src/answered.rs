@@ -20,6 +20,10 @@ impl<T> Answered<T> {
     pub fn of_all(self) -> Result<Vec<T>> {
         self.silent.into_iter().next().map_or(Ok(self.found), |(_, why)| Err(why))
     }
+    /// What was found, if any home answers; else the reason why one does not.
+    pub fn of_any(self) -> Result<Vec<T>> {
+        if self.found.is_empty() { self.of_all() } else { Ok(self.found) }
+    }
 }
 
 impl<T> From<Vec<T>> for Answered<T> {

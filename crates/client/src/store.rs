@@ -185,11 +185,7 @@ impl Store {
                 answer => all.push(answer?),
             }
         }
-        if all.len() == 1 {
-            Ok(all.into_iter().next().unwrap_or(Response::Done))
-        } else {
-            Ok(Merge::of(request).merge(all))
-        }
+        Ok(merged(request, all))
     }
     /// Reads and verifies everything.
     pub fn verify(&self) -> Result<VerifyReport> {
@@ -252,25 +248,21 @@ impl Store {
     }
     /// Returns the counters.
     pub fn stats(&self) -> Result<StoreStats> {
-        match self.ask_all(&Request::Stats)? {
-            Response::Stats(stats) => Ok(stats),
-            other => Err(surprise("counters", &other)),
-        }
+        Ok(self.stats_answered()?.of_all()?.pop().unwrap_or_default())
     }
     /// The counters of the homes that answer, taken together: one [`StoreStats`] is found, if any home answers. See
     /// [`Answered`].
     pub fn stats_answered(&self) -> Result<Answered<StoreStats>> {
         let told = each_home(&*self.session()?, |_| true, |_, link| Ok(vec![link.request(Request::Stats)?]));
-        let found = match told.found.len() {
-            0 => Vec::new(),
-            1 => told.found,
-            _ => vec![Merge::of(&Request::Stats).merge(told.found)],
+        let found = if told.found.is_empty() {
+            Vec::new()
+        } else {
+            match merged(&Request::Stats, told.found) {
+                Response::Stats(stats) => vec![stats],
+                other => return Err(surprise("counters", &other)),
+            }
         };
-        let counters = |response| match response {
-            Response::Stats(stats) => Ok(stats),
-            other => Err(surprise("counters", &other)),
-        };
-        Ok(Answered { found: found.into_iter().map(counters).collect::<Result<_>>()?, silent: told.silent })
+        Ok(Answered { found, silent: told.silent })
     }
     /// Returns the store's statistics, with the `hot` most used objects (at most 1,000); in a cluster, those of this node's
     /// home.
@@ -374,6 +366,17 @@ fn stats(link: &Link) -> Result<StoreStats> {
     match link.request(Request::Stats)? {
         Response::Stats(stats) => Ok(stats),
         other => Err(surprise("counters", &other)),
+    }
+}
+
+/// One answer of those of several homes.
+fn merged(request: &Request, mut all: Vec<Response>) -> Response {
+    match all.pop() {
+        Some(only) if all.is_empty() => only,
+        last => {
+            all.extend(last);
+            Merge::of(request).merge(all)
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Free space and durability.
 
 use cenote::model::DeviceState;
-use cenote::{Answered, ContainerInfo, DeviceInfo, ErrorKind, Store};
+use cenote::{ContainerInfo, DeviceInfo, ErrorKind, Store};
 
 use crate::records::INO_BITS;
 use crate::{FsResult, Space};
@@ -9,7 +9,7 @@ use crate::{FsResult, Space};
 /// Returns the space of the whole store, or of a container with a quota. Homes of a cluster that do not answer count for nothing:
 /// nobody can write there now.
 pub fn space(store: &Store, container: Option<&ContainerInfo>) -> FsResult<Space> {
-    let devices = answered(store.devices_answered()?)?;
+    let devices = store.devices_answered()?.of_any()?;
     let persistent: Vec<&DeviceInfo> = devices.iter().filter(|device| device.spec.kind.is_persistent()).collect();
     let counted = if persistent.is_empty() { devices.iter().collect() } else { persistent };
     let total: u64 = counted.iter().map(|device| device.spec.capacity_bytes).sum();
@@ -27,16 +27,11 @@ pub fn space(store: &Store, container: Option<&ContainerInfo>) -> FsResult<Space
         // Each directory has an index, each file with bytes an object; a file without bytes barely uses this count.
         space.files = info.objects + info.indices;
     } else {
-        let stats = answered(store.stats_answered()?)?;
+        let stats = store.stats_answered()?.of_any()?;
         space.files = stats.iter().map(|stats| stats.objects + stats.indices).sum();
     }
     space.files_free = (1u64 << INO_BITS).saturating_sub(space.files);
     Ok(space)
-}
-
-/// What was found where any home answers.
-fn answered<T>(told: Answered<T>) -> cenote::Result<Vec<T>> {
-    if told.found.is_empty() { told.of_all() } else { Ok(told.found) }
 }
 
 /// Translates the result of flushing the store into that of `fsync`. Where every tier is memory, nothing outlives it, as on tmpfs: the

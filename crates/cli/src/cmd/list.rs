@@ -19,7 +19,7 @@ const PAGE: u32 = 4096;
 pub fn ls(context: &mut Context<'_>, args: &LsArgs) -> Done {
     let store = context.open(Access::Read)?;
     let Some(name) = &args.container else {
-        let Answered { mut found, silent } = answered::patiently(context, || store.containers_answered(""))?;
+        let Answered { mut found, silent } = store.containers_answered("")?;
         found.truncate(args.limit.map_or(usize::MAX, |limit| limit as usize));
         let lost = store.lost_containers("")?;
         let is_silent = |id: ContainerId| silent.iter().any(|(home, _)| *home == id.home());
@@ -112,9 +112,8 @@ fn lost_containers(context: &mut Context<'_>, lost: &[(String, ContainerId)]) ->
     if lost.is_empty() {
         return Ok(());
     }
-    let names: Vec<String> = lost.iter().map(|(label, _)| escaped(label.as_bytes())).collect();
     context.out.line("")?;
-    context.out.line(format!("lost with a node that was given up: {}", names.join(", ")))?;
+    context.out.line(format!("lost with a node that was given up: {}", names(lost)))?;
     context.out.line("  `cenote rm -r NAME` takes a name away, so that it can be used again")
 }
 
@@ -123,9 +122,13 @@ fn away_containers(context: &mut Context<'_>, away: &[(String, ContainerId)]) ->
     if away.is_empty() {
         return Ok(());
     }
-    let names: Vec<String> = away.iter().map(|(label, _)| escaped(label.as_bytes())).collect();
     context.out.line("")?;
-    context.out.line(format!("at nodes that cannot be reached: {}", names.join(", ")))
+    context.out.line(format!("at nodes that cannot be reached: {}", names(away)))
+}
+
+fn names(containers: &[(String, ContainerId)]) -> String {
+    let names: Vec<String> = containers.iter().map(|(label, _)| escaped(label.as_bytes())).collect();
+    names.join(", ")
 }
 
 fn objects(context: &mut Context<'_>, found: &[(ObjectId, Option<ObjectStat>)]) -> Done {

@@ -11,7 +11,7 @@ use cenote_server::VALUES_VARIABLE;
 
 pub fn status(context: &mut Context<'_>) -> Done {
     let store = context.open(Access::Read)?;
-    let Answered { found: devices, silent } = answered::patiently(context, || store.devices_answered())?;
+    let Answered { found: devices, silent } = store.devices_answered()?;
     let Some(stats) = store.stats_answered()?.found.pop() else { return answered::all(silent) };
     let engines = store.engines()?;
     if context.out.json {

@@ -22,7 +22,7 @@ pub fn tiers(context: &mut Context<'_>, args: &TiersArgs) -> Done {
     if let Some(names) = &args.measure {
         measure(context, &store, names, Duration::from_secs_f64(args.seconds))?;
     }
-    let Answered { found: devices, silent } = answered::patiently(context, || store.devices_answered())?;
+    let Answered { found: devices, silent } = store.devices_answered()?;
     let profile = |device: &DeviceInfo| store.profile(&device.spec.name, Duration::ZERO);
     let profiles = devices.iter().map(profile).collect::<cenote::Result<Vec<Profile>>>()?;
     if let Some(file) = &args.plot {

@@ -13,6 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// By what the times of the daemons of a cluster are multiplied.
+pub fn factor() -> f64 {
+    std::env::var("CENOTE_HA_FACTOR").ok().and_then(|text| text.parse().ok()).unwrap_or(1.0)
+}
+
 /// A directory for a test; dropping it also removes its daemon and its shared memory.
 pub struct TestDir {
     pub dir: PathBuf,
