@@ -69,7 +69,11 @@ pub enum MirrorState {
     /// It has the journal up to this position.
     Has(u64),
     /// It has all that was acknowledged, and is not in the view yet.
-    CaughtUp,
+    CaughtUp {
+        /// The number of the view that the host followed when it saw that. It says nothing under another view: a mirror that
+        /// was taken out of the view since is one without which the host acknowledges.
+        in_view: u64,
+    },
     /// It does not answer, for longer than a host waits.
     Unanswered,
     /// Its journal differs from this position on.

@@ -136,7 +136,7 @@ fn happened(event: &Event) -> String {
         }
         Seen::Mirror { home, node, state } => match state {
             MirrorState::Has(position) => format!("node {} has the journal of {home} up to byte {position}", node.0),
-            MirrorState::CaughtUp => format!("node {} has all of the journal of {home}", node.0),
+            MirrorState::CaughtUp { .. } => format!("node {} has all of the journal of {home}", node.0),
             MirrorState::Unanswered => format!("node {} did not answer as mirror of {home}", node.0),
             MirrorState::Diverged(position) => {
                 format!("the journal of {home} on node {} was found to be another from byte {position} on", node.0)

@@ -188,7 +188,7 @@ impl History {
         self.answered = Some((asked_us, at_us));
         let has = |home: HomeId, node: NodeId| view.home(home).is_some_and(|home| home.copies().any(|one| one == node));
         self.mirrors.retain(|(home, node), (_, state)| match state {
-            MirrorState::CaughtUp => !has(*home, *node),
+            MirrorState::CaughtUp { .. } => !has(*home, *node),
             _ => has(*home, *node),
         });
     }

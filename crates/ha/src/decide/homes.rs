@@ -107,7 +107,8 @@ fn more_mirrors(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
         |node: &NodeId| facts.is_sound(*node) && facts.view.stays(*node) && home.copies().all(|copy| copy != *node);
     let caught_up = |node: &NodeId| {
         let state = facts.history.mirrors.get(&(home.id, *node));
-        state.is_some_and(|(at, state)| *state == MirrorState::CaughtUp && facts.is_fresh(*at))
+        let now = MirrorState::CaughtUp { in_view: facts.view.number };
+        state.is_some_and(|(at, state)| *state == now && facts.is_fresh(*at))
     };
     let id = home.id;
     if let Some(node) = facts.view.live().filter(may).find(caught_up) {

@@ -221,18 +221,41 @@ fn a_home_without_enough_mirrors_gets_one_and_takes_it_once_it_has_all() {
     scene.exclude(2, true);
     let what = Debt::Journal { home: HomeId(1), node: NodeId(0) };
     assert!(has(&scene.decide(), &Action::Rebuild { what }), "{:?}", scene.decide());
-    let caught_up = Seen::Mirror { home: HomeId(1), node: NodeId(4), state: MirrorState::CaughtUp };
+    let caught_up =
+        Seen::Mirror { home: HomeId(1), node: NodeId(4), state: MirrorState::CaughtUp { in_view: scene.view.number } };
     scene.see(caught_up);
     let proposal = scene.decide();
     assert!(has(&proposal, &Action::AddMirror { home: HomeId(1), node: NodeId(4) }));
     // One that has much of it, fell behind since, or has not been heard of for long, is not taken.
     scene.see(Seen::Mirror { home: HomeId(1), node: NodeId(4), state: MirrorState::Has(1 << 40) });
     assert!(!has(&scene.decide(), &Action::AddMirror { home: HomeId(1), node: NodeId(4) }));
-    scene.see(Seen::Mirror { home: HomeId(1), node: NodeId(4), state: MirrorState::CaughtUp });
+    scene.see(Seen::Mirror {
+        home: HomeId(1),
+        node: NodeId(4),
+        state: MirrorState::CaughtUp { in_view: scene.view.number },
+    });
     scene.pass(1_000_000, &[]);
     assert!(!has(&scene.decide(), &Action::AddMirror { home: HomeId(1), node: NodeId(4) }));
     scene.see(Seen::Mirror { home: HomeId(1), node: NodeId(4), state: MirrorState::Unanswered });
     assert!(!has(&scene.decide(), &Action::AddMirror { home: HomeId(1), node: NodeId(4) }));
+}
+
+/// A node was a mirror with everything, was excluded, and is readmitted at once: since then its host has acknowledged without it.
+#[test]
+fn what_a_host_saw_of_a_mirror_under_an_earlier_view_makes_no_mirror() {
+    let mut scene = Scene::new(1, view(5, 1));
+    let was = scene.view.number;
+    scene.see(Seen::Mirror { home: HomeId(1), node: NodeId(2), state: MirrorState::CaughtUp { in_view: was } });
+    scene.exclude(2, true);
+    let since_view = scene.view.number + 1;
+    scene.view.members[2].state = MemberState::Live { since_view };
+    scene.view.number = since_view;
+    scene.pass(100_000, &[]);
+    let add = Action::AddMirror { home: HomeId(1), node: NodeId(2) };
+    assert!(!has(&scene.decide(), &add), "{:?}", scene.decide());
+    let state = MirrorState::CaughtUp { in_view: since_view };
+    scene.see(Seen::Mirror { home: HomeId(1), node: NodeId(2), state });
+    assert!(has(&scene.decide(), &add), "{:?}", scene.decide());
 }
 
 #[test]
@@ -331,8 +354,16 @@ fn a_node_that_is_to_leave_gets_no_mirrors_and_loses_those_it_has_once_others_do
     assert!(proposal.view.is_none(), "its mirror counts until there is another: {proposal:?}");
     let what = Debt::Journal { home: HomeId(1), node: NodeId(0) };
     assert!(has(&proposal, &Action::Rebuild { what }), "{proposal:?}");
-    scene.see(Seen::Mirror { home: HomeId(1), node: NodeId(2), state: MirrorState::CaughtUp });
-    scene.see(Seen::Mirror { home: HomeId(1), node: NodeId(0), state: MirrorState::CaughtUp });
+    scene.see(Seen::Mirror {
+        home: HomeId(1),
+        node: NodeId(2),
+        state: MirrorState::CaughtUp { in_view: scene.view.number },
+    });
+    scene.see(Seen::Mirror {
+        home: HomeId(1),
+        node: NodeId(0),
+        state: MirrorState::CaughtUp { in_view: scene.view.number },
+    });
     let next = scene.decide().view.unwrap();
     assert_eq!(next.homes[1].mirrors, [NodeId(2), NodeId(0)], "added first");
     scene.view = next;

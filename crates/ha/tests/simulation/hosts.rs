@@ -23,7 +23,8 @@ impl Cluster {
             if let Some(candidate) = self.nodes[usize::from(id.0)].candidates.get(&home.id).copied() {
                 let is_live = view.is_live(candidate); // nothing is sent to one that was given up
                 let is_there = is_live && self.reaches(id, candidate) && self.copies_are_equal(id, candidate, home.id);
-                let state = if is_there { MirrorState::CaughtUp } else { MirrorState::Unanswered };
+                let state =
+                    if is_there { MirrorState::CaughtUp { in_view: view.number } } else { MirrorState::Unanswered };
                 self.mirror_is(id, home.id, candidate, state);
                 if !is_there || home.mirrors.contains(&candidate) {
                     self.node(id).candidates.remove(&home.id);

@@ -56,6 +56,10 @@ impl Foreign {
         let message = encode(&NodeMessage::Home { store: host.id(), sessions: told });
         (Self { node, connection, host, sessions, locks }, message)
     }
+    /// Whose clients they are.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
     /// The home.
     pub fn host(&self) -> &Arc<Host> {
         &self.host

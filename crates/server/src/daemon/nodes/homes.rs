@@ -405,10 +405,11 @@ impl Acting for Acts {
         let patience = Duration::from_micros(2 * self.settings.silence_us_min);
         let mut state = lock(&self.nodes.homes.state);
         self.let_join(&mut state, patience);
+        let view = state.view.as_ref().map_or(0, |view| view.number);
         let seen = |((home, node), mirror): (&(HomeId, NodeId), &Mirror)| {
             let is_in_view = state.is_mirror(*node, *home);
-            let of_mirror = match mirror.state(patience, is_in_view) {
-                MirrorState::CaughtUp if !is_in_view && !state.has_joined(*home, *node) => {
+            let of_mirror = match mirror.state(patience, is_in_view, view) {
+                MirrorState::CaughtUp { .. } if !is_in_view && !state.has_joined(*home, *node) => {
                     MirrorState::Has(mirror.far().has)
                 }
                 of_mirror => of_mirror,

@@ -248,6 +248,7 @@ impl State<'_> {
     fn accept(&mut self, since: Instant, who: Introduction, home: HomeId, tcp: TcpConnection) {
         let node = NodeId(who.node);
         // In this order: a home is served before it is no longer being opened.
+        self.replace(node, home);
         let patience = if self.nodes.homes.is_opening(home) { OPENING } else { VIEW };
         let served = self.nodes.served(self.daemon, home);
         if served.is_none() && since.elapsed() < patience {
@@ -276,6 +277,15 @@ impl State<'_> {
         line.send(greeting);
         self.visitors.insert(number, Visitor { line, foreign, held: Held::default() });
     }
+    /// Ends what a node had for a home before it connected anew. Requests of programs that died with the node may still be in
+    /// that connection, and must not be carried out after what its programs ask for by the new one.
+    fn replace(&mut self, node: NodeId, home: HomeId) {
+        self.parked.retain(|(_, who, of, _)| (NodeId(who.node), *of) != (node, home));
+        let is_former = |foreign: &Foreign| foreign.node() == node && foreign.host().summary.home == home;
+        for (_, mut visitor) in self.visitors.extract_if(.., |_, visitor| is_former(&visitor.foreign)) {
+            visitor.end(&replaced());
+        }
+    }
     /// Ends connections that have failed.
     fn bury(&mut self) {
         self.ways.retain(|_, way| match way.line.failed.take() {
@@ -287,11 +297,7 @@ impl State<'_> {
         });
         self.visitors.retain(|_, visitor| match visitor.line.failed.take() {
             Some(error) => {
-                tracing::debug!(%error, "a connection from another node ended");
-                if let Some(words) = visitor.foreign.host().service.words.get() {
-                    words.left(visitor.line.number.number());
-                }
-                let _ = visitor.line.tcp.turn(); // what says why
+                visitor.end(&error);
                 false
             }
             None => true,
@@ -402,6 +408,14 @@ impl Way {
 }
 
 impl Visitor {
+    /// Lets go of what its node was told by this connection.
+    fn end(&mut self, error: &Error) {
+        tracing::debug!(%error, "a connection from another node ended");
+        if let Some(words) = self.foreign.host().service.words.get() {
+            words.left(self.line.number.number());
+        }
+        let _ = self.line.tcp.turn(); // what says why
+    }
     /// Takes the messages of the node and answers them. Returns true if there may be more.
     fn turn(&mut self, nodes: &Nodes) -> bool {
         let mut busy = self.line.turn() | self.tell_held();

@@ -388,6 +388,15 @@ impl Cluster {
     // The daemon's side.
 
     pub(super) fn open_session(&mut self, process: Proc, conn: ConnId, home: HomeId, nonce: u128) -> Check {
+        // As a home ends the former connection of a node that connects anew: nothing comes out of that any more.
+        if let Some(client @ End::Client(..)) = self.net.peer(conn, 1) {
+            let former = |(id, end): &(ConnId, usize)| *id < conn && *end == 1 && self.net.peer(*id, 1) == Some(client);
+            let former: Vec<ConnId> = self.net.of(process).into_iter().filter(former).map(|(id, _)| id).collect();
+            for id in former {
+                self.hang_up(id, 1);
+                self.node(process.node).homes.values_mut().for_each(|open| open.sessions.retain(|conn, _| *conn != id));
+            }
+        }
         let from = self.net.peer(conn, 1).map(|end| match end {
             End::Daemon(process) => process.node,
             End::Client(_, node) => node,

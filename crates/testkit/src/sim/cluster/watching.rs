@@ -200,7 +200,7 @@ impl Cluster {
             {
                 MirrorState::Unanswered
             } else if is_caught_up && (is_mirror(*home, *of) || has_joined(*home, *of)) {
-                MirrorState::CaughtUp
+                MirrorState::CaughtUp { in_view: node.known.number() }
             } else {
                 MirrorState::Has(sending.has)
             };

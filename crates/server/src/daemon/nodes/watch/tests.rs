@@ -29,9 +29,10 @@ impl Acting for Host {
         lock(&self.views).push(view.clone());
     }
     fn act(&self, decided: &[Decided]) {
+        let in_view = lock(&self.views).last().map_or(0, |view| view.number);
         let copied = decided.iter().filter_map(|decided| match decided.action {
             Action::Rebuild { what: Debt::Journal { home, node } } => {
-                Some(Seen::Mirror { home, node, state: MirrorState::CaughtUp })
+                Some(Seen::Mirror { home, node, state: MirrorState::CaughtUp { in_view } })
             }
             _ => None,
         });
