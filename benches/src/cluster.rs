@@ -217,16 +217,21 @@ pub fn remote(report: &mut Report) -> Outcome {
     )?;
     remote_puts(report, &cluster, &pair.far, &near, &blocks)?;
     let large = scattered((SPAN / MIB) as u64, report.settings.scaled(500));
-    report.pairs(
-        "cluster.remote_get_1m",
-        "1/s",
-        &mut || pair.cold_gets(&large, MIB),
-        &mut [Beside {
-            name: "bare TCP, one at a time",
-            wanted: Some(0.65),
-            run: &mut || echo(large.len() as u64, MIB),
-        }],
-    )
+    // One object as it was written, in pieces of 1 MiB; the other one after all these puts of 4 KiB.
+    let whole = Pair::make(&cluster, "whole")?;
+    for (bar, pair) in [("cluster.remote_get_1m", whole), ("cluster.remote_get_1m_scattered", pair)] {
+        report.pairs(
+            bar,
+            "1/s",
+            &mut || pair.cold_gets(&large, MIB),
+            &mut [Beside {
+                name: "bare TCP, one at a time",
+                wanted: Some(0.65),
+                run: &mut || echo(large.len() as u64, MIB),
+            }],
+        )?;
+    }
+    Ok(())
 }
 
 fn remote_puts(report: &mut Report, cluster: &Cluster, far: &Object, near: &Object, blocks: &[u64]) -> Outcome {

@@ -153,7 +153,7 @@ impl SegmentIo {
         }
     }
     /// The mapping, if it is one of memory whose truncation by another process this one survives.
-    fn map_of_memory(&self) -> Option<&Mapping> {
+    pub(crate) fn map_of_memory(&self) -> Option<&Mapping> {
         self.map.as_ref().filter(|map| self.is_tmpfs && map.is_watched())
     }
     /// Writes all of `bytes`, through the mapping if there is one of memory that is there: only then no page has to be made.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use cenote_model::{DeviceId, DeviceSpec, Result, StoreId};
 
-use crate::SegmentFile;
 use crate::control::ClientCounts;
+use crate::{Lent, SegmentFile};
 
 /// One member of a tier: `capacity_bytes` bytes that keep what is written to them.
 ///
@@ -24,6 +24,11 @@ pub trait Device: Send + Sync {
     /// The same for bytes that were written, where a mapping gives them without a system call.
     fn copy_out(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.read_at(offset, buf)
+    }
+    /// The same bytes where they are, if they lie in mapped memory and in one segment: nothing is copied. `None` otherwise.
+    fn lend(&self, offset: u64, len: usize) -> Option<Lent> {
+        let _ = (offset, len);
+        None
     }
     /// Writes all of `bytes` at `offset`; on return every process that maps or opens the segment sees them. After an
     /// error any part of the range may have changed, and nothing outside of it (up to the allocation units that the

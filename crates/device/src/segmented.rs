@@ -15,7 +15,8 @@ use crate::aligned::{ALIGN_BYTES, AlignedBuf};
 use crate::header::{HEADER_BYTES, SegmentHeader};
 use crate::holder::Lease;
 use crate::io::{SegmentIo, fail};
-use crate::{Device, OpenedDevice, SegmentFile, SegmentMode};
+use crate::lent::InSegment;
+use crate::{Device, Lent, OpenedDevice, SegmentFile, SegmentMode};
 
 /// The place of a device's segments.
 pub(crate) trait SegmentFiles: Send + Sync {
@@ -33,6 +34,12 @@ struct Segment {
     dirty: AtomicBool,
     /// Its descriptor was given out, so clients may write to it unnoticed.
     shared: AtomicBool,
+}
+
+impl InSegment for Segment {
+    fn io(&self) -> &SegmentIo {
+        &self.io
+    }
 }
 
 /// A device made of segment files.
@@ -186,6 +193,12 @@ impl Device for Segmented {
     }
     fn copy_out(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.read(offset, buf, SegmentIo::copy_out)
+    }
+    fn lend(&self, offset: u64, len: usize) -> Option<Lent> {
+        let number = offset / self.shape.segment_bytes;
+        let segment = self.known(number)?;
+        let inner = offset - number * self.shape.segment_bytes;
+        Lent::of(segment, inner, len)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write(offset, bytes, SegmentIo::write_at)

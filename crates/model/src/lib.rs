@@ -5,6 +5,7 @@
 
 mod check;
 mod container;
+mod crc32c;
 mod error;
 mod extent;
 mod ha;
@@ -32,6 +33,7 @@ pub use container::{
     CONTAINER_MODE, CONTAINER_MODE_BITS, CONTAINER_MODE_PRIVATE, CONTAINER_WEIGHT_MAX, ContainerInfo, ContainerSpec,
     Durability, Right, SnapshotInfo,
 };
+pub use crc32c::combine_sums;
 pub use error::{Error, ErrorKind, Result};
 pub use extent::{Birth, Encoding, Extent, Sums};
 pub use ha::{ClusterChange, HaCopy, HaDecided, HaEvent, HaHome, HaNode, HaReport};

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use cenote_device::control::is_counting;
-use cenote_model::{Request, Response, Timed, TransactionId};
-use cenote_store::{Engine, Outcome, REQUESTS_TIMED_IN, SessionId};
+use cenote_model::{ObjectKey, Request, Response, Timed, TransactionId};
+use cenote_store::{Engine, InPlace, Outcome, REQUESTS_TIMED_IN, SessionId};
 
 use crate::service::{Guarded, Reply, Service, Shared, closed, lock, nanos};
 use crate::words::{Holder, Item, Look, Next, Parked, Waiting, Words};
@@ -156,6 +156,18 @@ impl<'a> Handling<'a> {
             words.looked(holder, look, response.as_ref());
         }
         response
+    }
+    /// The bytes of a range of an object where they lie in memory. `None`: ask for them by [`Handling::handle`], since they are
+    /// elsewhere, or the request has to wait, or fails.
+    pub(crate) fn lend(&mut self, session: SessionId, key: ObjectKey, offset: u64, len: u32) -> Option<InPlace> {
+        if self.service.homes.len() != 1 || self.service.words.get().is_some_and(|words| words.waits(session)) {
+            return None;
+        }
+        let held = self.at(0);
+        if held.shared.gone.load(Ordering::Relaxed) {
+            return None;
+        }
+        held.engine()?.lend(session, key, offset, len)
     }
     fn handle_now(
         &mut self,

@@ -52,7 +52,8 @@ pub use api::{
     Errand, Outcome, RecoveryReport, RolledBack, Seams, SessionId, SessionInfo, StoreSummary, Ticket, Tuning,
 };
 pub use engine::{
-    CONTAINERS_MAX, Engine, FOLLOWERS_MAX, Job, JobDone, LIMIT_MAX, LISTED_MAX, Measurement, REQUESTS_TIMED_IN,
+    CONTAINERS_MAX, Engine, FOLLOWERS_MAX, InPlace, Job, JobDone, LIMIT_MAX, LISTED_MAX, Measurement,
+    REQUESTS_TIMED_IN, SpaceHold,
 };
 pub use home::file_kind;
 pub use superblock::Loan;

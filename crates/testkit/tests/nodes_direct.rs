@@ -118,3 +118,43 @@ fn what_is_written_meanwhile_is_seen_by_all_threads() {
         }
     });
 }
+
+/// Files below a directory.
+fn files_below(dir: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .flat_map(|entry| if entry.path().is_dir() { files_below(&entry.path()) } else { vec![entry.path()] })
+        .collect()
+}
+
+/// Changes a byte of a memory tier where these bytes lie.
+fn damage(bytes: &[u8]) {
+    for file in files_below(Path::new("/dev/shm")) {
+        let Ok(content) = std::fs::read(&file) else { continue };
+        let Some(at) = content.chunks(512).position(|chunk| chunk == &bytes[..512]) else { continue };
+        let segment = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
+        return std::os::unix::fs::FileExt::write_all_at(&segment, &[!bytes[0]], at as u64 * 512).unwrap();
+    }
+    panic!("these bytes are in no segment");
+}
+
+#[test]
+fn bytes_that_are_damaged_in_memory_are_an_error() {
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let nodes = two_nodes("damaged");
+    let [theirs, ours] = container(&nodes);
+    let theirs = theirs.create_object(Some(ObjectId(1)), None).unwrap();
+    let ours = ours.object(ObjectId(1));
+    let seed = std::process::id().wrapping_mul(2_654_435_761);
+    let wanted: Vec<u8> = (0..LEN as u32).map(|at| (at.wrapping_mul(seed | 1) >> 13) as u8).collect();
+    theirs.write_at(0, &wanted).unwrap();
+    let mut found = vec![0; LEN];
+    assert_eq!(ours.read_at(0, &mut found).unwrap(), LEN);
+    assert_eq!(connections(), 1, "no direct connection");
+    damage(&wanted[1 << 20..]);
+    theirs.write_at(0, &[wanted[0]]).unwrap(); // nobody relies on what was read before
+    let error = ours.read_at(0, &mut found).unwrap_err();
+    assert_eq!(error.kind(), cenote::ErrorKind::Corrupt, "{error}");
+    assert_eq!(ours.read_at(0, &mut found[..1 << 20]).unwrap(), 1 << 20, "what is not damaged");
+    assert!(found[..1 << 20] == wanted[..1 << 20]);
+}

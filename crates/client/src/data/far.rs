@@ -5,7 +5,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use cenote_model::{ObjectKey, Request, Response, Result};
+use cenote_device::sums::{SUM_UNIT_BYTES, copy_and_sum, sum_of};
+use cenote_model::{ObjectKey, Request, Response, Result, combine_sums};
 
 use super::carried;
 use super::read::{ReadDone, Rescues, settle_own_writes, wanted};
@@ -19,7 +20,7 @@ use crate::map::pieces::Source;
 use crate::sync::lock;
 
 /// Bytes of one request: few enough that the home answers at once, and its answer is on its way while the one before it
-/// is copied.
+/// is copied. Requests end at multiples of it, so that they are for whole checksum units.
 const PIECE_BYTES: u64 = 64 << 10;
 /// Requests under way for one read by the daemon: their answers fit the ring…
 const UNDER_WAY_BY_RING: usize = 6;
@@ -49,6 +50,8 @@ trait Asking {
     fn ask(&mut self, from: u64, len: u64);
     /// The next answer, in the order of requests. `None`: this way is lost.
     fn answer(&mut self) -> Result<Option<Answer>>;
+    /// The bytes of an answer do not match their checksum: this way is lost.
+    fn is_damaged(&mut self) {}
     /// Takes the bytes of an answer that nobody needs any more.
     fn recycle(&mut self, _bytes: Vec<u8>) {}
 }
@@ -114,21 +117,34 @@ fn ask<A: Asking>(
     let mut under_way = VecDeque::with_capacity(A::UNDER_WAY_MAX);
     loop {
         while under_way.len() < A::UNDER_WAY_MAX && next < end {
-            let len = (end - next).min(PIECE_BYTES);
+            let len = (end - next).min(PIECE_BYTES - next % PIECE_BYTES);
             way.ask(next, len);
             under_way.push_back((next, len));
             next += len;
         }
         let Some((from, len)) = under_way.pop_front() else { return Ok(None) };
-        let Some(Answer { size, version, bytes, begin }) = way.answer()? else { return Ok(None) };
+        let Some(Answer { size, version, bytes, begin, unchecked }) = way.answer()? else { return Ok(None) };
         if wanted.version.is_some_and(|known| known != version) {
             return Ok(None);
         }
         wanted.version = Some(version);
         let is_last = ((bytes.len() - begin) as u64) < len;
-        wanted.take(from, &bytes[begin..]);
+        match unchecked {
+            None => wanted.take(from, &bytes[begin..]),
+            Some(unchecked) => {
+                let is_whole = unchecked.from == begin;
+                let sum = wanted.take_and_sum(from, &bytes[begin..]);
+                if !is_whole || !unchecked.is_intact(sum, bytes.len() - begin) {
+                    way.is_damaged();
+                    return Ok(None);
+                }
+            }
+        }
         if link.keeping.fits(size) || !wanted.scans(from, len) {
             learn(link, object, Version { instance, word: version }, (from, size), (bytes, begin));
+            if let Some(buffer) = link.keeping.spare() {
+                way.recycle(buffer);
+            }
         } else {
             way.recycle(bytes);
         }
@@ -167,7 +183,9 @@ impl Asking for ByRing<'_> {
             answer.is_some()
         });
         match answer {
-            Some(Response::Bytes { size, version, bytes }) => Ok(Some(Answer { size, version, bytes, begin: 0 })),
+            Some(Response::Bytes { size, version, bytes }) => {
+                Ok(Some(Answer { size, version, bytes, begin: 0, unchecked: None }))
+            }
             Some(Response::Failed(error)) => Err(plain(error)),
             other => Err(surprise("bytes", &other.unwrap_or(Response::Done))),
         }
@@ -181,6 +199,9 @@ impl Asking for Directly<'_> {
     }
     fn answer(&mut self) -> Result<Option<Answer>> {
         self.reading.answer(self.attachment).map_err(plain)
+    }
+    fn is_damaged(&mut self) {
+        self.reading.is_damaged();
     }
     fn recycle(&mut self, bytes: Vec<u8>) {
         self.reading.recycle(bytes);
@@ -199,11 +220,33 @@ impl Wanted<'_> {
     }
     /// Copies what is wanted of the bytes from an offset on.
     fn take(&mut self, from: u64, bytes: &[u8]) {
+        let (_, wanted, into) = self.split(from, bytes);
+        into.copy_from_slice(wanted);
+        self.done += wanted.len();
+    }
+    /// The same, and the checksum of all these bytes in the same pass. If it is wrong, so is what was copied.
+    fn take_and_sum(&mut self, from: u64, bytes: &[u8]) -> u32 {
+        let (before, wanted, into) = self.split(from, bytes);
+        let mut copied = Vec::with_capacity(wanted.len().div_ceil(SUM_UNIT_BYTES));
+        copy_and_sum(into, wanted, &mut copied);
+        let behind = &bytes[before.len() + wanted.len()..];
+        let units = wanted.chunks(SUM_UNIT_BYTES).map(<[u8]>::len);
+        let mut sum = sum_of(before);
+        for (unit, len) in copied.iter().zip(units) {
+            sum = combine_sums(sum, *unit, len as u32);
+        }
+        if !behind.is_empty() {
+            sum = combine_sums(sum, sum_of(behind), behind.len() as u32);
+        }
+        self.done += wanted.len();
+        sum
+    }
+    /// What is not wanted before the rest, what is, and where that goes.
+    fn split<'a>(&mut self, from: u64, bytes: &'a [u8]) -> (&'a [u8], &'a [u8], &mut [u8]) {
         let at = self.offset + self.done as u64;
-        let bytes = bytes.get(at.saturating_sub(from) as usize..).unwrap_or_default();
+        let (before, bytes) = bytes.split_at(bytes.len().min(at.saturating_sub(from) as usize));
         let count = bytes.len().min(self.buf.len() - self.done);
-        self.buf[self.done..self.done + count].copy_from_slice(&bytes[..count]);
-        self.done += count;
+        (before, &bytes[..count], &mut self.buf[self.done..self.done + count])
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use cenote_cluster::Members;
 use cenote_host::fork::{CloseInChild, generation};
 use cenote_model::{Error, ErrorKind, ObjectKey, Request, Response, Result};
-use cenote_rpc::net::{Class, Event, TcpConnection};
+use cenote_rpc::net::{Class, Event, TcpConnection, Unchecked};
 use cenote_wire::{
     Between, NodeMessage, decode_between, decode_response, encode_between, encode_forwarded, encode_request,
     passed_bytes,
@@ -68,6 +68,8 @@ pub(crate) struct Answer {
     /// The bytes, from `begin` on.
     pub bytes: Vec<u8>,
     pub begin: usize,
+    /// Set if nobody has checked the bytes yet.
+    pub unchecked: Option<Unchecked>,
 }
 
 impl Direct {
@@ -115,10 +117,11 @@ fn connect(channel: &Channel, attachment: &Attachment) -> Result<(TcpConnection,
     let mut bytes = Vec::new();
     encode_between(&NodeMessage::Direct { home: place.home, nonce }, &mut bytes);
     tcp.endpoint().send(Class::Control, bytes)?;
-    let message = wait(&mut tcp, || Ok(()))?;
+    let (message, _) = wait(&mut tcp, || Ok(()))?;
     match decode_between(&message)? {
         Between::Sessions(NodeMessage::Opened { nonce: its, session }) if its == nonce => {
             tcp.wait_in_reads(LOOK_EVERY)?;
+            tcp.endpoint().defer_checks();
             Ok((tcp, session))
         }
         Between::Sessions(NodeMessage::Declined { error }) => Err(error),
@@ -126,8 +129,11 @@ fn connect(channel: &Channel, attachment: &Attachment) -> Result<(TcpConnection,
     }
 }
 
+/// The bytes of a message, and the part of them that is not checked yet.
+type Arrived = (Vec<u8>, Option<Unchecked>);
+
 /// The bytes of the next message. `check` is called while none comes.
-fn wait(tcp: &mut TcpConnection, check: impl Fn() -> Result<()>) -> Result<Vec<u8>> {
+fn wait(tcp: &mut TcpConnection, check: impl Fn() -> Result<()>) -> Result<Arrived> {
     let begin = Instant::now();
     loop {
         if let Some(bytes) = arrived(tcp)? {
@@ -148,13 +154,13 @@ fn wait(tcp: &mut TcpConnection, check: impl Fn() -> Result<()>) -> Result<Vec<u
 }
 
 /// The bytes of a message that is there already.
-fn arrived(tcp: &mut TcpConnection) -> Result<Option<Vec<u8>>> {
+fn arrived(tcp: &mut TcpConnection) -> Result<Option<Arrived>> {
     while let Some(event) = tcp.endpoint().next_event() {
         match event {
             Event::Message(mut message) => {
-                let bytes = std::mem::take(&mut message.bytes);
+                let (bytes, unchecked) = (std::mem::take(&mut message.bytes), message.unchecked);
                 tcp.endpoint().release(message);
-                return Ok(Some(bytes));
+                return Ok(Some((bytes, unchecked)));
             }
             Event::Left => return Err(late(tcp)),
             Event::Opened(_) | Event::Beat => {}
@@ -185,6 +191,13 @@ impl Reading<'_> {
             }
         }
     }
+    /// The bytes of an answer are not those that were sent, or not those that were written: the connection is given up, and
+    /// whoever reads them by the daemon is told what is wrong.
+    #[cold]
+    pub fn is_damaged(&mut self) {
+        tracing::warn!("bytes of another node do not match their checksum: they are read again by the daemon");
+        self.is_lost = true;
+    }
     /// Takes the bytes of an answer that nobody needs any more.
     pub fn recycle(&mut self, bytes: Vec<u8>) {
         if let Some(open) = &mut self.state.open {
@@ -195,13 +208,14 @@ impl Reading<'_> {
     fn next(&mut self, attachment: &Attachment) -> Result<Result<Answer>> {
         let open = self.state.open.as_mut().filter(|_| !self.is_lost).ok_or_else(nonsense)?;
         loop {
-            let bytes = wait(&mut open.tcp, || if attachment.is_current() { Ok(()) } else { Err(nonsense()) })?;
+            let (bytes, unchecked) =
+                wait(&mut open.tcp, || if attachment.is_current() { Ok(()) } else { Err(nonsense()) })?;
             let Between::Answer { message, .. } = decode_between(&bytes)? else { return Err(nonsense()) };
             let skipped = bytes.len() - message.len();
             if let Some(found) = passed_bytes(message)? {
                 if found.seq >= self.first {
                     let (size, version, begin) = (found.size, found.version, skipped + found.begin);
-                    return Ok(Ok(Answer { size, version, bytes, begin }));
+                    return Ok(Ok(Answer { size, version, bytes, begin, unchecked }));
                 }
                 continue;
             }

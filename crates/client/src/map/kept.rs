@@ -16,16 +16,51 @@ pub const FAR_CACHE_VARIABLE: &str = "CENOTE_FAR_CACHE";
 const BYTES_MAX: usize = 64 << 20;
 /// What a range costs beside its bytes.
 const OVERHEAD: usize = 128;
+/// Shorter buffers are not kept for later ranges: new ones cost less than looking for them.
+const SPARE_BYTES_MIN: usize = 16 << 10;
 
 /// A range of bytes.
 pub(crate) struct Kept {
     pub bytes: Vec<u8>,
-    used: Arc<AtomicUsize>,
+    memory: Arc<Memory>,
+}
+
+/// The memory of what is kept.
+#[derive(Default)]
+struct Memory {
+    limit: usize,
+    used: AtomicUsize,
+    /// Buffers of ranges that are not kept any more: what comes next needs no new pages, which the system would clear first.
+    spare: Mutex<Spare>,
+}
+
+#[derive(Default)]
+struct Spare {
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Spare {
+    /// Gives buffers back to the system until no more than `most` bytes are left.
+    fn shrink(&mut self, most: usize) {
+        while self.bytes > most
+            && let Some(buffer) = self.buffers.pop()
+        {
+            self.bytes -= buffer.capacity();
+        }
+    }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.used.fetch_sub(self.bytes.capacity() + OVERHEAD, Ordering::Relaxed);
+        let buffer = std::mem::take(&mut self.bytes);
+        let cost = buffer.capacity() + OVERHEAD;
+        let used = self.memory.used.fetch_sub(cost, Ordering::Relaxed) - cost;
+        let mut spare = lock(&self.memory.spare);
+        if buffer.len() >= SPARE_BYTES_MIN && used + spare.bytes + buffer.capacity() <= self.memory.limit {
+            spare.bytes += buffer.capacity();
+            spare.buffers.push(buffer);
+        }
     }
 }
 
@@ -37,8 +72,7 @@ impl std::fmt::Debug for Kept {
 
 /// What a process keeps of one home.
 pub(crate) struct Keeping {
-    limit: usize,
-    used: Arc<AtomicUsize>,
+    memory: Arc<Memory>,
     /// Rises with each range.
     now: AtomicU64,
     objects: Mutex<HashMap<ObjectKey, Weak<ObjectCache>>>,
@@ -50,7 +84,8 @@ impl Keeping {
         Self::of(limit().unwrap_or(BYTES_MAX))
     }
     fn of(limit: usize) -> Self {
-        Self { limit, used: Arc::default(), now: AtomicU64::new(1), objects: Mutex::default() }
+        let memory = Arc::new(Memory { limit, ..Memory::default() });
+        Self { memory, now: AtomicU64::new(1), objects: Mutex::default() }
     }
     /// Fails if the variable makes no sense.
     pub fn check() -> Result<()> {
@@ -58,11 +93,11 @@ impl Keeping {
     }
     /// Returns true if anything is kept at all.
     pub fn is_on(&self) -> bool {
-        self.limit > 0
+        self.memory.limit > 0
     }
     /// Returns true if an object of this size fits: what is read of a larger one in long pieces would only push out the rest.
     pub fn fits(&self, size: u64) -> bool {
-        size <= self.limit as u64
+        size <= self.memory.limit as u64
     }
     /// A moment, for [`ObjectCache::used_at`].
     #[inline]
@@ -72,15 +107,23 @@ impl Keeping {
     /// Bytes that an object is about to know; makes room for them.
     pub fn keep(&self, object: &Arc<ObjectCache>, bytes: Vec<u8>) -> Arc<Kept> {
         let cost = bytes.capacity() + OVERHEAD;
-        let used = self.used.fetch_add(cost, Ordering::Relaxed) + cost;
+        let used = self.memory.used.fetch_add(cost, Ordering::Relaxed) + cost;
         object.used_at(self.now.fetch_add(1, Ordering::Relaxed));
         if !object.is_kept.swap(true, Ordering::Relaxed) {
             lock(&self.objects).insert(object.key, Arc::downgrade(object));
         }
-        if used > self.limit {
+        if used > self.memory.limit {
             self.make_room();
         }
-        Arc::new(Kept { bytes, used: self.used.clone() })
+        lock(&self.memory.spare).shrink(self.memory.limit.saturating_sub(used));
+        Arc::new(Kept { bytes, memory: self.memory.clone() })
+    }
+    /// A buffer of what is not kept any more.
+    pub fn spare(&self) -> Option<Vec<u8>> {
+        let mut spare = lock(&self.memory.spare);
+        let buffer = spare.buffers.pop()?;
+        spare.bytes -= buffer.capacity();
+        Some(buffer)
     }
     /// Forgets objects until an eighth of the memory is free.
     #[cold]
@@ -89,9 +132,9 @@ impl Keeping {
         let mut known: Vec<Arc<ObjectCache>> = objects.values().filter_map(Weak::upgrade).collect();
         known.sort_by_key(|object| object.last_used());
         objects.clear();
-        let wanted = self.limit - self.limit / 8;
+        let wanted = self.memory.limit - self.memory.limit / 8;
         for object in known {
-            if self.used.load(Ordering::Relaxed) > wanted {
+            if self.memory.used.load(Ordering::Relaxed) > wanted {
                 object.is_kept.store(false, Ordering::Relaxed);
                 object.forget();
             } else {
@@ -145,9 +188,23 @@ mod tests {
         assert!(has(1) && !has(2) && has(9) && has(10), "{:?}", (1..=10).map(has).collect::<Vec<_>>());
         for number in 11..=200 {
             learn(number);
-            assert!(keeping.used.load(Ordering::Relaxed) <= 100_000 + 10_128);
+            assert!(keeping.memory.used.load(Ordering::Relaxed) <= 100_000 + 10_128);
         }
         objects.forget_all();
-        assert_eq!(keeping.used.load(Ordering::Relaxed), 0);
+        assert_eq!(keeping.memory.used.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn buffers_are_used_again_and_count() {
+        let (objects, keeping) = (Objects::default(), Keeping::of(100_000));
+        let object = objects.get(ObjectKey { container: ContainerId(1), object: ObjectId(1) }, 0);
+        let bytes = || (0..4).map(|_| keeping.keep(&object, vec![1; 20_000])).collect::<Vec<_>>();
+        drop(bytes());
+        assert_eq!(lock(&keeping.memory.spare).bytes, 80_000);
+        assert_eq!(keeping.spare().map(|buffer| buffer.len()), Some(20_000));
+        let _others = bytes();
+        assert_eq!(lock(&keeping.memory.spare).bytes, 0, "no more than may be kept in all");
+        drop(keeping.keep(&object, vec![1; 1000]));
+        assert_eq!(lock(&keeping.memory.spare).bytes, 0, "short ones are not worth it");
     }
 }

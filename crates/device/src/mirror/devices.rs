@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::Stream;
 use super::change::{Change, write_head};
-use crate::{Device, Devices, OpenedDevice, SegmentFile};
+use crate::{Device, Devices, Lent, OpenedDevice, SegmentFile};
 
 /// Bytes that are noted as one change at most.
 pub(super) const WRITE_BYTES_MAX: u64 = 1 << 20;
@@ -91,6 +91,9 @@ impl Device for MirroredDevice {
     }
     fn copy_out(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.inner.copy_out(offset, buf)
+    }
+    fn lend(&self, offset: u64, len: usize) -> Option<Lent> {
+        self.inner.lend(offset, len)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.inner.write_at(offset, bytes)?;

@@ -18,12 +18,6 @@ pub fn sum_of(bytes: &[u8]) -> u32 {
     crc_fast::checksum(Crc32Iscsi, bytes) as u32
 }
 
-/// The CRC-32C of two consecutive stretches, from theirs and the length of the second.
-#[inline]
-pub fn combine(first: u32, second: u32, second_len: u64) -> u32 {
-    crc_fast::checksum_combine(Crc32Iscsi, u64::from(first), u64::from(second), second_len) as u32
-}
-
 /// The checksum of each unit, in order; the last may be short. Empty for no bytes.
 pub fn sums_of(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks(SUM_UNIT_BYTES).map(sum_of).collect()
@@ -153,6 +147,6 @@ mod tests {
     fn combining_equals_summing_the_whole() {
         let data = bytes(10_000);
         let (first, second) = data.split_at(3_333);
-        assert_eq!(combine(sum_of(first), sum_of(second), second.len() as u64), sum_of(&data));
+        assert_eq!(cenote_model::combine_sums(sum_of(first), sum_of(second), second.len() as u32), sum_of(&data));
     }
 }

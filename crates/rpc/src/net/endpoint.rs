@@ -5,6 +5,7 @@ use std::io::IoSlice;
 
 use bytes::Bytes;
 use cenote_model::{Error, ErrorKind, Result};
+use smallvec::{SmallVec, smallvec};
 
 use super::frame::{CLASSES, Class, Kind, malformed};
 use super::hello::{
@@ -87,8 +88,22 @@ impl Endpoint {
     }
     /// The same for a message whose bytes lie in two places.
     pub fn send_parts(&mut self, class: Class, head: impl Into<Bytes>, rest: impl Into<Bytes>) -> Result<()> {
-        let (head, rest) = (head.into(), rest.into());
-        let len = head.len() + rest.len();
+        self.send_all(class, smallvec![head.into(), rest.into()], None)
+    }
+    /// The same for a message whose bytes lie in several places, where the CRC-32C of all behind the head is known: if they fit
+    /// a frame, nobody reads them here.
+    pub fn send_summed(
+        &mut self,
+        class: Class,
+        head: impl Into<Bytes>,
+        rest: impl IntoIterator<Item = Bytes>,
+        sum: u32,
+    ) -> Result<()> {
+        let parts = std::iter::once(head.into()).chain(rest).collect();
+        self.send_all(class, parts, Some(sum))
+    }
+    fn send_all(&mut self, class: Class, parts: SmallVec<[Bytes; 2]>, sum: Option<u32>) -> Result<()> {
+        let len = parts.iter().map(Bytes::len).sum::<usize>();
         if len > MESSAGE_BYTES_MAX {
             return Err(Error::new(ErrorKind::LimitExceeded, "message to a node")
                 .because(format!("it has {len} bytes; one has at most {MESSAGE_BYTES_MAX}"))
@@ -97,12 +112,25 @@ impl Endpoint {
         if !self.is_open() {
             return Err(Error::new(ErrorKind::Disconnected, "connection between nodes").because("it is not open"));
         }
-        self.outbound.send(class, head, rest);
+        self.outbound.send(class, parts, sum);
         Ok(())
     }
     /// Bytes of queued messages of this class that wait for credits or for the network.
     pub fn queued_bytes(&self, class: Class) -> u64 {
         self.outbound.queued_bytes(class)
+    }
+    /// Returns true if nothing waits to be written.
+    pub fn is_sent(&self) -> bool {
+        self.outbound.is_empty()
+    }
+    /// Copies what waits to be written: the bytes of messages are not needed any more where they lie.
+    pub fn own_queued(&mut self) {
+        self.outbound.own();
+    }
+    /// From now on, the last part of a message of the bulk class in several parts is not checked. Its checksum comes with the
+    /// message, for a reader that goes through the bytes anyway.
+    pub fn defer_checks(&mut self) {
+        self.inbound.defers_checks = true;
     }
     /// Tells the other end that this one is alive.
     pub fn beat(&mut self) {

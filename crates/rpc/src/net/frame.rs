@@ -12,7 +12,7 @@
 //!
 //! All numbers are little-endian.
 
-use cenote_model::{Error, ErrorKind, Result};
+use cenote_model::{Error, ErrorKind, Result, combine_sums};
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
 
 /// Version of the protocol between nodes.
@@ -110,15 +110,28 @@ fn u32_at(head: &[u8; HEAD_BYTES], at: usize) -> u32 {
 }
 
 /// Encodes the head of a frame with this payload. `more`: bytes of the message that follow in later frames.
-pub(super) fn encode_head((kind, class): (Kind, Class), view: u64, payload: &[u8], more: usize) -> [u8; HEAD_BYTES] {
+pub(super) fn encode_head(what: (Kind, Class), view: u64, payload: &[u8], more: usize) -> [u8; HEAD_BYTES] {
+    let mut head = head_without_sum(what, view, payload.len(), more);
+    let sum = sum(&head, payload);
+    head[..4].copy_from_slice(&sum.to_le_bytes());
+    head
+}
+
+/// The same for the last frame of a message, whose payload has this length and this CRC-32C: nobody reads it here.
+pub(super) fn encode_head_summed(what: (Kind, Class), view: u64, (len, known): (usize, u32)) -> [u8; HEAD_BYTES] {
+    let mut head = head_without_sum(what, view, len, 0);
+    let sum = combine_sums(sum(&head, &[]), known, len as u32);
+    head[..4].copy_from_slice(&sum.to_le_bytes());
+    head
+}
+
+fn head_without_sum((kind, class): (Kind, Class), view: u64, len: usize, more: usize) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
-    head[4..8].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    head[4..8].copy_from_slice(&(len as u32).to_le_bytes());
     (head[8], head[9]) = (kind as u8, class as u8);
     head[10..12].copy_from_slice(&NET_VERSION.to_le_bytes());
     head[12..16].copy_from_slice(&(more as u32).to_le_bytes());
     head[16..24].copy_from_slice(&view.to_le_bytes());
-    let sum = sum(&head, payload);
-    head[..4].copy_from_slice(&sum.to_le_bytes());
     head
 }
 
@@ -152,6 +165,25 @@ pub(super) fn check(head: &[u8; HEAD_BYTES], payload: &[u8]) -> Result<()> {
     Err(malformed(format!("a frame of {} bytes whose checksum does not hold", payload.len())))
 }
 
+/// The payload of a frame that was not checked; see [`super::Endpoint::defer_checks`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unchecked {
+    /// Where it begins in its message, at whose end it ends.
+    pub from: usize,
+    head_sum: u32,
+    sum: u32,
+}
+
+impl Unchecked {
+    pub(super) fn of(head: &[u8; HEAD_BYTES], from: usize) -> Self {
+        Self { from, head_sum: sum(head, &[]), sum: u32_at(head, 0) }
+    }
+    /// Returns true if a payload of `len` bytes with this CRC-32C is the one that was sent.
+    pub fn is_intact(&self, payload_sum: u32, len: usize) -> bool {
+        combine_sums(self.head_sum, payload_sum, len as u32) == self.sum
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,6 +197,17 @@ mod tests {
         assert!(check(&head, b"payload").is_ok());
         assert_eq!(check(&head, b"paylaod").unwrap_err().kind(), ErrorKind::Corrupt);
         assert_eq!(decode_head(&head, 6).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn payloads_with_a_known_sum_are_not_read_and_can_be_checked_later() {
+        let sum = crc_fast::checksum(Crc32Iscsi, b"payload") as u32;
+        let known = encode_head_summed((Kind::Message, Class::Bulk), 3, (7, sum));
+        assert_eq!(known, encode_head((Kind::Message, Class::Bulk), 3, b"payload", 0));
+        let unchecked = Unchecked::of(&known, 9);
+        assert!(unchecked.is_intact(sum, 7) && !unchecked.is_intact(sum ^ 1, 7) && !unchecked.is_intact(sum, 8));
+        let wrong = encode_head_summed((Kind::Message, Class::Bulk), 3, (7, sum ^ 1));
+        assert!(check(&wrong, b"payload").is_err(), "whoever does not defer it notices");
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use cenote_model::Result;
 
 use super::frame::{
-    CLASSES, Class, HEAD_BYTES, Head, Kind, PAYLOAD_BYTES_MAX, STRANGE_BYTES_MAX, check, decode_head, malformed,
+    CLASSES, Class, HEAD_BYTES, Head, Kind, PAYLOAD_BYTES_MAX, STRANGE_BYTES_MAX, Unchecked, check, decode_head,
+    malformed,
 };
 
 /// Longest message: as between processes of a node.
@@ -28,6 +29,8 @@ pub struct Message {
     pub view: u64,
     /// Its bytes.
     pub bytes: Vec<u8>,
+    /// The part of them that nobody has checked.
+    pub unchecked: Option<Unchecked>,
     /// Credits that it holds.
     pub(super) cost: u64,
 }
@@ -71,6 +74,7 @@ pub(super) struct Inbound {
     pub arrived: VecDeque<Arrived>,
     /// The peer has proved that it has the key.
     pub is_trusted: bool,
+    pub defers_checks: bool,
 }
 
 impl Inbound {
@@ -87,6 +91,7 @@ impl Inbound {
             spare: Vec::new(),
             arrived: VecDeque::new(),
             is_trusted: false,
+            defers_checks: false,
         }
     }
     /// Returns where the next bytes go: first all of one part, then the other.
@@ -186,7 +191,11 @@ impl Inbound {
     fn end_part(&mut self, head: Head) -> Result<()> {
         let begun = &mut self.begun[head.class as usize];
         let end = begun.filled + head.len;
-        check(&self.head, &begun.bytes[begun.filled..end])?;
+        let is_deferred = self.defers_checks && head.class == Class::Bulk && head.more == 0 && begun.filled > 0;
+        let unchecked = is_deferred.then(|| Unchecked::of(&self.head, begun.filled));
+        if unchecked.is_none() {
+            check(&self.head, &begun.bytes[begun.filled..end])?;
+        }
         begun.filled = end;
         if head.more > 0 {
             let held = begun.held + cost(head.len);
@@ -201,7 +210,8 @@ impl Inbound {
         }
         let Begun { mut bytes, held, .. } = std::mem::take(begun);
         bytes.truncate(end);
-        let message = Message { class: head.class, view: head.view, bytes, cost: held + cost(head.len) };
+        let cost = held + cost(head.len);
+        let message = Message { class: head.class, view: head.view, bytes, unchecked, cost };
         self.arrived.push_back(Arrived::Message(message));
         Ok(())
     }

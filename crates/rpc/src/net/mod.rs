@@ -19,7 +19,7 @@ mod tests;
 mod tls;
 
 pub use endpoint::{Endpoint, Event};
-pub use frame::{Class, NET_VERSION};
+pub use frame::{Class, NET_VERSION, Unchecked};
 pub use hello::Introduction;
 pub use inbound::Message;
 pub use key::ClusterKey;

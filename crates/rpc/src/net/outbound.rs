@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
 
-use super::frame::{CLASSES, Class, HEAD_BYTES, Kind, PAYLOAD_BYTES_MAX, encode_head};
+use super::frame::{CLASSES, Class, HEAD_BYTES, Kind, PAYLOAD_BYTES_MAX, encode_head, encode_head_summed};
 use super::inbound::cost;
 
 /// Bytes of frames that are made ready at a time: what is more urgent waits for no more than these.
@@ -17,21 +18,30 @@ pub(super) const SLICES_MAX: usize = 64;
 
 /// A message: its parts lie apart, so that a long one needs no copy to get a head.
 struct Queued {
-    head: Bytes,
-    rest: Bytes,
+    /// The head, and what follows it.
+    parts: SmallVec<[Bytes; 2]>,
+    len: usize,
+    /// The CRC-32C of all parts but the first, if it is known.
+    sum: Option<u32>,
 }
 
 impl Queued {
-    fn len(&self) -> usize {
-        self.head.len() + self.rest.len()
-    }
     /// At most `len` bytes from an offset on, as far as they lie in one piece.
-    fn piece(&self, from: usize, len: usize) -> Bytes {
-        let (part, from) = match from.checked_sub(self.head.len()) {
-            Some(from) => (&self.rest, from),
-            None => (&self.head, from),
-        };
-        part.slice(from..part.len().min(from + len))
+    fn piece(&self, mut from: usize, len: usize) -> Bytes {
+        for part in &self.parts {
+            if from < part.len() {
+                return part.slice(from..part.len().min(from + len));
+            }
+            from -= part.len();
+        }
+        Bytes::new()
+    }
+    /// All that follows the head, and its sum, if that is known and fits a frame, which begins at this offset.
+    fn summed(&self, from: usize) -> Option<(&[Bytes], usize, u32)> {
+        let (head, rest) = self.parts.split_first()?;
+        let len = self.len - head.len();
+        let is_frame = from == head.len() && (1..=PAYLOAD_BYTES_MAX).contains(&len);
+        self.sum.filter(|_| is_frame).map(|sum| (rest, len, sum))
     }
 }
 
@@ -60,11 +70,11 @@ impl Outbound {
     pub fn tell(&mut self, kind: Kind, payload: impl Into<Bytes>) {
         self.urgent.push_back((kind, payload.into()));
     }
-    /// Sends a message whose bytes are the head and the rest.
-    pub fn send(&mut self, class: Class, head: Bytes, rest: Bytes) {
-        let message = Queued { head, rest };
-        self.queued_bytes[class as usize] += message.len() as u64;
-        self.queues[class as usize].push_back(message);
+    /// Sends a message whose bytes are these parts. `sum`: the CRC-32C of all but the first, if it is known.
+    pub fn send(&mut self, class: Class, parts: SmallVec<[Bytes; 2]>, sum: Option<u32>) {
+        let len = parts.iter().map(Bytes::len).sum();
+        self.queued_bytes[class as usize] += len as u64;
+        self.queues[class as usize].push_back(Queued { parts, len, sum });
     }
     /// Bytes of messages of this class that are not made ready yet.
     pub fn queued_bytes(&self, class: Class) -> u64 {
@@ -75,14 +85,32 @@ impl Outbound {
             *have = have.saturating_add(u64::from(more));
         }
     }
+    /// Returns true if nothing waits to be written.
+    pub fn is_empty(&self) -> bool {
+        self.staged_bytes == 0 && self.urgent.is_empty() && self.queues.iter().all(VecDeque::is_empty)
+    }
+    /// Copies what waits to be written, so that nothing of it lies with whoever sent it.
+    pub fn own(&mut self) {
+        let queued = self.queues.iter_mut().flatten().flat_map(|message| &mut message.parts);
+        for bytes in queued.chain(&mut self.staged) {
+            *bytes = Bytes::copy_from_slice(bytes);
+        }
+    }
     /// Forgets messages that were not made ready: the connection ends.
     pub fn forget_messages(&mut self) {
         self.queues = Default::default();
         (self.begun, self.queued_bytes) = Default::default();
     }
     fn put(&mut self, head: [u8; HEAD_BYTES], payload: Bytes) {
-        self.staged_bytes += head.len() + payload.len();
+        self.put_head(head);
+        self.put_payload(payload);
+    }
+    fn put_head(&mut self, head: [u8; HEAD_BYTES]) {
+        self.staged_bytes += head.len();
         self.gathered.extend_from_slice(&head);
+    }
+    fn put_payload(&mut self, payload: Bytes) {
+        self.staged_bytes += payload.len();
         if payload.len() <= SHORT_BYTES {
             self.gathered.extend_from_slice(&payload);
         } else {
@@ -110,18 +138,29 @@ impl Outbound {
     fn stage_message(&mut self, class: Class) -> bool {
         let at = class as usize;
         let Some(message) = self.queues[at].front() else { return false };
-        let from = self.begun[at];
-        let payload = message.piece(from, PAYLOAD_BYTES_MAX);
-        let (len, more) = (payload.len(), message.len() - from - payload.len());
+        let (from, view) = (self.begun[at], self.view);
+        let (head, payload, len) = match message.summed(from) {
+            Some((rest, len, sum)) => {
+                (encode_head_summed((Kind::Message, class), view, (len, sum)), SmallVec::from(rest), len)
+            }
+            None => {
+                let payload = message.piece(from, PAYLOAD_BYTES_MAX);
+                let more = message.len - from - payload.len();
+                let head = encode_head((Kind::Message, class), view, &payload, more);
+                let len = payload.len();
+                (head, SmallVec::<[Bytes; 1]>::from([payload]), len)
+            }
+        };
         let Some(left) = self.credits[at].checked_sub(cost(len)) else { return false };
         self.credits[at] = left;
         self.queued_bytes[at] -= len as u64;
         self.begun[at] = from + len;
-        if more == 0 {
+        if self.begun[at] == message.len {
             self.queues[at].pop_front();
             self.begun[at] = 0;
         }
-        self.put(encode_head((Kind::Message, class), self.view, &payload, more), payload);
+        self.put_head(head);
+        payload.into_iter().for_each(|payload| self.put_payload(payload));
         true
     }
     /// Adds the bytes that are to be written next to `slices`.

@@ -5,19 +5,21 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cenote_device::Device;
 use cenote_device::aligned::AlignedBuf;
+use cenote_device::{Device, Lent};
 use cenote_model::{
     CARRIED_BYTES_MAX, ContainerId, DeviceId, DeviceKind, Durability, Error, ErrorKind, ObjectKey, Response, Result,
     Timed,
 };
 
 use super::activity::{Activity, Urgency};
-use super::core::{Core, Effect};
+use super::core::{Core, Effect, SpaceHold};
 use super::failed;
 use super::tiering::Wanted;
 use crate::copying::{Part, Unread};
 use crate::map::DeviceIndex;
+use crate::space::DeviceSlot;
+use crate::sums::{UNIT, combine, sum_of};
 use crate::work::{Io, Job, Work};
 use crate::{Outcome, SessionId, Ticket};
 
@@ -25,6 +27,9 @@ use crate::{Outcome, SessionId, Ticket};
 const RUN_BYTES: u64 = 64 << 10;
 /// So many bytes of memory are copied at once: that takes less time than waking a thread for it.
 const AT_ONCE: u32 = 64 << 10;
+
+/// Most parts of a range that is lent: with more it is cheaper to copy.
+const LENT_PARTS_MAX: usize = 24;
 
 /// Orders that wait for a job.
 #[derive(Default)]
@@ -50,6 +55,39 @@ pub(crate) struct Carried {
     pub from: u32,
     pub len: u32,
     pub to: usize,
+}
+
+/// Bytes of an object that lie in memory, to be read where they are.
+pub struct InPlace {
+    /// The object's size, in bytes.
+    pub size: u64,
+    /// Its version word.
+    pub version: u64,
+    /// The bytes, in order. Each part stays the same as long as its hold lives.
+    pub parts: Vec<(Lent, SpaceHold)>,
+    /// The CRC-32C of all of them: that of whole checksum units as it was when they were written.
+    pub sum: u32,
+}
+
+impl Carried {
+    /// The checksum of its bytes: known for whole units, and computed for units of which it needs a part alone. `None` if they
+    /// are not there any more.
+    fn sum_of(&self, lent: &Lent) -> Option<u32> {
+        let (bytes, end) = (lent.as_ref(), self.from + self.len);
+        let (mut sum, mut at) = (0, self.from);
+        while at < end {
+            let to = (at / UNIT + 1).saturating_mul(UNIT).min(end);
+            let is_whole = at % UNIT == 0 && (to - at == UNIT || to == self.part.len);
+            let unit = if is_whole {
+                *self.part.sums.get((at / UNIT) as usize)?
+            } else {
+                sum_of(&bytes[(at - self.from) as usize..(to - self.from) as usize])
+            };
+            sum = combine(sum, unit, to - at);
+            at = to;
+        }
+        lent.is_whole().then_some(sum)
+    }
 }
 
 /// Bytes that a session stores.
@@ -186,6 +224,31 @@ impl Carrying {
         let ticket = core.ticket();
         self.0.push_back(Order::Read { ticket, key, offset, len });
         Outcome::Wait(ticket)
+    }
+
+    /// The bytes of a range where they are. `None` unless all of them lie in memory, in a few parts. Whole checksum units are not
+    /// verified here: whoever reads them does that, by their sum.
+    pub fn lend(core: &mut Core, key: ObjectKey, offset: u64, len: u32) -> Option<InPlace> {
+        core.update_clock();
+        let (seen, work) = parts_to_read(core, key, offset, len).ok()?;
+        if !work.in_memory || !(1..=LENT_PARTS_MAX).contains(&work.parts.len()) {
+            return None;
+        }
+        let epoch = core.seams.control.epoch();
+        let (mut parts, mut sum, mut done) = (Vec::with_capacity(work.parts.len()), 0, 0);
+        for carried in &work.parts {
+            if carried.to != done || carried.part.packed.is_some() {
+                return None; // a hole lies before it, or it is compressed
+            }
+            let device = &carried.part.device;
+            let lent = device.lend(carried.part.offset + u64::from(carried.from), carried.len as usize)?;
+            sum = combine(sum, carried.sum_of(&lent)?, carried.len);
+            let is_it = |slot: &DeviceSlot| slot.device.as_ref().is_some_and(|it| Arc::ptr_eq(it, device));
+            let dev = core.state.space.slots.iter().position(is_it)? as DeviceIndex;
+            parts.push((lent, core.jobs.lend(dev, epoch)));
+            done += carried.len as usize;
+        }
+        (done == work.bytes).then_some(InPlace { size: seen.size, version: seen.version, parts, sum })
     }
 
     /// Returns a job for the next order. Fails orders that cannot begin.

@@ -44,8 +44,9 @@ pub(crate) use activity::Activities;
 pub(crate) use telemetry::SessionCounts;
 pub(crate) use tiering::POLICY_FILE;
 
-pub use self::core::LIMIT_MAX;
+pub use self::core::{LIMIT_MAX, SpaceHold};
 pub use crate::work::{Job, JobDone};
+pub use carrying::InPlace;
 pub use devices::Measurement;
 pub use telemetry::{CONTAINERS_MAX, REQUESTS_TIMED_IN};
 pub use tiering::{FOLLOWERS_MAX, LISTED_MAX};

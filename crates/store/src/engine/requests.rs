@@ -2,9 +2,9 @@
 
 use std::ops::Bound;
 
-use cenote_model::{Error, ErrorKind, Request, Response, Result, StoreStats, Touch};
+use cenote_model::{Error, ErrorKind, ObjectKey, Request, Response, Result, StoreStats, Touch};
 
-use super::carrying::Brought;
+use super::carrying::{Brought, Carrying, InPlace};
 use super::core::{BYTES_MAX, Core, LIMIT_MAX};
 use super::tiering::Wanted;
 use super::{Activities, Engine, failed, ready};
@@ -34,6 +34,24 @@ impl Engine {
         let outcome = self.answer(session, seq, request, is_trusted);
         self.activities.settle(&mut self.core);
         outcome
+    }
+
+    /// The bytes of a range of an object where they lie in memory, for a session that may read it. `None`: ask for them by
+    /// [`Engine::handle`], which copies them, or says what is wrong.
+    pub fn lend(&mut self, session: SessionId, key: ObjectKey, offset: u64, len: u32) -> Option<InPlace> {
+        let open = self.core.state.sessions.open.get(&session)?;
+        let request = Request::Read { key, offset, len };
+        let is_trusted = open.info.write && open.info.bound.is_none();
+        if !is_trusted && self.core.check_rights_of(session, &request).is_err() {
+            return None;
+        }
+        if self.core.held_error(&request).is_some() {
+            return None;
+        }
+        let lent = Carrying::lend(&mut self.core, key, offset, len)?;
+        let open = self.core.state.sessions.open.get_mut(&session)?;
+        self.core.observed.counting.asked(open, &request, self.core.state.now.s);
+        Some(lent)
     }
 
     fn answer(&mut self, session: SessionId, seq: u64, request: Request, is_trusted: bool) -> Outcome {

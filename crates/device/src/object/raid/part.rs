@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use cenote_codec::{u16_at, u32_at, u64_at, u128_at};
-use cenote_model::{DeviceId, StoreId};
+use cenote_model::{DeviceId, StoreId, combine_sums};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::shape::Shape;
-use crate::sums::{combine, sum_of};
+use crate::sums::sum_of;
 
 const MAGIC: [u8; 8] = *b"CENOTPRT";
 const VERSION: u32 = 1;
@@ -158,7 +158,7 @@ pub(super) fn sums_of_pieces(pieces: &[Bytes]) -> Vec<u32> {
         let mut rest = &piece[..];
         while !rest.is_empty() {
             let (now, later) = rest.split_at(rest.len().min(BLOCK_BYTES as usize - filled));
-            sum = if filled == 0 { sum_of(now) } else { combine(sum, sum_of(now), now.len() as u64) };
+            sum = if filled == 0 { sum_of(now) } else { combine_sums(sum, sum_of(now), now.len() as u32) };
             filled += now.len();
             rest = later;
             if filled == BLOCK_BYTES as usize {

@@ -8,10 +8,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use cenote_device::Lent;
 use cenote_model::{Error, ErrorKind, HomeId, NodeId, Request, Response, Result};
 use cenote_rpc::net::{Class, TcpConnection};
-use cenote_store::SessionId;
-use cenote_wire::{Between, NodeMessage, decode_between, decode_request};
+use cenote_store::{InPlace, SessionId, SpaceHold};
+use cenote_wire::{Between, NodeMessage, decode_between, decode_request, encode_bytes_head, encode_forwarded};
 
 use super::super::Daemon;
 use super::Nodes;
@@ -30,6 +32,8 @@ const IDLE: Duration = Duration::from_mins(1);
 const QUEUED_MAX: u64 = 8 << 20;
 /// No more is asked for a client while so many answers are to come.
 const WAITING_MAX: usize = 64;
+/// For so long a client that does not read may keep the space from reuse whose bytes are sent to it.
+const LENT_MAX: Duration = Duration::from_millis(100);
 /// Interval of looks whether a mirror has what an answer tells.
 const MIRROR_EVERY: Duration = Duration::from_micros(50);
 /// Longest wait without a look whether the daemon stops.
@@ -67,6 +71,22 @@ impl Drop for Entered<'_> {
 /// The number of a request, and its answer.
 type Late = (u64, Response);
 
+/// An answer that is there.
+enum Answer {
+    Whole(Response),
+    /// With bytes that lie in a memory tier, and go out from there.
+    InPlace(InPlace),
+}
+
+/// Bytes in a memory tier, as long as they are sent.
+struct Borrowed(Lent, #[allow(dead_code, reason = "it keeps them as they are")] SpaceHold);
+
+impl AsRef<[u8]> for Borrowed {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_ref()
+    }
+}
+
 /// A client that reads.
 struct Reader<'a> {
     nodes: &'a Nodes,
@@ -74,7 +94,7 @@ struct Reader<'a> {
     host: Weak<Host>,
     session: u64,
     /// Answers in the order of their requests. `None`: it comes later, by the channel.
-    answers: VecDeque<(u64, Look, Option<Response>)>,
+    answers: VecDeque<(u64, Look, Option<Answer>)>,
     late: (Sender<Late>, Receiver<Late>),
     is_over: &'a dyn Fn() -> bool,
 }
@@ -132,11 +152,15 @@ impl Reader<'_> {
             Between::Request { session, message } if session == self.session => decode_request(message)?,
             _ => return Err(out_of_turn()),
         };
-        if !matches!(request, Request::Read { .. }) {
-            return Err(out_of_turn());
-        }
+        let Request::Read { key, offset, len } = request else { return Err(out_of_turn()) };
         let host = self.host()?;
         let look = Look::of(&request);
+        let lent = host.service.lock().lend(SessionId(self.session), key, offset, len);
+        if let Some(lent) = lent {
+            self.looked(&host, look, None);
+            self.answers.push_back((seq, look, Some(Answer::InPlace(lent))));
+            return Ok(());
+        }
         let late = self.late.0.clone();
         let later = || -> crate::Reply {
             Box::new(move |response| {
@@ -147,7 +171,7 @@ impl Reader<'_> {
         if response.is_some() {
             self.looked(&host, look, response.as_ref());
         }
-        self.answers.push_back((seq, look, response));
+        self.answers.push_back((seq, look, response.map(Answer::Whole)));
         Ok(())
     }
     /// The gateway of the client's node is told the words of what was read, so that its clients may trust what they keep.
@@ -162,8 +186,8 @@ impl Reader<'_> {
     }
     /// Sends the answers that are there, up to the first that is not. `waits`: waits for that one, or for a moment.
     fn tell(&mut self, connection: &mut TcpConnection, waits: bool) -> Result<()> {
-        while let Some((seq, look, response)) = self.answers.pop_front() {
-            let Some(response) = response else {
+        while let Some((seq, look, answered)) = self.answers.pop_front() {
+            let Some(answered) = answered else {
                 self.answers.push_front((seq, look, None));
                 if !self.take_late(waits)? {
                     break;
@@ -171,14 +195,42 @@ impl Reader<'_> {
                 continue;
             };
             self.wait_for_mirrors()?;
-            let outgoing = answer(self.session, seq, response);
-            connection.endpoint().send_parts(outgoing.class, outgoing.head, outgoing.rest)?;
-            connection.turn()?;
+            match answered {
+                Answer::Whole(response) => {
+                    let outgoing = answer(self.session, seq, response);
+                    connection.endpoint().send_parts(outgoing.class, outgoing.head, outgoing.rest)?;
+                    connection.turn()?;
+                }
+                Answer::InPlace(lent) => self.send_in_place(connection, seq, lent)?,
+            }
             while connection.endpoint().queued_bytes(Class::Bulk) > QUEUED_MAX {
                 self.check_going()?;
                 connection.wait(LOOK_EVERY)?;
                 connection.turn()?;
             }
+        }
+        Ok(())
+    }
+    /// Sends bytes from where they lie, with the sum that they had when they were written: nobody here reads them. What the
+    /// network does not take for a while is copied.
+    fn send_in_place(&self, connection: &mut TcpConnection, seq: u64, lent: InPlace) -> Result<()> {
+        let InPlace { size, version, parts, sum } = lent;
+        let mut head = Vec::with_capacity(64);
+        encode_forwarded(true, self.session, &mut head);
+        let len = parts.iter().map(|(bytes, _)| bytes.as_ref().len()).sum();
+        encode_bytes_head(seq, (size, version), len, &mut head);
+        let parts = parts.into_iter().map(|(bytes, hold)| Bytes::from_owner(Borrowed(bytes, hold)));
+        connection.endpoint().send_summed(Class::Bulk, head, parts, sum)?;
+        connection.turn()?;
+        let begin = Instant::now();
+        while !connection.endpoint().is_sent() {
+            if begin.elapsed() > LENT_MAX {
+                connection.endpoint().own_queued();
+                break;
+            }
+            self.check_going()?;
+            connection.wait(LENT_MAX)?;
+            connection.turn()?;
         }
         Ok(())
     }
@@ -190,7 +242,7 @@ impl Reader<'_> {
                 let host = self.host()?;
                 if let Some(at) = self.answers.iter().position(|(known, ..)| *known == seq) {
                     self.looked(&host, self.answers[at].1, Some(&response));
-                    self.answers[at].2 = Some(response);
+                    self.answers[at].2 = Some(Answer::Whole(response));
                 }
                 Ok(true)
             }

@@ -1,8 +1,8 @@
 //! Running jobs: their epochs, effects, purposes and reserved space.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use cenote_device::Device;
 use cenote_model::Speed;
@@ -29,6 +29,9 @@ pub struct Jobs {
     engine: u64,
     next_number: u64,
     running: BTreeMap<u64, Running>,
+    /// Bytes that are read outside of the engine: their device, the reader epoch at which they were lent, and whether they
+    /// still are.
+    lent: Vec<(DeviceIndex, u64, Weak<()>)>,
     /// Measured compression speeds.
     pub rates: Arc<Rates>,
 }
@@ -43,6 +46,10 @@ struct Running {
     effect: Effect,
     copies: Option<Copies>,
 }
+
+/// Space that somebody outside of the engine reads. It is not reused while this value lives.
+#[derive(Debug)]
+pub struct SpaceHold(#[allow(dead_code, reason = "the engine counts who has it")] Arc<()>);
 
 /// Effect of a job on free space, sooner or later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,17 +108,27 @@ impl Default for Jobs {
             engine: ENGINES.fetch_add(1, Ordering::Relaxed),
             next_number: 0,
             running: BTreeMap::new(),
+            lent: Vec::new(),
             rates: Arc::default(),
         }
     }
 }
 
 impl Jobs {
+    /// Keeps the space of a device from reuse that is in use at this reader epoch, until the returned value is dropped.
+    pub fn lend(&mut self, dev: DeviceIndex, epoch: u64) -> SpaceHold {
+        let hold = Arc::new(());
+        self.lent.retain(|(.., held)| held.strong_count() > 0);
+        self.lent.push((dev, epoch, Arc::downgrade(&hold)));
+        SpaceHold(hold)
+    }
     /// Returns the reader epoch at which the oldest job that uses this device began. The epoch is per device because a
     /// move between slow devices takes long, and must not keep overwritten memory from reuse meanwhile.
     pub fn min_epoch(&self, dev: DeviceIndex) -> u64 {
         let uses = |running: &&Running| running.uses.as_ref().is_none_or(|uses| uses.contains(&dev));
-        self.running.values().filter(uses).map(|running| running.epoch).min().unwrap_or(u64::MAX)
+        let is_lent = |(of, _, held): &&(DeviceIndex, u64, Weak<()>)| *of == dev && held.strong_count() > 0;
+        let lent = self.lent.iter().filter(is_lent).map(|(_, epoch, _)| *epoch);
+        self.running.values().filter(uses).map(|running| running.epoch).chain(lent).min().unwrap_or(u64::MAX)
     }
     /// Returns the extents that are being copied for cuts.
     pub fn copied(&self) -> HashSet<Identity> {
@@ -290,5 +307,18 @@ mod tests {
         jobs.running.insert(2, running(Purpose::Leave(0), part(2048)));
         jobs.running.insert(3, running(Purpose::Cut(2), part(4096)));
         assert_eq!(jobs.copied(), [512, 4096].map(of).into());
+    }
+
+    #[test]
+    fn lent_space_is_not_reused_before_it_is_given_back() {
+        let mut jobs = Jobs::default();
+        let (first, second) = (jobs.lend(1, 7), jobs.lend(1, 9));
+        assert_eq!((jobs.min_epoch(1), jobs.min_epoch(0)), (7, u64::MAX));
+        drop(first);
+        assert_eq!(jobs.min_epoch(1), 9);
+        drop(second);
+        assert_eq!(jobs.min_epoch(1), u64::MAX);
+        let _third = jobs.lend(2, 11);
+        assert_eq!(jobs.lent.len(), 1, "those that were given back are forgotten");
     }
 }

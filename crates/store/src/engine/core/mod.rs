@@ -45,7 +45,7 @@ use crate::{Seams, Ticket, Tuning};
 
 pub use answers::{Answers, Wait, Waiter};
 pub use devices::{check_spec, make_device, make_stamped, slot_of, slot_of_tenant, slot_with};
-pub use jobs::{CopyPart, Effect, Jobs, Purpose, Reserved};
+pub use jobs::{CopyPart, Effect, Jobs, Purpose, Reserved, SpaceHold};
 pub use lookup::{BYTES_MAX, LIMIT_MAX};
 pub use observed::Observed;
 pub use trouble::Trouble;
