@@ -15,12 +15,12 @@ use super::standing::{Carry, Standing};
 use super::types::{Blob, Change, State, Types};
 
 /// First byte of each message.
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 /// How long after a failure a member is tried again.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// A message to a member.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub enum Message {
     Append(AppendEntriesRequest<Types>),
     Vote(VoteRequest<u64>),
@@ -29,6 +29,8 @@ pub enum Message {
     Read,
     /// To the leader.
     Change(Change),
+    /// To a member that may reach the leader: one of the last two.
+    Relay(Box<Message>),
 }
 
 /// What the leader answers to a client.

@@ -51,6 +51,8 @@ const LEASE_PERCENT: u32 = 120;
 /// Entries after which a snapshot replaces the log, and entries that are kept for members that are late.
 const SNAPSHOT_AFTER: u64 = 32;
 const ENTRIES_KEPT: u64 = 8;
+/// How long a member waits for the leader that it asks for another one.
+const RELAY: Duration = Duration::from_secs(1);
 /// Pause before a leader is looked for again.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// Threads that wait for other members at most.
@@ -69,8 +71,8 @@ pub struct GroupTimes {
 /// A member of the group. See the module.
 pub struct GroupRegister {
     me: NodeId,
+    others: Vec<NodeId>,
     part: Part,
-    carry: Arc<dyn Carry>,
     patience: Duration,
     subject: String,
     /// True once the node stops: reads are not waited for any more.
@@ -85,6 +87,7 @@ struct Part {
     raft: Raft<Types>,
     machine: Machine,
     standing: Arc<Standing>,
+    carry: Arc<dyn Carry>,
     /// Confirmations that this member still leads, of which several reads share one.
     confirmed: Arc<Rounds<Result<bool>>>,
 }
@@ -132,11 +135,12 @@ impl GroupRegister {
             Ok(raft)
         };
         let raft = runtime.block_on(begin).map_err(|error: Fatal<u64>| internal(&subject, &error))?;
-        let part = Part { raft, machine, standing, confirmed: Arc::default() };
+        let part = Part { raft, machine, standing, carry: carry.clone(), confirmed: Arc::default() };
+        let others = group.iter().copied().filter(|node| *node != me).collect();
         Ok(Self {
             me,
+            others,
             part,
-            carry,
             patience: times.patience,
             subject,
             over: watch::Sender::new(false),
@@ -162,7 +166,7 @@ impl GroupRegister {
             });
         }
     }
-    /// Asks the leader until it has answered or patience ends. Fails with whether the request may have been, or may yet be, carried out.
+    /// Asks the leader, by itself or by way of another member, until it has answered or patience ends. Fails with whether the request may have been, or may yet be, carried out.
     fn until_told(&self, message: &Message) -> Result<Told, (bool, Error)> {
         let Some(runtime) = &self.runtime else { return Err((false, self.away("it has ended"))) };
         let until = Instant::now() + self.patience;
@@ -171,7 +175,7 @@ impl GroupRegister {
             let left = until.saturating_duration_since(Instant::now());
             let asked = async {
                 let mut over = self.over.subscribe();
-                let asked = self.ask_leader(message, left);
+                let asked = self.ask_leader_or_others(message, left);
                 if matches!(message, Message::Read) {
                     unless(asked, over.wait_for(|over| *over)).await
                 } else {
@@ -191,6 +195,24 @@ impl GroupRegister {
             std::thread::sleep(AGAIN_AFTER);
         }
     }
+    /// Asks the leader; if it cannot be reached from here, the other members ask it for this one. A link that is cut between two
+    /// nodes keeps neither of them from the register.
+    async fn ask_leader_or_others(&self, message: &Message, left: Duration) -> Result<Told, Hitch> {
+        let mut may_happen = match self.ask_leader(message, left).await {
+            Err(Hitch::NoLeader(may)) => may,
+            told => return told,
+        };
+        let relayed = Message::Relay(Box::new(message.clone()));
+        let leader = self.part.raft.current_leader().await;
+        for other in self.others.iter().filter(|other| Some(u64::from(other.0)) != leader) {
+            match ask(&self.part.carry, *other, &relayed, left / 4).await {
+                Ok(Told::Elsewhere) => {}
+                Ok(told) => return Ok(told),
+                Err(_) => may_happen = true,
+            }
+        }
+        Err(Hitch::NoLeader(may_happen))
+    }
     async fn ask_leader(&self, message: &Message, left: Duration) -> Result<Told, Hitch> {
         let Some(leader) = self.part.raft.current_leader().await else { return Err(Hitch::NoLeader(false)) };
         let told = if leader == u64::from(self.me.0) {
@@ -198,7 +220,7 @@ impl GroupRegister {
             served.map_err(|_| Hitch::NoLeader(true))?.map_err(Hitch::Failed)?
         } else {
             // One that has died must not take all the time.
-            let asked = ask(&self.carry, NodeId(leader as u16), message, left / 3).await;
+            let asked = ask(&self.part.carry, NodeId(leader as u16), message, left / 3).await;
             asked.map_err(|_| {
                 self.doubt(leader);
                 Hitch::NoLeader(true)
@@ -208,9 +230,9 @@ impl GroupRegister {
     }
     /// Looks into it, meanwhile, whether a leader that has not answered is gone.
     fn doubt(&self, leader: u64) {
-        let (part, carry) = (self.part.clone(), self.carry.clone());
+        let part = self.part.clone();
         if let Some(runtime) = &self.runtime {
-            runtime.spawn(async move { part.standing.doubt(&part.raft, &carry, leader).await });
+            runtime.spawn(async move { part.standing.doubt(&part.raft, &part.carry, leader).await });
         }
     }
     #[cold]
@@ -291,7 +313,18 @@ impl Part {
                 Err(RaftError::APIError(_)) => Ok(Told::Elsewhere),
                 Err(RaftError::Fatal(fatal)) => Err(stopped(&fatal)),
             },
-            Message::Append(_) | Message::Vote(_) | Message::Snapshot(..) => Ok(Told::Elsewhere),
+            Message::Append(_) | Message::Vote(_) | Message::Snapshot(..) | Message::Relay(_) => Ok(Told::Elsewhere),
+        }
+    }
+    /// What the leader that this member knows says to a member that does not reach it. Fails if it does not answer: it may have
+    /// done what was asked.
+    async fn relay(&self, message: &Message) -> Result<Told> {
+        match self.raft.current_leader().await {
+            Some(leader) if leader == self.raft.metrics().borrow().id => self.serve(message).await,
+            Some(leader) if self.standing.hears(leader) => {
+                ask(&self.carry, NodeId(leader as u16), message, RELAY).await
+            }
+            _ => Ok(Told::Elsewhere),
         }
     }
     /// Makes sure that this member leads, and has what was committed before. False if it does not lead, or most others do not
@@ -328,6 +361,7 @@ impl Part {
                 let snapshot = Snapshot { meta, snapshot: Box::new(state) };
                 encode(&self.raft.install_full_snapshot(vote, snapshot).await.map_err(|error| said(&error)))
             }
+            Message::Relay(message) => encode(&self.relay(&message).await.map_err(|error| said(&error))),
             message @ (Message::Read | Message::Change(_)) => {
                 encode(&self.serve(&message).await.map_err(|error| said(&error)))
             }

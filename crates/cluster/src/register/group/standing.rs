@@ -71,6 +71,10 @@ impl Standing {
         }
         !answer.vote_granted && !is_behind && answer.vote < asked.vote
     }
+    /// Returns true if a leader was heard a moment ago.
+    pub fn hears(&self, leader: u64) -> bool {
+        !self.rest(leader).is_zero()
+    }
     /// How long it takes until the leader, and whoever stands, has been quiet for long enough.
     fn rest(&self, leader: u64) -> Duration {
         let noticed = self.noticed.lock();

@@ -280,6 +280,32 @@ fn a_leader_that_is_heard_is_not_replaced_whatever_is_said_of_its_machine() {
     assert!(group.term() > term);
 }
 
+/// Two members that both reach the third one need not reach each other, whichever of them leads.
+#[test]
+fn a_member_that_does_not_reach_the_leader_asks_by_way_of_another_one() {
+    let group = Group::new();
+    swap(&group.member(1), 1);
+    let (leader, term) = (group.leader(), group.term());
+    let apart = leader % MEMBERS + 1;
+    group.cut(leader, apart);
+    group.cut(apart, leader);
+    let begin = Instant::now();
+    for number in 2..8 {
+        swap(&group.member(apart), number);
+        assert_eq!(group.member(leader).read().unwrap().unwrap().0, view(number));
+        std::thread::sleep(TIMES.silence);
+    }
+    println!(
+        "six views took {:?}; leader {leader} in term {term}, {} in {}",
+        begin.elapsed(),
+        group.leader(),
+        group.term()
+    );
+    let begin = Instant::now();
+    group.member(apart).read().unwrap();
+    assert!(begin.elapsed() < PATIENCE / 2, "{:?}", begin.elapsed());
+}
+
 #[test]
 fn all_members_may_end_and_come_back() {
     let group = Group::new();
