@@ -26,6 +26,7 @@ mod tier_text;
 mod transaction;
 mod units;
 mod update;
+mod weights;
 
 pub use check::Check;
 pub use container::{
@@ -52,7 +53,7 @@ pub use request::{
 };
 pub use telemetry::{
     ClientTelemetry, ContainerTelemetry, Counts, Flow, FlowEnd, FlowWhy, HEAT_AGES, HEAT_AGES_S, HOT_MAX, HeatRow,
-    HotObject, Latency, Telemetry, Timed,
+    HotObject, Latency, Telemetry, Timed, UserTelemetry,
 };
 pub use tier::{DeviceInfo, DeviceKind, DeviceSpec, DeviceState, StoreConfig, node_of_place};
 pub use tier_options::TierOptions;
@@ -60,3 +61,4 @@ pub use tier_text::{TierText, WATERMARK_HIGH_DEFAULT_PERMILLE, WATERMARK_LOW_DEF
 pub use transaction::{Decision, TransactionId};
 pub use units::UnitBytes;
 pub use update::Update;
+pub use weights::{USER_WEIGHT_MAX, USERS_WEIGHED_MAX, UserWeight, UserWeights, WeightsAsk};

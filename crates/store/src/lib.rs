@@ -42,6 +42,7 @@ mod two_phase;
 mod undo;
 mod value_io;
 mod value_log;
+mod weights;
 mod work;
 
 /// The next step for metadata that cannot be read.

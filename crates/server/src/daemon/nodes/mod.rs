@@ -4,9 +4,9 @@
 //! One thread (`thread`) has all connections, and the rings of clients of gateways: a message crosses it once in each
 //! direction. `gateway` is what other threads see of a home on another node; `foreign` is what the clients of another
 //! node are here; `trust` is about the version words of homes; `listener` accepts connections; `watch` has a connection of
-//! its own and holds the view; `locks` is about locks of files, and has a thread for what time brings. A file imports only
-//! files before it in this order: `outbox`, `lock_files`, `locks`, `gateway`, `watch`, (`foreign`, `trust`), `direct`,
-//! `thread`, `listener`.
+//! its own and holds the view; `weights` has homes follow those that have later weights of users; `locks` is about locks
+//! of files, and has a thread for what time brings. A file imports only files before it in this order: `outbox`,
+//! `lock_files`, `locks`, `gateway`, `watch`, (`foreign`, `trust`), `direct`, `thread`, `listener`.
 
 mod copies;
 mod direct;
@@ -29,6 +29,7 @@ mod thread;
 mod trust;
 mod twins;
 mod watch;
+mod weights;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

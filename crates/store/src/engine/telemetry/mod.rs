@@ -61,6 +61,7 @@ impl Engine {
             hot: self.core.hot_objects(hot.min(HOT_MAX) as usize),
             heat: self.core.observed.sweep.rows(&self.core.state),
             clients: self.core.clients(&seen),
+            users: self.core.user_shares(),
             containers: self.core.container_uses(),
             latencies: self.core.latencies(&seen),
             counts: self.core.observed.counting.counts,

@@ -82,6 +82,8 @@ pub(super) struct Watch {
     learnt: Condvar,
     /// All nodes are being stopped.
     is_closing: AtomicBool,
+    /// The version of the weights of users that all homes have of which this node is host.
+    weights: AtomicU64,
     /// The number of the view that [`Acting`] was told last; held while it is told anything, so that no lease comes between a
     /// view and its consequences.
     followed: Mutex<u64>,
@@ -119,6 +121,7 @@ impl Watch {
             known: Mutex::new(Known::new(me, boards)),
             learnt: Condvar::new(),
             is_closing: AtomicBool::new(false),
+            weights: AtomicU64::new(0),
             followed: Mutex::new(0),
             is_over: Mutex::new(false),
             over: Condvar::new(),
@@ -180,6 +183,14 @@ impl Watch {
             let waited = self.learnt.wait_timeout(known, rest);
             known = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
+    }
+    /// Tells other nodes from now on that all homes of which this node is host have this version of the weights of users.
+    pub fn tell_weights(&self, version: u64) {
+        self.weights.store(version, Ordering::Relaxed);
+    }
+    /// A home of another node that has a later version of the weights of users than this one; the one with the latest.
+    pub fn home_with_weights_after(&self, version: u64) -> Option<HomeId> {
+        lock(&self.known).home_with_weights_after(version, self.me)
     }
     /// Returns false for a node without which the cluster goes on, in the view that this node knows.
     pub fn is_live(&self, node: NodeId) -> bool {
@@ -314,7 +325,8 @@ impl Watch {
         if self.is_closing.load(Ordering::SeqCst) {
             reports.push(Report::Closing);
         }
-        Beat { node: self.me, incarnation: self.incarnation, number, holds_view, reports, hello }
+        let weights = self.weights.load(Ordering::Relaxed);
+        Beat { node: self.me, incarnation: self.incarnation, number, holds_view, reports, weights, hello }
     }
     /// Takes in an answer of a node's board. `held`: the number of the view that this node held when it asked; fails if the
     /// board knows less.
