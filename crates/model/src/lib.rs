@@ -35,7 +35,7 @@ pub use container::{
 };
 pub use error::{Error, ErrorKind, Result};
 pub use extent::{Birth, Encoding, Extent, Sums};
-pub use ha::{ClusterChange, HaCopy, HaDecided, HaEvent, HaHome, HaNode, HaReport};
+pub use ha::{ClusterChange, HaCopy, HaDecided, HaEvent, HaHome, HaLoad, HaMove, HaNode, HaReport};
 pub use histogram::{HISTOGRAM_BUCKETS, Histogram, histogram_bucket, histogram_end_ns};
 pub use id::{ContainerId, DEVICES_WORD, DeviceId, HomeId, IndexId, IndexKey, NodeId, ObjectId, ObjectKey, StoreId};
 pub use limits::*;

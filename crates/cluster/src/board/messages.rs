@@ -1,14 +1,14 @@
 //! Beats and notices as bytes. Whoever carries them knows nothing of them.
 
 use cenote_codec::{Decoder, Encode as _, Subject};
-use cenote_ha::{ClusterId, Hello, HomeId, Identity, Report};
+use cenote_ha::{ClusterId, Cost, Hello, HomeId, Identity, Report, Room};
 use cenote_model::{DeviceId, Error, ErrorKind, NodeId, Result};
 
 use super::{Beat, Notice};
 use crate::register::{put_error, put_held, take_error, take_held};
 
 /// First byte of each message.
-const MESSAGE_VERSION: u8 = 7;
+const MESSAGE_VERSION: u8 = 8;
 
 const NOTICE: u8 = 1;
 const FAILED: u8 = 2;
@@ -19,6 +19,8 @@ const GOODBYE: u8 = 3;
 const PAID: u8 = 4;
 const CLOSING: u8 = 5;
 const LOST: u8 = 6;
+const ROOM: u8 = 7;
+const COST: u8 = 8;
 
 /// Fewest bytes of what lists hold: bound what a count can make the decoder allocate.
 const REPORT_BYTES_MIN: usize = 1;
@@ -178,6 +180,18 @@ fn put_reports(reports: &[Report], out: &mut Vec<u8>) {
                 out.put_u16(node.0);
                 out.put_u64(*since_view);
             }
+            Report::Room(room) => {
+                out.put_u8(ROOM);
+                out.put_u64(room.memory);
+                out.put_u64(room.disk);
+            }
+            Report::Cost { home, cost } => {
+                out.put_u8(COST);
+                out.put_u16(home.0);
+                out.put_u64(cost.memory);
+                out.put_u64(cost.disk);
+                out.put_u64(cost.written);
+            }
         }
     }
 }
@@ -195,6 +209,11 @@ fn take_report(from: &mut Input<'_>) -> Result<Report> {
         CLOSING => Report::Closing,
         LOST => Report::Lost(HomeId(from.u16()?)),
         PAID => Report::Paid { home: HomeId(from.u16()?), node: NodeId(from.u16()?), since_view: from.u64()? },
+        ROOM => Report::Room(Room { memory: from.u64()?, disk: from.u64()? }),
+        COST => Report::Cost {
+            home: HomeId(from.u16()?),
+            cost: Cost { memory: from.u64()?, disk: from.u64()?, written: from.u64()? },
+        },
         _ => return Err(from.malformed("an unknown report")),
     })
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use cenote_ha::{ClusterId, HomeId, Identity, MemberState, View};
+use cenote_ha::{ClusterId, Cost, HomeId, Identity, MemberState, Room, View};
 use cenote_model::{DeviceId, Error, ErrorKind, StoreId};
 use proptest::prelude::*;
 
@@ -150,7 +150,7 @@ fn an_error_travels_as_it_is() {
 }
 
 fn reports() -> impl Strategy<Value = Vec<Report>> {
-    let report = (0..6u8, any::<(u16, u16, u64, bool)>()).prop_map(|(kind, (node, home, since_view, is_empty))| {
+    let report = (0..8u8, any::<(u16, u16, u64, bool)>()).prop_map(|(kind, (node, home, since_view, is_empty))| {
         let node = NodeId(node);
         match kind {
             0 => Report::Unheard(node),
@@ -158,6 +158,11 @@ fn reports() -> impl Strategy<Value = Vec<Report>> {
             2 => Report::Goodbye { is_empty },
             3 => Report::Closing,
             4 => Report::Lost(HomeId(home)),
+            5 => Report::Room(Room { memory: since_view, disk: !since_view }),
+            6 => {
+                let cost = Cost { memory: since_view, disk: !since_view, written: since_view / 3 };
+                Report::Cost { home: HomeId(home), cost }
+            }
             _ => Report::Paid { home: HomeId(home), node, since_view },
         }
     });
@@ -235,7 +240,7 @@ fn other_versions_and_long_counts_are_named() {
     for decode in [|bytes: &[u8]| Beat::decode(bytes).map(drop), |bytes: &[u8]| Notice::decode(bytes).map(drop)] {
         assert_eq!(decode(&[9, 1]).unwrap_err().kind(), ErrorKind::VersionMismatch);
         assert_eq!(decode(&[]).unwrap_err().kind(), ErrorKind::InvalidInput);
-        assert_eq!(decode(&[7, 77]).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(decode(&[8, 77]).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
     // A count that the message cannot hold.
     let mut bytes = beat(1, 9).encode();

@@ -15,7 +15,7 @@ use super::standing::{Carry, Standing};
 use super::types::{Blob, Change, State, Types};
 
 /// First byte of each message.
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 /// How long after a failure a member is tried again.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 

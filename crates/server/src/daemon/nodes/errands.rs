@@ -12,7 +12,7 @@ use cenote_model::{Error, ErrorKind, HomeId, Request, Response, Result, Transact
 use cenote_store::{Engine, Errand, SessionId, SessionInfo};
 
 use super::super::Daemon;
-use super::{Gateway, Nodes, weights};
+use super::{Gateway, Nodes, loads, weights};
 use crate::Host;
 use crate::bell::Bell;
 use crate::clients::Served;
@@ -99,9 +99,10 @@ pub(super) fn run(nodes: &Arc<Nodes>, daemon: &Arc<Daemon>) {
             if look(nodes, daemon, home, &host) {
                 patience = LOOK_SOON;
             }
-            acting.push(host);
+            acting.push((home, host));
         }
-        weights::look(nodes, daemon, acting);
+        loads::look(nodes, &acting);
+        weights::look(nodes, daemon, acting.into_iter().map(|(_, host)| host).collect());
         nodes.errands.bell.wait(patience);
     }
 }

@@ -17,6 +17,7 @@ mod handover;
 mod homeless;
 mod homes;
 mod listener;
+mod loads;
 mod lock_files;
 mod locks;
 mod losses;
@@ -88,12 +89,14 @@ pub(super) struct Nodes {
     /// Holds the view.
     watch: Arc<Watch>,
     /// Copies of other nodes' homes.
-    copies: Copies,
+    copies: Arc<Copies>,
     losses: Arc<Losses>,
     homes: Homes,
     /// What homes that are open here say to others about transactions.
     errands: Arc<Errands>,
     locks: Arc<Locks>,
+    /// How loaded this node is.
+    measured: loads::Measured,
     direct: Direct,
     /// How places of tiers on other nodes are reached.
     reach: Arc<Reach>,
@@ -165,7 +168,7 @@ impl Nodes {
         let listener = TcpListener::bind(address)?;
         let me = (NodeId(who.node), members.home);
         let locks = Locks::open(me, members.homes_move(), &memory, host.control.clone(), outbox.clone())?;
-        let copies = Copies::open(dir, &memory, &members, reach.clone(), losses.clone())?;
+        let copies = Arc::new(Copies::open(dir, &memory, &members, reach.clone(), losses.clone())?);
         let formerly: &[NodeId] = if host.was_elsewhere() { &nodes_of(&members) } else { &[] };
         let errands = Arc::new(Errands::default());
         host.tell_words(outbox.bell().clone(), formerly, errands.bell());
@@ -187,6 +190,7 @@ impl Nodes {
             homes,
             errands,
             locks,
+            measured: loads::Measured::default(),
             direct: Direct::default(),
             reach,
         };

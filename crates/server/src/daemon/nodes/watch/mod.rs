@@ -84,6 +84,8 @@ pub(super) struct Watch {
     is_closing: AtomicBool,
     /// The version of the weights of users that all homes have of which this node is host.
     weights: AtomicU64,
+    /// How loaded this node is.
+    loads: Mutex<Vec<Report>>,
     /// The number of the view that [`Acting`] was told last; held while it is told anything, so that no lease comes between a
     /// view and its consequences.
     followed: Mutex<u64>,
@@ -122,6 +124,7 @@ impl Watch {
             learnt: Condvar::new(),
             is_closing: AtomicBool::new(false),
             weights: AtomicU64::new(0),
+            loads: Mutex::default(),
             followed: Mutex::new(0),
             is_over: Mutex::new(false),
             over: Condvar::new(),
@@ -187,6 +190,10 @@ impl Watch {
     /// Tells other nodes from now on that all homes of which this node is host have this version of the weights of users.
     pub fn tell_weights(&self, version: u64) {
         self.weights.store(version, Ordering::Relaxed);
+    }
+    /// Tells other nodes from now on how loaded this one is.
+    pub fn tell_loads(&self, loads: Vec<Report>) {
+        *lock(&self.loads) = loads;
     }
     /// A home of another node that has a later version of the weights of users than this one; the one with the latest.
     pub fn home_with_weights_after(&self, version: u64) -> Option<HomeId> {
@@ -322,6 +329,7 @@ impl Watch {
         });
         let lost = (self.lost)(self.me, known.view().map(AsRef::as_ref));
         let mut reports = known.reports(now_us(), self.me, &lost, &self.settings);
+        reports.extend_from_slice(&lock(&self.loads));
         if self.is_closing.load(Ordering::SeqCst) {
             reports.push(Report::Closing);
         }
@@ -409,6 +417,7 @@ impl Watch {
                     let mirrors = if stays { vec![self.me] } else { Vec::new() };
                     (entry.host, entry.term, entry.mirrors) = (to, entry.term + 1, mirrors);
                 }
+                next.drop_old_moves();
                 Ok(Some(next))
             }
             _ => Err(Error::new(ErrorKind::Conflict, format!("home {home}"))
