@@ -1,5 +1,6 @@
 //! Stores: opening, containers, tiers, and operations on the whole store.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use cenote::{Mode, OpenOptions, StoreConfig};
@@ -218,6 +219,16 @@ impl Store {
     /// Counters.
     fn stats(&self, py: Python<'_>) -> PyResult<StoreStats> {
         py.detach(|| self.0.stats()).map(StoreStats::from).map_err(raise)
+    }
+    /// The users who have another weight than 1 on scarce tiers: numeric ids and weights.
+    fn user_weights(&self, py: Python<'_>) -> PyResult<BTreeMap<u32, u16>> {
+        let found = py.detach(|| self.0.user_weights()).map_err(raise)?;
+        Ok(found.weights.users.into_iter().map(|user| (user.uid, user.weight)).collect())
+    }
+    /// Give a user a part of scarce tiers beside other users: 1, which all have at first, to 1000. Only the owner of the store and
+    /// root may. Homes of a cluster that are away follow when they are back.
+    fn set_user_weight(&self, py: Python<'_>, uid: u32, weight: u16) -> PyResult<()> {
+        py.detach(|| self.0.set_user_weight(uid, weight)).map(drop).map_err(raise)
     }
     /// The tiers, fastest first.
     fn tiers(&self, py: Python<'_>) -> PyResult<Vec<TierInfo>> {

@@ -31,6 +31,16 @@ def test_containers(store: cenote.Store) -> None:
     assert "läufe 走る/1" in caught.value.subject
 
 
+def test_weights_of_users(store: cenote.Store) -> None:
+    assert store.user_weights() == {}
+    store.set_user_weight(1001, 4)
+    store.set_user_weight(7, 2)
+    store.set_user_weight(7, 1)
+    assert store.user_weights() == {1001: 4}
+    with pytest.raises(cenote.CenoteError):
+        store.set_user_weight(1001, 0)
+
+
 def test_it_is_there_when_opened_again(folder: Path) -> None:
     with cenote.open(folder / "store", tiers=tiers(folder)) as store:
         identity = store.id

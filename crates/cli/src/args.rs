@@ -14,6 +14,7 @@ use crate::cmd::container::{MkArgs, SetArgs};
 use crate::cmd::copied::AdoptArgs;
 use crate::cmd::files::{CP_HELP, CpArgs};
 use crate::cmd::images::ImagesArgs;
+use crate::cmd::index::IndexCommand;
 use crate::cmd::init::InitArgs;
 use crate::cmd::layout::{LAYOUT_HELP, LayoutArgs};
 use crate::cmd::mount::{MOUNT_HELP, MountArgs, UnmountArgs};
@@ -21,6 +22,7 @@ use crate::cmd::policy::{PolicyCommand, RulesArgs};
 use crate::cmd::run::{RUN_HELP, RunArgs};
 use crate::cmd::s3::S3Args;
 use crate::cmd::snapshot::SnapshotCommand;
+use crate::cmd::weight::WeightArgs;
 use crate::cmd::{cluster::ClusterCommand, ha::HaArgs, home::HomeCommand, verify::ProtectArgs};
 use crate::config;
 use crate::durability::DurabilityArg;
@@ -126,6 +128,7 @@ pub enum Command {
     Mk(MkArgs),
     /// Change a container's durability, quota or policy
     Set(SetArgs),
+    Weight(WeightArgs),
     /// Change who may read (r) and write (w) containers: `chmod 0750 CONTAINER`, `chmod go-rwx CONTAINER`
     Chmod {
         /// Octal, or as for files: u, g, o, a; + - =; r, w, x
@@ -538,90 +541,6 @@ pub struct PutArgs {
     /// Buffer it differently: sync (write-through), async (write-back), bypass (straight to the lowest persistent tier)
     #[arg(long, value_enum, value_name = "MODE")]
     pub buffered: Option<DurabilityArg>,
-}
-
-/// Index commands. Keys and values are the bytes of the argument.
-#[derive(Subcommand, Debug)]
-pub enum IndexCommand {
-    /// List the indices of a container
-    Ls {
-        /// CONTAINER
-        container: OsString,
-    },
-    /// Create an index; prints its name
-    Mk {
-        /// CONTAINER (with a random index id) or CONTAINER/INDEX
-        target: OsString,
-    },
-    /// Delete an index with its records
-    Rm {
-        /// CONTAINER/INDEX
-        index: OsString,
-    },
-    /// Show values by key; exit code 1 if a key does not exist
-    Get {
-        /// CONTAINER/INDEX
-        index: OsString,
-        /// The keys
-        #[arg(required = true)]
-        keys: Vec<OsString>,
-        #[command(flatten)]
-        form: KeyForm,
-        /// Write the bytes of the values unchanged, without a line end
-        #[arg(long, conflicts_with = "json")]
-        raw: bool,
-    },
-    /// Set a record
-    Put {
-        /// CONTAINER/INDEX
-        index: OsString,
-        /// The key
-        key: OsString,
-        /// The value; - for standard input
-        value: OsString,
-        #[command(flatten)]
-        form: KeyForm,
-        /// Fail if the key exists
-        #[arg(long)]
-        new: bool,
-    },
-    /// Delete records; exit code 1 if a key does not exist
-    Del {
-        /// CONTAINER/INDEX
-        index: OsString,
-        /// The keys
-        #[arg(required = true)]
-        keys: Vec<OsString>,
-        #[command(flatten)]
-        form: KeyForm,
-    },
-    /// List records in key order
-    Next {
-        /// CONTAINER/INDEX
-        index: OsString,
-        /// Only keys with this prefix
-        #[arg(long)]
-        prefix: Option<OsString>,
-        /// Start at this key, or the next greater one
-        #[arg(long, conflicts_with = "after")]
-        from: Option<OsString>,
-        /// Start after this key
-        #[arg(long)]
-        after: Option<OsString>,
-        /// Maximum number of records
-        #[arg(long, value_name = "N", default_value_t = 100)]
-        limit: u32,
-        #[command(flatten)]
-        form: KeyForm,
-    },
-}
-
-/// Notation of keys and values.
-#[derive(Args, Debug, Clone, Copy)]
-pub struct KeyForm {
-    /// Keys and values are hexadecimal digits
-    #[arg(long)]
-    pub hex: bool,
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod failure;
 mod mode;
 mod out;
 mod target;
+mod users;
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -99,6 +99,32 @@ fn weights_are_set_shown_and_bounded() {
 }
 
 #[test]
+fn weights_of_users_are_set_shown_and_bounded() {
+    let place = three_tiers("16MiB");
+    assert!(place.ok(["weight"]).contains("all users have weight 1"));
+    assert_eq!(place.ok(["weight", "root"]).trim(), "1");
+    place.ok(["weight", "root", "4"]);
+    let told = place.json(["weight", "4000000001", "2"]);
+    assert_eq!((&told["users"][0]["uid"], &told["users"][0]["weight"]), (&4_000_000_001_u32.into(), &2.into()));
+    place.ok(["serve", "--background", "--idle-exit", "60"]);
+    let listed = place.json(["weight"]);
+    let users: Vec<_> = listed["users"].as_array().unwrap().iter().map(|it| (&it["user"], &it["weight"])).collect();
+    assert_eq!(users, [(&"root".into(), &4.into()), (&"4000000001".into(), &2.into())], "after a restart");
+    assert!(listed["behind"].as_array().unwrap().is_empty() && listed["away"].as_array().unwrap().is_empty());
+    let lines = place.ok(["weight"]);
+    assert!(lines.contains("root") && lines.contains("4000000001") && lines.contains("all others"), "{lines}");
+    let told = place.json(["top", "--once"])["users"].clone();
+    assert_eq!((&told[0]["uid"], &told[0]["weight"]), (&0.into(), &4.into()), "{told}");
+    assert!(place.ok(["top", "--once"]).contains("weight"));
+    for weight in ["0", "1001", "many"] {
+        assert_eq!(place.run(["weight", "root", weight]).code, 2, "{weight}");
+    }
+    refused(&place.run(["weight", "nobody-has-this-name", "3"]), &["nobody-has-this-name", "no user of that name"]);
+    place.ok(["weight", "root", "1"]);
+    assert_eq!(place.json(["weight"])["users"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn the_budget_of_values_is_shown() {
     let place = three_tiers("64MiB");
     let budget = [("CENOTE_VALUES_MEMORY", "12MiB")];

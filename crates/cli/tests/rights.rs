@@ -184,6 +184,10 @@ const CASES: &[Case] = &[
         assert_eq!(place.by(NAMED, &["mk", "by-writer"], &[]).code, 0);
         assert_eq!(place.by(OTHER, &["ls", "runs"], &[]).code, 0);
         refused(&place.by(OTHER, &["mk", "by-reader"], &[]), "may only read");
+        refused(&place.by(NAMED, &["weight", "65533", "9"], &[]), "to set the weights of users, and user 65533 is not");
+        refused(&place.by(OTHER, &["weight", "65534", "9"], &[]), "may only read");
+        place.ok(["weight", "65533", "9"]);
+        assert_eq!(place.by(OTHER, &["weight", "65533"], &[]).out.trim(), "9", "all may see them");
         refused(&place.by(1, &["ls"], &[]), "neither its owner nor among its writers and readers");
     }),
     ("a client in another PID namespace lives", || {

@@ -56,6 +56,7 @@ mod store;
 mod sync;
 mod tiers;
 mod transaction;
+mod weights;
 
 pub use answered::Answered;
 pub use borrowed::BorrowedBytes;
@@ -66,10 +67,10 @@ pub use cenote_model as model;
 pub use cenote_model::{
     Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, CONTAINER_MODE, CONTAINER_MODE_BITS,
     CONTAINER_MODE_PRIVATE, ClusterChange, ContainerId, ContainerInfo, ContainerSpec, DeviceInfo, DeviceKind,
-    DeviceSpec, Durability, Error, ErrorKind, Explanation, Finding, HaCopy, HaDecided, HaEvent, HaHome, HaNode,
-    HaReport, HomeId, IndexId, IndexKey, KeyCode, NextFrom, ObjectId, ObjectKey, ObjectStat, PluginState, PolicyState,
-    Profile, ProfilePoint, Records, Result, RuleState, SnapshotInfo, Speed, StoreConfig, StoreId, StoreStats,
-    TierOptions, VerifyReport,
+    DeviceSpec, Durability, Error, ErrorKind, Explanation, Finding, HaCopy, HaDecided, HaEvent, HaHome, HaLoad, HaMove,
+    HaNode, HaReport, HomeId, IndexId, IndexKey, KeyCode, NextFrom, ObjectId, ObjectKey, ObjectStat, PluginState,
+    PolicyState, Profile, ProfilePoint, Records, Result, RuleState, SnapshotInfo, Speed, StoreConfig, StoreId,
+    StoreStats, TierOptions, UserWeight, UserWeights, VerifyReport,
 };
 pub use cenote_server::Destroyed;
 pub use cenote_wire::LockTokens;
@@ -90,6 +91,7 @@ pub use precondition::Precondition;
 pub use reserve::Reserve;
 pub use store::Store;
 pub use transaction::Transaction;
+pub use weights::Weights;
 
 /// The former name of [`BorrowedBytes`].
 #[deprecated(note = "use `BorrowedBytes`")]

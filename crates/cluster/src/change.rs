@@ -1,34 +1,39 @@
 //! Changes of the view that a person asks for: nodes that join and leave, homes that move. Pure: what follows from them
 //! is for `ha` and for the nodes themselves.
 
-use cenote_ha::{Hello, Home, HomeId, Member, MemberState, View};
+use cenote_ha::{Hello, Home, HomeId, Loads, Member, MemberState, View};
 use cenote_model::{ClusterChange, Error, ErrorKind, NodeId, Result};
 
 use crate::Members;
 use crate::giving_up::give_up;
 
 /// What was heard of the node that is to join, or to be given up.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Heard<'a> {
     /// What it says of itself.
     pub hello: Option<&'a Hello>,
     /// For how long the register has not heard it, and whether that is long enough for a node that is gone.
     pub silence: Option<(u64, bool)>,
+    /// How loaded all nodes are.
+    pub loads: Loads,
 }
 
 /// The view after a change; `None` if it is so already.
 ///
 /// Fails with `Unsupported` or `InvalidInput` if the change is never possible, with `Busy` if it may be later.
+#[allow(clippy::needless_pass_by_value, reason = "what was heard is gathered for this question alone")]
 pub fn changed(view: &View, members: &Members, change: ClusterChange, heard: Heard<'_>) -> Result<Option<View>> {
     let mut next = View { number: view.number + 1, ..view.clone() };
     match change {
         ClusterChange::Reread => return Ok(None),
         ClusterChange::Join { node } => join(&mut next, members, node, heard.hello)?,
-        ClusterChange::Leave { node } => leave(&mut next, members, node)?,
+        ClusterChange::Leave { node } => leave(&mut next, members, node, &heard.loads)?,
         ClusterChange::Forget { node } => forget(&mut next, members, node)?,
-        ClusterChange::GiveUp { node, .. } => give_up(&mut next, members, node, heard.silence)?,
+        ClusterChange::GiveUp { node, .. } => give_up(&mut next, members, node, heard.silence, &heard.loads)?,
         ClusterChange::MoveHome { home, to } => move_home(&mut next, members, HomeId(home.0), to)?,
+        ClusterChange::MoveMirror { home, from, to } => move_mirror(&mut next, members, HomeId(home.0), (from, to))?,
     }
+    next.drop_old_moves();
     let is_new = next.members != view.members || next.homes != view.homes;
     Ok(is_new.then_some(next))
 }
@@ -70,6 +75,7 @@ fn join(view: &mut View, members: &Members, node: NodeId, hello: Option<&Hello>)
             mirrors: Vec::new(),
             term: 1,
             mirrors_wanted: usize::from(members.protect),
+            moving: None,
             is_shared: members.homes_on.is_some(),
         });
         view.homes.sort_by_key(|home| home.id);
@@ -77,7 +83,7 @@ fn join(view: &mut View, members: &Members, node: NodeId, hello: Option<&Hello>)
     Ok(())
 }
 
-fn leave(view: &mut View, members: &Members, node: NodeId) -> Result<()> {
+fn leave(view: &mut View, members: &Members, node: NodeId, loads: &Loads) -> Result<()> {
     let refuse = |why: String, next: &str| {
         Err(Error::new(ErrorKind::Unsupported, named(members, node)).because(why).try_next(next))
     };
@@ -121,7 +127,7 @@ fn leave(view: &mut View, members: &Members, node: NodeId) -> Result<()> {
     view.members.iter_mut().filter(|member| member.id == node).for_each(|member| member.is_leaving = true);
     for at in 0..view.homes.len() {
         if view.homes[at].wanted_host == node
-            && let Some(to) = view.heir(&view.homes[at])
+            && let Some(to) = view.heir(&view.homes[at], loads)
         {
             view.homes[at].wanted_host = to;
         }
@@ -190,6 +196,28 @@ fn move_home(view: &mut View, members: &Members, id: HomeId, to: NodeId) -> Resu
     Ok(())
 }
 
+fn move_mirror(view: &mut View, members: &Members, id: HomeId, (from, to): (NodeId, NodeId)) -> Result<()> {
+    let subject = || format!("home n{}", id.0);
+    let refuse = |kind, why: String, next: &str| Err(Error::new(kind, subject()).because(why).try_next(next));
+    let Some(at) = view.homes.iter().position(|home| home.id == id) else {
+        return refuse(ErrorKind::NotFound, "there is no such home".into(), "`cenote ha` lists all");
+    };
+    let home = &view.homes[at];
+    if home.mirrors.contains(&to) && !home.mirrors.contains(&from) {
+        return Ok(()); // it is so
+    }
+    if !home.mirrors.contains(&from) || home.is_on(to) {
+        let why = format!("{} does not mirror it, or {} has a copy of it", named(members, from), named(members, to));
+        return refuse(ErrorKind::Conflict, why, "`cenote home list` shows where its mirrors are");
+    }
+    if !view.stays(to) {
+        let why = format!("{} does not take part, or is to leave", named(members, to));
+        return refuse(ErrorKind::Busy, why, "`cenote ha` shows who takes part");
+    }
+    view.homes[at].moving = Some((from, to));
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
@@ -237,6 +265,7 @@ mod tests {
             mirrors: vec![NodeId(id % NODES + 1)],
             term: 1,
             mirrors_wanted: 1,
+            moving: None,
             is_shared: false,
         };
         View {
@@ -360,5 +389,30 @@ mod tests {
         let next = changed(&gone, &members(), to(4, 1), Heard::default()).unwrap().unwrap();
         assert_eq!((next.homes[3].wanted_host, next.homes[3].host), (NodeId(1), NodeId(5)));
         assert_eq!(changed(&next, &members(), to(4, 1), Heard::default()), Ok(None));
+    }
+
+    #[test]
+    fn a_mirror_moves_to_a_node_that_has_no_copy_and_stays() {
+        let view = view();
+        let (home, node) = (cenote_model::HomeId(1), NodeId);
+        let moved = |view: &View, from: u16, to: u16| {
+            let change = ClusterChange::MoveMirror { home, from: node(from), to: node(to) };
+            changed(view, &members(), change, Heard::default())
+        };
+        let next = moved(&view, 2, 4).unwrap().unwrap();
+        assert_eq!(next.home(HomeId(1)).unwrap().moving, Some((node(2), node(4))));
+        assert_eq!(next.home(HomeId(1)).unwrap().mirrors, [node(2)], "it stays until the other one has everything");
+        assert_eq!(moved(&next, 2, 4), Ok(None), "asked for twice");
+        assert_eq!(moved(&next, 2, 5).unwrap().unwrap().home(HomeId(1)).unwrap().moving, Some((node(2), node(5))));
+        let mut there = view.clone();
+        there.homes[0].mirrors = vec![node(4)];
+        assert_eq!(moved(&there, 2, 4), Ok(None), "it is there");
+        for (from, to, kind) in [(3, 4, ErrorKind::Conflict), (2, 1, ErrorKind::Conflict), (2, 9, ErrorKind::Busy)] {
+            assert_eq!(moved(&view, from, to).unwrap_err().kind(), kind, "{from} {to}");
+        }
+        // Who leaves gets nothing.
+        let change = ClusterChange::Leave { node: node(4) };
+        let next = changed(&next, &members(), change, Heard::default()).unwrap().unwrap();
+        assert_eq!(next.home(HomeId(1)).unwrap().moving, None);
     }
 }

@@ -25,6 +25,7 @@ pub fn first_view(members: &Members, board: &Board) -> Result<View, Vec<NodeId>>
         mirrors: Vec::new(),
         term: FIRST,
         mirrors_wanted,
+        moving: None,
         is_shared,
     };
     let said = members.all.iter().filter_map(|it| Some((it, board.hello(node(it.home))?)));

@@ -1,6 +1,6 @@
 //! A node is given up, as a person asks who knows that it is gone for good: whether that may be.
 
-use cenote_ha::{Fate, View};
+use cenote_ha::{Fate, Loads, View};
 use cenote_model::{Error, ErrorKind, NodeId, Result};
 
 use crate::Members;
@@ -9,7 +9,13 @@ use crate::change::named;
 /// Gives a node up in the next view. `silence`: for how long the register has not heard it, and whether that is long enough.
 ///
 /// Refused is what need not be, or would leave no cluster: nothing else that is lost is a reason, since a person was told of it.
-pub(crate) fn give_up(next: &mut View, members: &Members, node: NodeId, silence: Option<(u64, bool)>) -> Result<()> {
+pub(crate) fn give_up(
+    next: &mut View,
+    members: &Members,
+    node: NodeId,
+    silence: Option<(u64, bool)>,
+    loads: &Loads,
+) -> Result<()> {
     let refuse =
         |kind, why: String, next: &str| Err(Error::new(kind, named(members, node)).because(why).try_next(next));
     let Some(member) = next.member(node) else {
@@ -51,7 +57,7 @@ pub(crate) fn give_up(next: &mut View, members: &Members, node: NodeId, silence:
             "bring the node back; without it the cluster cannot go on: `cenote cluster destroy`",
         );
     }
-    next.give_up(node, next.number);
+    next.give_up(node, next.number, loads);
     Ok(())
 }
 
@@ -104,6 +110,7 @@ mod tests {
             mirrors: mirrors.iter().copied().map(NodeId).collect(),
             term: 1,
             mirrors_wanted: 1,
+            moving: None,
             is_shared: false,
         };
         View {
@@ -117,7 +124,7 @@ mod tests {
 
     fn give_up(view: &View, node: u16, silence: Option<(u64, bool)>) -> Result<Option<View>> {
         let change = ClusterChange::GiveUp { node: NodeId(node), dry_run: false };
-        changed(view, &members(), change, Heard { silence, hello: None })
+        changed(view, &members(), change, Heard { silence, ..Heard::default() })
     }
 
     fn lost(view: &View) -> Vec<u16> {

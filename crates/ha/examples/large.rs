@@ -28,6 +28,7 @@ fn view(nodes: u16, survives: usize) -> View {
         mirrors: mirrors(id).collect(),
         term: 1,
         mirrors_wanted: survives,
+        moving: None,
         is_shared: false,
     };
     View {

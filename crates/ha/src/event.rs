@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cenote_model::{DeviceId, NodeId};
 
-use crate::{ClusterId, HomeId, Identity, View};
+use crate::{ClusterId, Cost, HomeId, Identity, Room, View};
 
 /// Something seen.
 #[derive(Clone, PartialEq, Debug)]
@@ -60,6 +60,15 @@ pub enum Report {
         node: NodeId,
         /// The view that excluded it.
         since_view: u64,
+    },
+    /// What it has free for copies of homes.
+    Room(Room),
+    /// As host of this home: what it costs each node that has a copy.
+    Cost {
+        /// The home.
+        home: HomeId,
+        /// What it costs.
+        cost: Cost,
     },
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use cenote_model::NodeId;
 
-use crate::{Home, HomeId, MemberState, View};
+use crate::{Home, HomeId, Loads, MemberState, View};
 
 /// What becomes of a home of which a node has a copy, once that node is given up.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,7 +50,7 @@ impl View {
     /// Marks a member as given up, from the view with this number on. Homes that are not lost with it are to be on other nodes.
     ///
     /// What it hosted stays in its name until a mirror takes over, as after an exclusion: the mirror waits for its lease.
-    pub fn give_up(&mut self, node: NodeId, since_view: u64) {
+    pub fn give_up(&mut self, node: NodeId, since_view: u64, loads: &Loads) {
         self.set_state(node, MemberState::GivenUp { since_view });
         for member in self.members.iter_mut().filter(|member| member.id == node) {
             member.is_leaving = false; // nothing of it moves any more
@@ -60,15 +60,16 @@ impl View {
             if self.is_lost(&self.homes[at]) {
                 self.homes[at].wanted_host = self.homes[at].host; // nobody asks for it
             } else if self.homes[at].wanted_host == node
-                && let Some(to) = self.heir(&self.homes[at])
+                && let Some(to) = self.heir(&self.homes[at], loads)
             {
                 self.homes[at].wanted_host = to;
             }
         }
+        self.drop_old_moves();
     }
     /// The node that is to have a home whose own node is none any more: its host if that stays; else the mirror, or if none
-    /// stays the node, that is to have the fewest homes.
-    pub fn heir(&self, home: &Home) -> Option<NodeId> {
+    /// stays the node, that has room for it, writes the least, and is to have the fewest homes.
+    pub fn heir(&self, home: &Home, loads: &Loads) -> Option<NodeId> {
         if self.stays(home.host) {
             return Some(home.host);
         }
@@ -76,10 +77,13 @@ impl View {
         self.homes.iter().for_each(|home| *wanted.entry(home.wanted_host).or_default() += 1);
         let wanted = |node: &NodeId| wanted.get(node).copied().unwrap_or(0);
         let is_mirror = |node: &NodeId| home.mirrors.contains(node);
+        let written = loads.classes(self);
+        let lacks_room = |node: &NodeId| !is_mirror(node) && !loads.has_room(*node, home.id);
+        let rank = |node: &NodeId| (lacks_room(node), written(*node), wanted(node), Reverse(is_mirror(node)), *node);
         let stay = || self.live().filter(|node| self.stays(*node));
         if self.is_given_up(home.host) && stay().any(|node| is_mirror(&node)) {
-            return stay().filter(is_mirror).min_by_key(|node| (wanted(node), *node));
+            return stay().filter(is_mirror).min_by_key(rank);
         }
-        stay().min_by_key(|node| (wanted(node), Reverse(is_mirror(node)), *node))
+        stay().min_by_key(rank)
     }
 }

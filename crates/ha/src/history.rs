@@ -6,7 +6,9 @@ use std::sync::Arc;
 use cenote_model::NodeId;
 
 use crate::ending::Ending;
-use crate::{Detector, Event, Hello, Home, HomeId, MemberState, MirrorState, Report, Seen, Settings, View, lease};
+use crate::{
+    Detector, Event, Hello, Home, HomeId, Loads, MemberState, MirrorState, Report, Seen, Settings, View, lease,
+};
 
 /// Events that are kept for people to read; decisions need none of them.
 pub const LOG_EVENTS_MAX: usize = 256;
@@ -80,6 +82,11 @@ impl History {
     /// What a node said of itself last.
     pub fn hello(&self, node: NodeId) -> Option<&Hello> {
         self.peers.get(&node)?.hello.as_ref().map(|(_, _, hello)| hello)
+    }
+    /// How loaded all nodes are, by what they reported last; nothing before there is a view.
+    pub fn loads(&self) -> Loads {
+        let reports = |node: NodeId| self.peers.get(&node).map_or(&[][..], |peer| &peer.reports);
+        self.view().map_or_else(Loads::default, |view| Loads::of(view, reports))
     }
     /// Adds an event. Events come as they are seen; a sign of life may be older than the answer that tells of it.
     pub fn record(&mut self, event: Event, settings: &Settings) {

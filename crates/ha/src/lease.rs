@@ -116,7 +116,16 @@ mod tests {
             is_leaving: false,
         };
         let (host, mirrors) = (NodeId(host), vec![HEIR]);
-        let home = Home { id: HOME, host, wanted_host: host, mirrors, term, mirrors_wanted: 1, is_shared: false };
+        let home = Home {
+            id: HOME,
+            host,
+            wanted_host: host,
+            mirrors,
+            moving: None,
+            term,
+            mirrors_wanted: 1,
+            is_shared: false,
+        };
         let members = (1..=4).map(member).collect();
         View { cluster: ClusterId(1), number, survives: 1, members, homes: vec![home] }
     }

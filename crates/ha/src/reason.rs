@@ -164,6 +164,15 @@ pub enum Reason {
         /// How many it should have.
         wanted: usize,
     },
+    /// A person wants a mirror on another node.
+    MirrorMoves {
+        /// The home.
+        home: HomeId,
+        /// The node that mirrors it.
+        from: NodeId,
+        /// The node that is to.
+        to: NodeId,
+    },
     /// The new mirror has all of the journal.
     CaughtUp {
         /// The home.
@@ -373,6 +382,9 @@ impl Reason {
                 write!(f, "the journal of {home} on {} is another from byte {position} on", n(*node))
             }
             Self::FewMirrors { home, has, wanted } => write!(f, "{home} has {has} of {wanted} mirrors"),
+            Self::MirrorMoves { home, from, to } => {
+                write!(f, "{} is to mirror {home} in place of {}, as a person asked", n(*to), n(*from))
+            }
             Self::CaughtUp { home, node } => write!(f, "{} has all of the journal of {home}", n(*node)),
             Self::Owed { node } => {
                 write!(f, "{} is excluded, and extents that lay there have too few copies", n(*node))

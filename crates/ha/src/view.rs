@@ -83,6 +83,8 @@ pub struct Home {
     pub wanted_host: NodeId,
     /// The nodes that have all of its journal that was acknowledged: any of them can take over.
     pub mirrors: Vec<NodeId>,
+    /// The mirror on the first of these nodes is to be on the second one: it stays until that has everything.
+    pub moving: Option<(NodeId, NodeId)>,
     /// Raised with each change of host; what a former host still sends is known by it.
     pub term: u64,
     /// How many mirrors it should have.
@@ -150,6 +152,18 @@ impl View {
     pub fn is_shared(&self) -> bool {
         !self.homes.is_empty() && self.homes.iter().all(|home| home.is_shared)
     }
+    /// Drops moves of mirrors that are over or can be none any more. For whoever makes a view from another one.
+    pub fn drop_old_moves(&mut self) {
+        for at in 0..self.homes.len() {
+            let home = &self.homes[at];
+            let is_due = |(from, to): (NodeId, NodeId)| {
+                home.mirrors.contains(&from) && !home.is_on(to) && self.stays(to) && !self.is_lost(home)
+            };
+            if home.moving.is_some_and(|moving| !is_due(moving)) {
+                self.homes[at].moving = None;
+            }
+        }
+    }
     /// The home with this number.
     pub fn home(&self, id: HomeId) -> Option<&Home> {
         self.home_at(id).map(|at| &self.homes[at])
@@ -193,6 +207,7 @@ mod tests {
             host: NodeId(*id),
             wanted_host: NodeId(*id),
             mirrors: Vec::new(),
+            moving: None,
             term: u64::from(*id),
             mirrors_wanted: 0,
             is_shared: false,

@@ -4,6 +4,8 @@
 mod giving_up;
 #[path = "rules/large.rs"]
 mod large;
+#[path = "rules/loads.rs"]
+mod loads;
 #[path = "rules/lost.rs"]
 mod lost;
 #[path = "rules/membership.rs"]

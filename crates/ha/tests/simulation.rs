@@ -53,6 +53,7 @@ fn clusters_are_safe_under_faults_and_live_once_healed() {
     assert!(sum.frozen * 10 >= seeds && sum.lost_swaps * 10 >= seeds && sum.mirrors_dropped * 10 >= seeds, "{sum:?}");
     assert!(sum.shared_taken_over * 10 >= seeds && sum.appended_to_pool >= seeds, "{sum:?}");
     assert!(sum.shortened * 5 >= seeds, "{sum:?}");
+    assert!(sum.moves_asked * 10 >= seeds && sum.moves_done * 20 >= seeds, "{sum:?}");
     assert!(sum.given_up * 10 >= seeds && sum.lost_homes > 0, "{sum:?}");
     assert!(sum.refused * 20 >= seeds && sum.waited_for_daemon * 10 >= seeds, "{sum:?}");
 }

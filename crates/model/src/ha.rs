@@ -30,6 +30,15 @@ pub enum ClusterChange {
         /// Only whether it could be: nothing is changed.
         dry_run: bool,
     },
+    /// A mirror of a home is to be on another node: it stays until that has everything.
+    MoveMirror {
+        /// The home.
+        home: HomeId,
+        /// The node that mirrors it.
+        from: NodeId,
+        /// The node that is to.
+        to: NodeId,
+    },
     /// Another node becomes the host of a home.
     MoveHome {
         /// The home.
@@ -63,6 +72,34 @@ pub struct HaReport {
     pub decided: Vec<HaDecided>,
     /// The copies that this node sends of homes of which it is the host.
     pub copies: Vec<HaCopy>,
+    /// What would make the load of nodes even, in the order in which it is to be done; nothing is done by itself.
+    pub moves: Vec<HaMove>,
+}
+
+/// A copy of a home that should be on another node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct HaMove {
+    /// The home.
+    pub home: HomeId,
+    /// The node that has the copy.
+    pub from: NodeId,
+    /// The node that should.
+    pub to: NodeId,
+    /// The copy is the host's, else a mirror's.
+    pub is_host: bool,
+    /// Why, as a sentence.
+    pub why: String,
+}
+
+/// How loaded a node is by copies of homes, as host or as mirror, or what one home costs each node that has a copy of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HaLoad {
+    /// Bytes in memory.
+    pub memory_bytes: u64,
+    /// Bytes on disks.
+    pub disk_bytes: u64,
+    /// Bytes written each second of late.
+    pub written_bytes_per_s: u64,
 }
 
 /// How far a copy of a home on another node is.
@@ -104,6 +141,10 @@ pub struct HaNode {
     pub silence_us: Option<u64>,
     /// Why it is in doubt; empty if it is not.
     pub doubt: String,
+    /// What copies of homes cost it.
+    pub load: HaLoad,
+    /// Bytes that it has free for more copies, in memory and on disks; `None` if it has not said.
+    pub room: Option<(u64, u64)>,
 }
 
 /// A home, as the view has it.
@@ -123,6 +164,10 @@ pub struct HaHome {
     pub term: u64,
     /// Whether no copy is left, since its host was given up.
     pub lost: bool,
+    /// The node whose mirror is to be on another one, and that one.
+    pub moving: Option<(NodeId, NodeId)>,
+    /// What each copy of it costs.
+    pub load: HaLoad,
 }
 
 /// Something that happened.

@@ -27,6 +27,7 @@ mod tier_text;
 mod transaction;
 mod units;
 mod update;
+mod weights;
 
 pub use check::Check;
 pub use container::{
@@ -36,7 +37,7 @@ pub use container::{
 pub use crc32c::combine_sums;
 pub use error::{Error, ErrorKind, Result};
 pub use extent::{Birth, Encoding, Extent, Sums};
-pub use ha::{ClusterChange, HaCopy, HaDecided, HaEvent, HaHome, HaNode, HaReport};
+pub use ha::{ClusterChange, HaCopy, HaDecided, HaEvent, HaHome, HaLoad, HaMove, HaNode, HaReport};
 pub use histogram::{HISTOGRAM_BUCKETS, Histogram, histogram_bucket, histogram_end_ns};
 pub use id::{ContainerId, DEVICES_WORD, DeviceId, HomeId, IndexId, IndexKey, NodeId, ObjectId, ObjectKey, StoreId};
 pub use limits::*;
@@ -54,7 +55,7 @@ pub use request::{
 };
 pub use telemetry::{
     ClientTelemetry, ContainerTelemetry, Counts, Flow, FlowEnd, FlowWhy, HEAT_AGES, HEAT_AGES_S, HOT_MAX, HeatRow,
-    HotObject, Latency, Telemetry, Timed,
+    HotObject, Latency, Telemetry, Timed, UserTelemetry,
 };
 pub use tier::{DeviceInfo, DeviceKind, DeviceSpec, DeviceState, StoreConfig, node_of_place};
 pub use tier_options::TierOptions;
@@ -62,3 +63,4 @@ pub use tier_text::{TierText, WATERMARK_HIGH_DEFAULT_PERMILLE, WATERMARK_LOW_DEF
 pub use transaction::{Decision, TransactionId};
 pub use units::UnitBytes;
 pub use update::Update;
+pub use weights::{USER_WEIGHT_MAX, USERS_WEIGHED_MAX, UserWeight, UserWeights, WeightsAsk};

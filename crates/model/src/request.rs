@@ -7,7 +7,7 @@ mod kinds;
 use crate::{
     Arrange, ArrangeProgress, ArrangeTarget, Arrangement, Check, ClusterChange, ContainerId, ContainerInfo, Decision,
     DeviceId, DeviceInfo, DeviceSpec, Durability, Error, Extent, HaReport, HomeId, IndexId, IndexKey, ObjectId,
-    ObjectKey, PolicyState, Profile, Records, SnapshotInfo, Telemetry, TransactionId, Update,
+    ObjectKey, PolicyState, Profile, Records, SnapshotInfo, Telemetry, TransactionId, Update, UserWeights, WeightsAsk,
 };
 
 /// A request of a client to a store. The same values go to an engine in the process and, encoded by `wire`, to a
@@ -131,6 +131,8 @@ pub enum Request {
     PolicySet { text: Option<String>, dry_run: bool },
     /// The rules of users, their effects, and plugin policies.
     PolicyShow,
+    /// The weights of users, shown, set, or taken over from another home. Answered with those that count now.
+    Weights { ask: WeightsAsk },
     /// What the life-cycle rules would do now if they had the store to themselves; does nothing.
     RulesTry,
     /// Progress of the running arrangements.
@@ -426,6 +428,8 @@ pub enum Response {
     Ha(Box<HaReport>),
     /// To [`Request::PolicyShow`].
     Policy(Box<PolicyState>),
+    /// To [`Request::Weights`].
+    Weights(UserWeights),
     /// To [`Request::Progress`].
     Progress(Vec<ArrangeProgress>),
     /// To [`Request::Read`]: the object's size, the value of its version word while both were so, and the bytes.

@@ -31,6 +31,8 @@ pub struct Telemetry {
     pub heat: Vec<HeatRow>,
     /// The sessions now open.
     pub clients: Vec<ClientTelemetry>,
+    /// The users who took space on tiers of late, and those with a weight of their own, by their ids.
+    pub users: Vec<UserTelemetry>,
     /// The containers with the most bytes, largest first (at most 256).
     pub containers: Vec<ContainerTelemetry>,
     /// Histograms of durations.
@@ -175,6 +177,17 @@ pub struct ClientTelemetry {
     pub requests: u64,
     /// Free space leased to it for writing, in bytes.
     pub leased_bytes: u64,
+}
+
+/// A user who shares tiers with others.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct UserTelemetry {
+    /// The user's numeric id.
+    pub uid: u32,
+    /// The user's weight.
+    pub weight: u16,
+    /// Bytes that the user's programs took of late on each tier, half of it forgotten every two seconds.
+    pub taken: Vec<(DeviceId, u64)>,
 }
 
 /// Space usage of a container.

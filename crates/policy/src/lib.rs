@@ -35,5 +35,5 @@ pub use policy::{Action, Coming, Decision, Incoming, Limits, Plan, Planned, Poli
 pub use query::{Candidacy, QUERY_BYTES_MAX, Query, QueryFault};
 pub use reason::Reason;
 pub use rhythm::{Burst, Rhythm};
-pub use share::{Sharer, is_over_share};
+pub use share::{Claim, Level, Sharer, Taker, is_over_share, over_share, part_of_user};
 pub use view::{DeviceView, order, speed_preset, tier_order};

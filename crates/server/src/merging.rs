@@ -1,8 +1,8 @@
 //! One answer from those of several engines of a store. This file must not know which engines were asked, nor why.
 
 use cenote_model::{
-    Arrangement, ContainerInfo, Counts, DeviceInfo, FlowWhy, PolicyState, Request, Response, StoreStats, Telemetry,
-    Timed, VerifyReport,
+    Arrangement, ContainerInfo, Counts, DeviceId, DeviceInfo, FlowWhy, PolicyState, Request, Response, StoreStats,
+    Telemetry, Timed, VerifyReport,
 };
 use cenote_store::{CONTAINERS_MAX, FOLLOWERS_MAX, LIMIT_MAX, LISTED_MAX};
 
@@ -196,6 +196,12 @@ fn add_telemetry(told: &mut Telemetry, more: Telemetry) {
             None => told.clients.push(client),
         }
     }
+    for user in more.users {
+        match told.users.iter_mut().find(|known| known.uid == user.uid) {
+            Some(known) => add_taken(&mut known.taken, user.taken),
+            None => told.users.push(user),
+        }
+    }
     told.containers.extend(more.containers);
     for latency in more.latencies.into_iter().filter(|latency| !matches!(latency.what, Timed::Get | Timed::Put)) {
         match told.latencies.iter_mut().find(|known| (known.what, known.tier) == (latency.what, latency.tier)) {
@@ -204,6 +210,15 @@ fn add_telemetry(told: &mut Telemetry, more: Telemetry) {
         }
     }
     add_counts(&mut told.counts, &more.counts);
+}
+
+fn add_taken(taken: &mut Vec<(DeviceId, u64)>, more: Vec<(DeviceId, u64)>) {
+    for (tier, bytes) in more {
+        match taken.iter_mut().find(|known| known.0 == tier) {
+            Some(known) => known.1 += bytes,
+            None => taken.push((tier, bytes)),
+        }
+    }
 }
 
 fn add_counts(counts: &mut Counts, more: &Counts) {
@@ -220,6 +235,7 @@ fn add_counts(counts: &mut Counts, more: &Counts) {
 fn finish_telemetry(told: &mut Telemetry, hot: u32) {
     told.hot.sort_by_key(|object| std::cmp::Reverse(object.score));
     told.hot.truncate(hot as usize);
+    told.users.sort_by_key(|user| user.uid);
     told.containers.sort_by_key(|container| std::cmp::Reverse(container.stored_bytes));
     told.containers.truncate(CONTAINERS_MAX);
     let all: u64 = told.containers.iter().map(|container| container.stored_bytes).sum();

@@ -90,6 +90,7 @@ fn route(request: &Request, homes: usize) -> Route {
         | Request::Checkpoint
         | Request::PolicySet { .. }
         | Request::PolicyShow
+        | Request::Weights { .. }
         | Request::RulesTry
         | Request::Progress => Route::All,
         Request::Profile { .. }

@@ -54,6 +54,17 @@ impl SessionInfo {
     }
 }
 
+/// What a store costs a node that has a copy of it. Tiers in object services are not copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StoreCosts {
+    /// Bytes in memory.
+    pub memory: u64,
+    /// Bytes on disks.
+    pub disk: u64,
+    /// Bytes that programs wrote and that were journaled since the store was opened, or longer.
+    pub written: u64,
+}
+
 /// Names a pending response (a completion token).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Ticket(pub u64);

@@ -14,9 +14,10 @@ use crate::habits::HABITS;
 use crate::profile::PROFILE;
 use crate::space::{DeviceSlot, STAMP_BYTES};
 use crate::superblock::{HOMES_MAX, Loan, SUPERBLOCK};
+use crate::weights::WEIGHTS;
 
 /// Files of the store that tenants read and the landlord writes.
-const SHARED: [&str; 2] = [PROFILE, POLICY_FILE];
+const SHARED: [&str; 3] = [PROFILE, POLICY_FILE, WEIGHTS];
 /// Loans begin and end at multiples of this, where devices are large enough: huge pages have one owner.
 const GRAIN_BYTES: u64 = 2 << 20;
 /// The same on small devices.
@@ -151,7 +152,7 @@ pub fn file_kind(name: &str) -> Option<FileKind> {
         return Some(FileKind::Log);
     }
     let is_whole = crate::checkpoint::sequence_of(within).is_some()
-        || [SUPERBLOCK, PROFILE, HABITS, POLICY_FILE].contains(&within);
+        || [SUPERBLOCK, PROFILE, HABITS, POLICY_FILE, WEIGHTS].contains(&within);
     is_whole.then_some(FileKind::Whole)
 }
 

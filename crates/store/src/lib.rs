@@ -42,6 +42,7 @@ mod two_phase;
 mod undo;
 mod value_io;
 mod value_log;
+mod weights;
 mod work;
 
 /// The next step for metadata that cannot be read.
@@ -49,7 +50,8 @@ pub(crate) const RESTORE: &str =
     "restore the store directory from a copy, then `cenote adopt DIR`; nothing was changed";
 
 pub use api::{
-    Errand, Outcome, RecoveryReport, RolledBack, Seams, SessionId, SessionInfo, StoreSummary, Ticket, Tuning,
+    Errand, Outcome, RecoveryReport, RolledBack, Seams, SessionId, SessionInfo, StoreCosts, StoreSummary, Ticket,
+    Tuning,
 };
 pub use engine::{
     CONTAINERS_MAX, Engine, FOLLOWERS_MAX, InPlace, Job, JobDone, LIMIT_MAX, LISTED_MAX, Measurement,

@@ -69,6 +69,12 @@ pub fn json(store: StoreId, telemetry: &Telemetry) -> Value {
             "requests": client.requests,
             "leased_bytes": client.leased_bytes,
         })).collect::<Vec<_>>(),
+        "users": telemetry.users.iter().map(|user| json!({
+            "uid": user.uid,
+            "weight": user.weight,
+            "taken_bytes": user.taken.iter().map(|(id, bytes)| (names.tier(*id), (*bytes).into()))
+                .collect::<Map<String, Value>>(),
+        })).collect::<Vec<_>>(),
         "containers": telemetry.containers.iter().map(|container| json!({
             "id": container.id.0,
             "label": container.label,

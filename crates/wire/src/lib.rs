@@ -32,4 +32,4 @@ pub use places::{PlaceAnswer, PlaceAsk, PlaceOf};
 pub use words::{Changed, WordsMessage};
 
 /// First byte of every message. A peer that reads another value answers `VersionMismatch`.
-pub const WIRE_VERSION: u8 = 21;
+pub const WIRE_VERSION: u8 = 23;

@@ -2,7 +2,7 @@
 
 use cenote_model::{
     ClientTelemetry, ContainerTelemetry, Counts, Flow, FlowEnd, FlowWhy, HISTOGRAM_BUCKETS, HeatRow, Histogram,
-    HotObject, Latency, Result, Telemetry, Timed,
+    HotObject, Latency, Result, Telemetry, Timed, UserTelemetry,
 };
 
 use crate::codec::{Input, Wire, malformed, wire_enum, wire_struct};
@@ -59,6 +59,7 @@ wire_struct!(Latency, 18, { what, tier, sampled_in, histogram });
 wire_struct!(Counts, 56, {
     requests, stalls, refusals, prefetched_bytes, prefetch_used_bytes, prefetch_wasted_bytes, moves_failed,
 });
-wire_struct!(Telemetry, 189, {
-    uptime_ns, unix_ms, enabled, stats, devices, flows, hot, heat, clients, containers, latencies, counts,
+wire_struct!(UserTelemetry, 10, { uid, weight, taken });
+wire_struct!(Telemetry, 193, {
+    uptime_ns, unix_ms, enabled, stats, devices, flows, hot, heat, clients, users, containers, latencies, counts,
 });

@@ -10,7 +10,7 @@ use cenote_model::{
     Durability, Encoding, Error, ErrorKind, Explanation, Extent, ExtentWhy, Finding, FlushTarget, HomeId, IndexContent,
     IndexId, IndexKey, KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey, ObjectStat, Packed, PluginState,
     PolicyState, Records, Request, Response, Result, RuleState, Run, SnapshotInfo, StoreConfig, StoreId, StoreStats,
-    Sums, TierOptions, Touch, TransactionId, Update, VerifyReport,
+    Sums, TierOptions, Touch, TransactionId, Update, UserWeight, UserWeights, VerifyReport, WeightsAsk,
 };
 
 use crate::codec::{Input, Wire, malformed, put_bytes, take_bytes, wire_enum, wire_struct};
@@ -202,6 +202,10 @@ wire_struct!(Lease, 4, { runs });
 wire_struct!(TransactionId, 18, { home, session, number });
 wire_struct!(Decision, 23, { transaction, participants, is_sync });
 
+wire_struct!(UserWeight, 6, { uid, weight });
+wire_struct!(UserWeights, 12, { version, users });
+wire_enum!(WeightsAsk, 1, "question about weights", { 1 => Show, 2 => Set(user), 3 => Follow(weights) });
+
 wire_enum!(Request, 1, "request", {
     1 => Apply { checks, updates, atomic },
     2 => Lookup { key, offset, len, limit },
@@ -252,6 +256,7 @@ wire_enum!(Request, 1, "request", {
     52 => Settle { transaction, commits },
     53 => Ask { transaction, tell },
     54 => Forget { transaction, participant },
+    55 => Weights { ask },
     60 => ChangeCluster { change },
 });
 
@@ -323,4 +328,5 @@ wire_enum!(Response, 1, "response", {
     46 => Ha(report),
     47 => Prepared { is_sync },
     48 => Decided(is_so),
+    49 => Weights(weights),
 });

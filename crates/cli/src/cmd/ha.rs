@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cenote::model::size::human;
 use cenote::{HaDecided, HaNode, HaReport, Mode, OpenOptions, Store};
 use cenote_cluster::Members;
 use clap::Args;
@@ -11,7 +12,7 @@ use super::Context;
 use crate::failure::Done;
 
 /// Titles of [`home_rows`].
-pub const HOME_TITLES: [&str; 5] = [">home", "host", "mirrors", ">wanted", ">term"];
+pub const HOME_TITLES: [&str; 8] = [">home", "host", "mirrors", ">wanted", ">term", ">memory", ">disk", ">written"];
 
 /// Show the view of the cluster, what happened to its nodes, what is concluded from that, and why
 #[derive(Args, Debug)]
@@ -118,12 +119,15 @@ pub fn home_table(context: &mut Context<'_>, report: &HaReport) -> Done {
     context.out.table(&HOME_TITLES, &home_rows(report))
 }
 
-/// Where homes are: number, host, mirrors, how many are wanted, term.
+/// Where homes are: number, host, mirrors, how many are wanted, term, and what each copy costs.
 pub fn home_rows(report: &HaReport) -> Vec<Vec<String>> {
     let row = |home: &cenote::HaHome| {
         let host = host(report, home);
         let (wanted, term) = (home.mirrors_wanted.to_string(), home.term.to_string());
-        vec![home.home.to_string(), host, mirrors(report, home), wanted, term]
+        let load = home.load;
+        let written = format!("{}/s", human(load.written_bytes_per_s));
+        let costs = [human(load.memory_bytes), human(load.disk_bytes), written];
+        [home.home.to_string(), host, mirrors(report, home), wanted, term].into_iter().chain(costs).collect()
     };
     report.homes.iter().map(row).collect()
 }
@@ -140,7 +144,9 @@ fn host(report: &HaReport, home: &cenote::HaHome) -> String {
 /// The mirrors of a home, for people.
 fn mirrors(report: &HaReport, home: &cenote::HaHome) -> String {
     let names: Vec<String> = home.mirrors.iter().map(|node| named(report, *node)).collect();
-    if names.is_empty() { "none".into() } else { names.join(", ") }
+    let names = if names.is_empty() { "none".into() } else { names.join(", ") };
+    let moving = home.moving.map(|(from, to)| format!(" ({} in place of {})", named(report, to), named(report, from)));
+    names + &moving.unwrap_or_default()
 }
 
 fn happened(context: &mut Context<'_>, report: &HaReport) -> Done {
@@ -197,6 +203,7 @@ pub fn document(report: &HaReport, dry_run: bool) -> Value {
         "homes": report.homes.iter().map(home_document).collect::<Vec<_>>(),
         "events": report.events.iter().map(|it| json!({ "ago_us": it.ago_us, "what": it.what })).collect::<Vec<_>>(),
         "decided": decided,
+        "moves": report.moves.len(),
         "copies": report.copies.iter().map(copy_document).collect::<Vec<_>>(),
     })
 }
@@ -208,10 +215,16 @@ fn copy_document(copy: &cenote::HaCopy) -> Value {
 
 fn node_document(node: &HaNode) -> Value {
     json!({ "node": node.node.0, "name": node.name, "address": node.address, "state": state(node), "live": node.live, "leaving": node.leaving,
-        "given_up": node.given_up, "owed": node.owed, "since_view": node.since_view, "silence_us": node.silence_us, "doubt": node.doubt })
+        "given_up": node.given_up, "owed": node.owed, "since_view": node.since_view, "silence_us": node.silence_us, "doubt": node.doubt,
+        "load": load_document(&node.load), "free_memory_bytes": node.room.map(|room| room.0), "free_disk_bytes": node.room.map(|room| room.1) })
 }
 
 fn home_document(home: &cenote::HaHome) -> Value {
     json!({ "home": home.home.0, "host": home.host.0, "wanted_host": home.wanted_host.0, "mirrors": home.mirrors.iter().map(|node| node.0).collect::<Vec<_>>(),
-        "mirrors_wanted": home.mirrors_wanted, "term": home.term, "lost": home.lost })
+        "mirrors_wanted": home.mirrors_wanted, "term": home.term, "lost": home.lost,
+        "moving": home.moving.map(|(from, to)| json!({ "from": from.0, "to": to.0 })), "load": load_document(&home.load) })
+}
+
+fn load_document(load: &cenote::HaLoad) -> Value {
+    json!({ "memory_bytes": load.memory_bytes, "disk_bytes": load.disk_bytes, "written_bytes_per_s": load.written_bytes_per_s })
 }

@@ -4,16 +4,100 @@ use std::ffi::{OsStr, OsString};
 use std::io::Read;
 
 use cenote::{Error, ErrorKind, Index, IndexId, KeyCode, NextFrom, Records, Store};
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::{Access, Context};
-use crate::args::{IndexCommand, KeyForm};
 use crate::failure::Done;
 use crate::out::{escaped, hex};
 use crate::target::{self, Target};
 
 /// Ids requested at once.
 const PAGE: u32 = 4096;
+
+/// Index commands. Keys and values are the bytes of the argument.
+#[derive(Subcommand, Debug)]
+pub enum IndexCommand {
+    /// List the indices of a container
+    Ls {
+        /// CONTAINER
+        container: OsString,
+    },
+    /// Create an index; prints its name
+    Mk {
+        /// CONTAINER (with a random index id) or CONTAINER/INDEX
+        target: OsString,
+    },
+    /// Delete an index with its records
+    Rm {
+        /// CONTAINER/INDEX
+        index: OsString,
+    },
+    /// Show values by key; exit code 1 if a key does not exist
+    Get {
+        /// CONTAINER/INDEX
+        index: OsString,
+        /// The keys
+        #[arg(required = true)]
+        keys: Vec<OsString>,
+        #[command(flatten)]
+        form: KeyForm,
+        /// Write the bytes of the values unchanged, without a line end
+        #[arg(long, conflicts_with = "json")]
+        raw: bool,
+    },
+    /// Set a record
+    Put {
+        /// CONTAINER/INDEX
+        index: OsString,
+        /// The key
+        key: OsString,
+        /// The value; - for standard input
+        value: OsString,
+        #[command(flatten)]
+        form: KeyForm,
+        /// Fail if the key exists
+        #[arg(long)]
+        new: bool,
+    },
+    /// Delete records; exit code 1 if a key does not exist
+    Del {
+        /// CONTAINER/INDEX
+        index: OsString,
+        /// The keys
+        #[arg(required = true)]
+        keys: Vec<OsString>,
+        #[command(flatten)]
+        form: KeyForm,
+    },
+    /// List records in key order
+    Next {
+        /// CONTAINER/INDEX
+        index: OsString,
+        /// Only keys with this prefix
+        #[arg(long)]
+        prefix: Option<OsString>,
+        /// Start at this key, or the next greater one
+        #[arg(long, conflicts_with = "after")]
+        from: Option<OsString>,
+        /// Start after this key
+        #[arg(long)]
+        after: Option<OsString>,
+        /// Maximum number of records
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: u32,
+        #[command(flatten)]
+        form: KeyForm,
+    },
+}
+
+/// Notation of keys and values.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct KeyForm {
+    /// Keys and values are hexadecimal digits
+    #[arg(long)]
+    pub hex: bool,
+}
 
 pub fn index(context: &mut Context<'_>, command: &IndexCommand) -> Done {
     match command {

@@ -15,7 +15,7 @@ pub mod files;
 pub mod ha;
 pub mod home;
 pub mod images;
-mod index;
+pub mod index;
 pub mod init;
 mod interchange;
 pub mod layout;
@@ -38,6 +38,7 @@ mod tree;
 pub mod verify;
 mod waiting;
 mod web;
+pub mod weight;
 
 use std::path::PathBuf;
 
@@ -117,6 +118,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Stat { target } => list::stat(context, target),
         Command::Mk(args) => container::make(context, args),
         Command::Set(args) => container::set(context, args),
+        Command::Weight(args) => weight::weight(context, args),
         Command::Chmod { rights, containers } => container::chmod(context, rights, containers),
         Command::Chown { to, containers } => container::chown(context, *to, containers),
         Command::Rename { from, to } => container::rename(context, from, to),

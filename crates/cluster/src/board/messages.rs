@@ -1,14 +1,14 @@
 //! Beats and notices as bytes. Whoever carries them knows nothing of them.
 
 use cenote_codec::{Decoder, Encode as _, Subject};
-use cenote_ha::{ClusterId, Hello, HomeId, Identity, Report};
+use cenote_ha::{ClusterId, Cost, Hello, HomeId, Identity, Report, Room};
 use cenote_model::{DeviceId, Error, ErrorKind, NodeId, Result};
 
 use super::{Beat, Notice};
 use crate::register::{put_error, put_held, take_error, take_held};
 
 /// First byte of each message.
-const MESSAGE_VERSION: u8 = 6;
+const MESSAGE_VERSION: u8 = 8;
 
 const NOTICE: u8 = 1;
 const FAILED: u8 = 2;
@@ -19,10 +19,12 @@ const GOODBYE: u8 = 3;
 const PAID: u8 = 4;
 const CLOSING: u8 = 5;
 const LOST: u8 = 6;
+const ROOM: u8 = 7;
+const COST: u8 = 8;
 
 /// Fewest bytes of what lists hold: bound what a count can make the decoder allocate.
 const REPORT_BYTES_MIN: usize = 1;
-const HEARD_BYTES: usize = 2 + 8;
+const NUMBER_BYTES: usize = 2 + 8;
 const REPORTS_BYTES_MIN: usize = 2 + 8 + 4;
 const HELLO_BYTES_MIN: usize = 16 + 16 + 4 + 8 + 8 + 4 + 4;
 const DEVICE_BYTES: usize = 2;
@@ -61,6 +63,7 @@ impl Beat {
         out.put_u64(self.number);
         out.put_u64(self.holds_view);
         put_reports(&self.reports, &mut out);
+        out.put_u64(self.weights);
         out.put_u8(u8::from(self.hello.is_some()));
         if let Some(hello) = &self.hello {
             put_hello(hello, &mut out);
@@ -76,6 +79,7 @@ impl Beat {
             number: from.u64()?,
             holds_view: from.u64()?,
             reports: take_reports(&mut from)?,
+            weights: from.u64()?,
             hello: if from.flag()? { Some(take_hello(&mut from)?) } else { None },
         };
         from.end().map(|()| beat)
@@ -95,11 +99,11 @@ impl Notice {
     fn put(&self, out: &mut Vec<u8>) {
         put_held(NOTICE, self.held.as_ref(), out);
         out.put_u64(self.view);
-        for heard in [&self.heard, &self.heard_elsewhere] {
-            out.put_u32(heard.len() as u32);
-            for (node, ago_us) in heard {
+        for numbers in [&self.heard, &self.heard_elsewhere, &self.weights] {
+            out.put_u32(numbers.len() as u32);
+            for (node, number) in numbers {
                 out.put_u16(node.0);
-                out.put_u64(*ago_us);
+                out.put_u64(*number);
             }
         }
         out.put_u32(self.reports.len() as u32);
@@ -132,18 +136,20 @@ impl Notice {
         if held.as_ref().is_some_and(|(held, _)| held.number != view) {
             return Err(from.malformed("two numbers of its view"));
         }
-        let (heard, heard_elsewhere) = (take_heard(from)?, take_heard(from)?);
+        let (heard, heard_elsewhere) = (take_numbers(from)?, take_numbers(from)?);
+        let weights = take_numbers(from)?;
         let count = from.count(REPORTS_BYTES_MIN)?;
         let reports = (0..count).map(|_| Ok((NodeId(from.u16()?), from.u64()?, take_reports(from)?)));
         let reports = reports.collect::<Result<_>>()?;
         let count = from.count(2 + HELLO_BYTES_MIN)?;
         let hellos = (0..count).map(|_| Ok((NodeId(from.u16()?), take_hello(from)?))).collect::<Result<_>>()?;
-        Ok(Self { view, held, heard, heard_elsewhere, reports, hellos })
+        Ok(Self { view, held, heard, heard_elsewhere, reports, weights, hellos })
     }
 }
 
-fn take_heard(from: &mut Input<'_>) -> Result<Vec<(NodeId, u64)>> {
-    let count = from.count(HEARD_BYTES)?;
+/// A number of each node.
+fn take_numbers(from: &mut Input<'_>) -> Result<Vec<(NodeId, u64)>> {
+    let count = from.count(NUMBER_BYTES)?;
     (0..count).map(|_| Ok((NodeId(from.u16()?), from.u64()?))).collect()
 }
 
@@ -174,6 +180,18 @@ fn put_reports(reports: &[Report], out: &mut Vec<u8>) {
                 out.put_u16(node.0);
                 out.put_u64(*since_view);
             }
+            Report::Room(room) => {
+                out.put_u8(ROOM);
+                out.put_u64(room.memory);
+                out.put_u64(room.disk);
+            }
+            Report::Cost { home, cost } => {
+                out.put_u8(COST);
+                out.put_u16(home.0);
+                out.put_u64(cost.memory);
+                out.put_u64(cost.disk);
+                out.put_u64(cost.written);
+            }
         }
     }
 }
@@ -191,6 +209,11 @@ fn take_report(from: &mut Input<'_>) -> Result<Report> {
         CLOSING => Report::Closing,
         LOST => Report::Lost(HomeId(from.u16()?)),
         PAID => Report::Paid { home: HomeId(from.u16()?), node: NodeId(from.u16()?), since_view: from.u64()? },
+        ROOM => Report::Room(Room { memory: from.u64()?, disk: from.u64()? }),
+        COST => Report::Cost {
+            home: HomeId(from.u16()?),
+            cost: Cost { memory: from.u64()?, disk: from.u64()?, written: from.u64()? },
+        },
         _ => return Err(from.malformed("an unknown report")),
     })
 }

@@ -27,6 +27,8 @@ pub struct Beat {
     pub holds_view: u64,
     /// All that it reports now.
     pub reports: Vec<Report>,
+    /// The version of the weights of users that all homes have of which it is host; 0 if it is host of none.
+    pub weights: u64,
     /// What it says of itself while it starts, or does not take part.
     pub hello: Option<Hello>,
 }
@@ -44,6 +46,8 @@ pub struct Notice {
     pub heard_elsewhere: Vec<(NodeId, u64)>,
     /// What each node reports now, and the view that it holds.
     pub reports: Vec<(NodeId, u64, Vec<Report>)>,
+    /// The version of the weights of users that each node has.
+    pub weights: Vec<(NodeId, u64)>,
     /// What nodes say of themselves.
     pub hellos: Vec<(NodeId, Hello)>,
 }
@@ -102,6 +106,7 @@ impl Board {
             heard: heard.map(|(node, heard_us)| (node, now_us.saturating_sub(heard_us))).collect(),
             heard_elsewhere: self.elsewhere.iter().map(|(node, at)| (*node, now_us.saturating_sub(*at))).collect(),
             reports: reports.collect(),
+            weights: self.known.iter().map(|(node, it)| (*node, it.last.weights)).collect(),
             hellos: self.known.iter().filter_map(|(node, it)| Some((*node, it.last.hello.clone()?))).collect(),
         }
     }

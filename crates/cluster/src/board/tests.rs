@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use cenote_ha::{ClusterId, HomeId, Identity, MemberState, View};
+use cenote_ha::{ClusterId, Cost, HomeId, Identity, MemberState, Room, View};
 use cenote_model::{DeviceId, Error, ErrorKind, StoreId};
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn hello(node: u16) -> Hello {
 }
 
 fn beat(node: u16, number: u64) -> Beat {
-    Beat { node: NodeId(node), incarnation: 5, number, holds_view: 2, reports: Vec::new(), hello: None }
+    Beat { node: NodeId(node), incarnation: 5, number, holds_view: 2, reports: Vec::new(), weights: 0, hello: None }
 }
 
 fn members(count: u16, protect: u8) -> Members {
@@ -100,7 +100,7 @@ fn the_first_view_waits_for_all_nodes() {
 fn what_one_node_says_all_are_told() {
     let mut board = Board::new(500);
     let report = Report::Refused(NodeId(3));
-    board.beat(1_000, Beat { reports: vec![report], ..beat(1, 9) });
+    board.beat(1_000, Beat { reports: vec![report], weights: 77, ..beat(1, 9) });
     board.beat(5_000, Beat { hello: Some(hello(2)), ..beat(2, 1) });
     let view = first(3);
     let held = held(&view);
@@ -109,6 +109,7 @@ fn what_one_node_says_all_are_told() {
     assert_eq!(notice.heard, [(NodeId(1), 5_000), (NodeId(2), 1_000), (NodeId(3), 5_500)]);
     assert_eq!(notice.reports[0], (NodeId(1), 2, vec![report]));
     assert_eq!(notice.hellos, [(NodeId(2), hello(2))]);
+    assert_eq!(notice.weights, [(NodeId(1), 77), (NodeId(2), 0)]);
     assert_eq!((notice.view, notice.held), (1, Some(held.clone())));
     // Whoever holds the view is not sent it again; before the first one there is none.
     let notice = board.answer(6_000, 1, Some(&held));
@@ -149,7 +150,7 @@ fn an_error_travels_as_it_is() {
 }
 
 fn reports() -> impl Strategy<Value = Vec<Report>> {
-    let report = (0..6u8, any::<(u16, u16, u64, bool)>()).prop_map(|(kind, (node, home, since_view, is_empty))| {
+    let report = (0..8u8, any::<(u16, u16, u64, bool)>()).prop_map(|(kind, (node, home, since_view, is_empty))| {
         let node = NodeId(node);
         match kind {
             0 => Report::Unheard(node),
@@ -157,6 +158,11 @@ fn reports() -> impl Strategy<Value = Vec<Report>> {
             2 => Report::Goodbye { is_empty },
             3 => Report::Closing,
             4 => Report::Lost(HomeId(home)),
+            5 => Report::Room(Room { memory: since_view, disk: !since_view }),
+            6 => {
+                let cost = Cost { memory: since_view, disk: !since_view, written: since_view / 3 };
+                Report::Cost { home: HomeId(home), cost }
+            }
             _ => Report::Paid { home: HomeId(home), node, since_view },
         }
     });
@@ -182,9 +188,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn beats_come_back(head in any::<(u16, u64, u64, u64)>(), reports in reports(), hello in prop::option::of(hellos()), cut in any::<prop::sample::Index>()) {
-        let (node, incarnation, number, holds_view) = head;
-        let beat = Beat { node: NodeId(node), incarnation, number, holds_view, reports, hello };
+    fn beats_come_back(head in any::<(u16, u64, u64, u64, u64)>(), reports in reports(), hello in prop::option::of(hellos()), cut in any::<prop::sample::Index>()) {
+        let (node, incarnation, number, holds_view, weights) = head;
+        let beat = Beat { node: NodeId(node), incarnation, number, holds_view, reports, weights, hello };
         let bytes = beat.encode();
         prop_assert_eq!(Beat::decode(&bytes), Ok(beat));
         prop_assert!(Beat::decode(&bytes[..cut.index(bytes.len())]).is_err());
@@ -202,6 +208,7 @@ proptest! {
             view: 1,
             held: has_view.then(|| held(&first(3))),
             heard_elsewhere: heard.iter().rev().map(|(node, ago)| (NodeId(*node), *ago)).collect(),
+            weights: heard.iter().map(|(node, version)| (NodeId(*node), !*version)).collect(),
             heard: heard.into_iter().map(|(node, ago)| (NodeId(node), ago)).collect(),
             reports: said.into_iter().map(|((node, view), reports)| (NodeId(node), view, reports)).collect(),
             hellos: hellos.into_iter().map(|(node, hello)| (NodeId(node), hello)).collect(),
@@ -233,7 +240,7 @@ fn other_versions_and_long_counts_are_named() {
     for decode in [|bytes: &[u8]| Beat::decode(bytes).map(drop), |bytes: &[u8]| Notice::decode(bytes).map(drop)] {
         assert_eq!(decode(&[9, 1]).unwrap_err().kind(), ErrorKind::VersionMismatch);
         assert_eq!(decode(&[]).unwrap_err().kind(), ErrorKind::InvalidInput);
-        assert_eq!(decode(&[6, 77]).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(decode(&[8, 77]).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
     // A count that the message cannot hold.
     let mut bytes = beat(1, 9).encode();

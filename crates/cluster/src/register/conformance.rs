@@ -63,6 +63,7 @@ pub fn view(number: u64) -> View {
         mirrors: vec![NodeId(id % 3 + 1)],
         term: 1,
         mirrors_wanted: 1,
+        moving: None,
         is_shared: false,
     };
     View {

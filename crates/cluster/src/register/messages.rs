@@ -7,7 +7,7 @@ use cenote_model::{Error, ErrorKind, Result};
 use super::{Attempt, Held, Register, Stamp, SwapError, Swapped, Token, view};
 
 /// First byte of each message.
-const MESSAGE_VERSION: u8 = 4;
+const MESSAGE_VERSION: u8 = 5;
 
 const READ: u8 = 1;
 const SWAP: u8 = 2;

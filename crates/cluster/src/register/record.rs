@@ -17,7 +17,7 @@ pub(super) const RECORD_BYTES_MAX: usize = 1 << 20;
 pub(super) const EARLIER_MAX: usize = 15;
 
 const MAGIC: [u8; 8] = *b"CNTVIEW\0";
-const RECORD_VERSION: u16 = 4;
+const RECORD_VERSION: u16 = 5;
 /// Magic, version, length of the body.
 const HEAD_BYTES: usize = 8 + 2 + 4;
 const SUM_BYTES: usize = 4;

@@ -10,7 +10,7 @@ use cenote_model::{Error, ErrorKind, NodeId, Result};
 const ADDRESS_BYTES_MAX: usize = 260;
 /// Fewest bytes of a member and of a home: bound what a count can make the decoder allocate.
 const MEMBER_BYTES_MIN: usize = 2 + 4 + 16 + 1 + 8;
-const HOME_BYTES_MIN: usize = 2 + 2 + 2 + 8 + 8 + 1 + 4;
+const HOME_BYTES_MIN: usize = 2 + 2 + 2 + 8 + 8 + 1 + 4 + 1;
 
 const LIVE: u8 = 0;
 const EXCLUDED: u8 = 1;
@@ -87,6 +87,11 @@ fn encode_home(home: &Home, out: &mut Vec<u8>) {
     for mirror in &home.mirrors {
         out.put_u16(mirror.0);
     }
+    out.put_u8(home.moving.is_some().into());
+    if let Some((from, to)) = home.moving {
+        out.put_u16(from.0);
+        out.put_u16(to.0);
+    }
 }
 
 /// Takes a sound view from the front of bytes.
@@ -119,7 +124,8 @@ fn decode_home<S: Subject>(from: &mut Decoder<'_, S>) -> Result<Home, S::Error> 
     let is_shared = from.flag()?;
     let count = from.count(2)?;
     let mirrors = (0..count).map(|_| from.u16().map(NodeId)).collect::<Result<_, _>>()?;
-    Ok(Home { id, host, wanted_host, mirrors, term, mirrors_wanted, is_shared })
+    let moving = if from.flag()? { Some((NodeId(from.u16()?), NodeId(from.u16()?))) } else { None };
+    Ok(Home { id, host, wanted_host, mirrors, moving, term, mirrors_wanted, is_shared })
 }
 
 fn size<S: Subject>(from: &mut Decoder<'_, S>) -> Result<usize, S::Error> {

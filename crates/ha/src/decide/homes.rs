@@ -29,8 +29,8 @@ pub(crate) fn care(facts: &Facts<'_>, plan: &mut Plan<'_>) {
     }
 }
 
-/// What the exclusions of this plan mean for a home: the mirror with the fewest homes becomes host, of a shared home any node
-/// that takes part; and excluded mirrors are none.
+/// What the exclusions of this plan mean for a home: the mirror that writes the least and has the fewest homes becomes host, of
+/// a shared home any node that takes part; and excluded mirrors are none.
 fn replace_excluded(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
     let left = |node: &NodeId, plan: &Plan<'_>| plan.view().is_live(*node);
     for node in home.mirrors.iter().filter(|node| !left(node, plan)).copied().collect::<Vec<_>>() {
@@ -42,8 +42,13 @@ fn replace_excluded(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
     let hosted = |node: NodeId| plan.view().homes.iter().filter(|home| home.host == node).count();
     let may = |node: &NodeId| left(node, plan) && facts.is_sound(*node) && !facts.has_lost(*node, home.id);
     let able: Vec<NodeId> = if home.is_shared { facts.view.live().collect() } else { home.mirrors.clone() };
-    let heirs = able.into_iter().filter(may);
-    let Some(by) = heirs.min_by_key(|node| (!facts.view.stays(*node), hosted(*node), *node)) else {
+    let heirs: Vec<NodeId> = able.into_iter().filter(may).collect();
+    let loads = facts.loads();
+    let written = loads.classes(plan.view());
+    // A mirror has its copy already; of a shared home it is made anew.
+    let lacks_room = |node: NodeId| home.is_shared && !loads.has_room(node, home.id);
+    let rank = |node: NodeId| (!facts.view.stays(node), lacks_room(node), written(node), hosted(node), node);
+    let Some(by) = heirs.into_iter().min_by_key(|node| rank(*node)) else {
         // A host that was given up cannot come back: its mirrors have to.
         let is_final = facts.view.is_given_up(home.host);
         let suspects = if is_final { home.mirrors.clone() } else { vec![home.host] };
@@ -101,17 +106,13 @@ fn mirrors(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
 fn more_mirrors(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
     let (has, wanted) = (home.mirrors.iter().filter(|node| facts.view.stays(**node)).count(), home.mirrors_wanted);
     if has >= wanted {
+        move_mirror(facts, home, plan);
         return spare_leaving(facts, home, plan);
     }
     let may =
         |node: &NodeId| facts.is_sound(*node) && facts.view.stays(*node) && home.copies().all(|copy| copy != *node);
-    let caught_up = |node: &NodeId| {
-        let state = facts.history.mirrors.get(&(home.id, *node));
-        let now = MirrorState::CaughtUp { in_view: facts.view.number };
-        state.is_some_and(|(at, state)| *state == now && facts.is_fresh(*at))
-    };
     let id = home.id;
-    if let Some(node) = facts.view.live().filter(may).find(caught_up) {
+    if let Some(node) = facts.view.live().filter(may).find(|node| has_caught_up(facts, home, *node)) {
         plan.propose(Action::AddMirror { home: id, node }, Reason::CaughtUp { home: id, node }, |view| {
             if let Some(home) = view.home_mut(id) {
                 home.mirrors.push(node);
@@ -125,11 +126,45 @@ fn more_mirrors(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
     }
     let copies = |node: &NodeId| copies.get(node).copied().unwrap_or(0);
     let unheard = |node: &NodeId| facts.reports(facts.me).contains(&Report::Unheard(*node));
-    let next = facts.view.live().filter(may).filter(|node| !unheard(node)).min_by_key(|node| (copies(node), *node));
+    let loads = facts.loads();
+    let written = loads.classes(facts.view);
+    // What is under way is gone on with, whatever has changed since.
+    let has_begun = |node: NodeId| {
+        let state = facts.history.mirrors.get(&(home.id, node));
+        state.is_some_and(|(at, state)| matches!(state, MirrorState::Has(_)) && facts.is_fresh(*at))
+    };
+    let is_wanted = |node: NodeId| home.moving.is_some_and(|(_, to)| to == node);
+    let rank = |node: &NodeId| {
+        let lacks_room = !loads.has_room(*node, id);
+        (!has_begun(*node), !is_wanted(*node), lacks_room, written(*node), copies(node), *node)
+    };
+    let next = facts.view.live().filter(may).filter(|node| !unheard(node)).min_by_key(rank);
     if let Some(node) = next {
         let what = Debt::Journal { home: id, node };
         plan.add(Action::Rebuild { what }, Reason::FewMirrors { home: id, has, wanted });
     }
+}
+
+fn has_caught_up(facts: &Facts<'_>, home: &Home, node: NodeId) -> bool {
+    let state = facts.history.mirrors.get(&(home.id, node));
+    let now = MirrorState::CaughtUp { in_view: facts.view.number };
+    state.is_some_and(|(at, state)| *state == now && facts.is_fresh(*at))
+}
+
+/// Has another node mirror a home in place of one, as a person asked. The one stays until the other has everything.
+fn move_mirror(facts: &Facts<'_>, home: &Home, plan: &mut Plan<'_>) {
+    let Some((from, to)) = home.moving.filter(|(_, to)| facts.is_sound(*to)) else { return };
+    let (id, why) = (home.id, Reason::MirrorMoves { home: home.id, from, to });
+    if !has_caught_up(facts, home, to) {
+        plan.add(Action::Rebuild { what: Debt::Journal { home: id, node: to } }, why);
+        return;
+    }
+    plan.propose(Action::AddMirror { home: id, node: to }, Reason::CaughtUp { home: id, node: to }, |view| {
+        if let Some(home) = view.home_mut(id) {
+            home.mirrors.push(to);
+        }
+    });
+    drop_mirror(id, from, why, plan);
 }
 
 /// Takes mirrors away from nodes that are about to leave, once there are enough on others.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use cenote_model::NodeId;
 
-use crate::{Action, Decided, History, Proposal, Reason, Report, Settings, View, lease_until_us};
+use crate::{Action, Decided, History, Loads, Proposal, Reason, Report, Settings, View, lease_until_us};
 use suspects::{Suspect, suspects};
 
 /// How long after its last sign of life a node is believed that all nodes are being stopped.
@@ -95,6 +95,10 @@ impl Facts<'_> {
     pub fn reports(&self, node: NodeId) -> &[Report] {
         self.history.peers.get(&node).map_or(&[], |peer| &peer.reports)
     }
+    /// How loaded all nodes are. Not for each home: it looks at all of them.
+    pub fn loads(&self) -> Loads {
+        self.history.loads()
+    }
     /// What a node says of itself, and since when; none if it no longer does.
     pub fn hello<'a>(&self, peer: &'a crate::history::Peer) -> Option<(u64, &'a crate::Hello)> {
         let (since, last, hello) = peer.hello.as_ref()?;
@@ -133,6 +137,7 @@ impl<'a> Plan<'a> {
     }
     fn finish(mut self) -> Proposal {
         if let Some(view) = &mut self.after {
+            view.drop_old_moves();
             view.number += 1;
         }
         Proposal { decided: self.decided, view: self.after }

@@ -1,6 +1,6 @@
 //! Nodes that a person gives up.
 
-use cenote_ha::{Action, Fate, HomeId, MemberState, Report, explain};
+use cenote_ha::{Action, Fate, HomeId, Loads, MemberState, Report, explain};
 use cenote_model::NodeId;
 
 use crate::scene::{Scene, excluded, has, view, why};
@@ -17,9 +17,9 @@ fn what_becomes_of_homes_is_known_before() {
     assert_eq!(fates, [(HomeId(1), Fate::FewerMirrors), (HomeId(2), Fate::GoesOn { by })]);
     assert_eq!(view(4, 0).fates(NodeId(2)), [(HomeId(2), Fate::Lost)]);
     let mut one_gone = ring;
-    one_gone.give_up(NodeId(2), 10);
+    one_gone.give_up(NodeId(2), 10, &Loads::default());
     assert_eq!(one_gone.fates(NodeId(3)), [(HomeId(2), Fate::Lost), (HomeId(3), Fate::GoesOn { by: vec![NodeId(0)] })]);
-    one_gone.give_up(NodeId(3), 11);
+    one_gone.give_up(NodeId(3), 11, &Loads::default());
     assert!(one_gone.is_lost(one_gone.home(HomeId(2)).unwrap()));
     assert_eq!(one_gone.fates(NodeId(3)), [(HomeId(3), Fate::GoesOn { by: vec![NodeId(0)] })], "lost once, not twice");
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cenote_ha::{
-    Action, ClusterId, Decided, Event, Hello, History, Home, HomeId, Identity, Member, MemberState, Proposal, Report,
-    Seen, Settings, View, decide,
+    Action, ClusterId, Decided, Event, Hello, History, Home, HomeId, Identity, Loads, Member, MemberState, Proposal,
+    Report, Seen, Settings, View, decide,
 };
 use cenote_model::{DeviceId, NodeId};
 
@@ -26,6 +26,7 @@ pub fn view(nodes: u16, survives: usize) -> View {
         mirrors: (1..=survives as u16).map(|step| NodeId((id + step) % nodes)).collect(),
         term: 1,
         mirrors_wanted: survives,
+        moving: None,
         is_shared: false,
     };
     View {
@@ -112,7 +113,7 @@ impl Scene {
     /// A person gives a node up.
     pub fn give_up(&mut self, node: u16, silent: &[u16]) {
         self.view.number += 1;
-        self.view.give_up(NodeId(node), self.view.number);
+        self.view.give_up(NodeId(node), self.view.number, &Loads::default());
         self.pass(100_000, silent);
     }
 }

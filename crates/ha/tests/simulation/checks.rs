@@ -83,6 +83,8 @@ impl Cluster {
             home.mirrors.iter().filter(|node| !was.copies().any(|one| one == **node)).count() as u64;
         let dropped = was.mirrors.iter().filter(|node| next.is_live(**node) && !home.copies().any(|one| one == **node));
         self.tally.mirrors_dropped += dropped.count() as u64;
+        let has_moved = was.moving.is_some_and(|(from, to)| home.mirrors.contains(&to) && !home.is_on(from));
+        self.tally.moves_done += u64::from(has_moved);
     }
 
     pub fn is_live_again(&self) {
@@ -95,6 +97,7 @@ impl Cluster {
             let (_, at) = self.acked[&home.id];
             assert!(at + 2_000_000 > END_US, "{} has acknowledged nothing since {at}: {view:?}", home.id);
             assert_eq!(home.mirrors.len(), wanted, "{} has too few mirrors: {view:?}", home.id);
+            assert_eq!(home.moving, None, "{}: {view:?}", home.id);
         }
     }
 }

@@ -39,12 +39,15 @@ pub struct Tally {
     pub shortened: u64,
     pub given_up: u64,
     pub lost_homes: u64,
+    /// Mirrors that a person wanted on other nodes, and those that got there.
+    pub moves_asked: u64,
+    pub moves_done: u64,
     pub last_view: u64,
 }
 
 impl Tally {
     pub fn add(&mut self, other: &Self) {
-        let pairs: [(&mut u64, u64); 18] = [
+        let pairs: [(&mut u64, u64); 20] = [
             (&mut self.appended, other.appended),
             (&mut self.appended_to_pool, other.appended_to_pool),
             (&mut self.shared_taken_over, other.shared_taken_over),
@@ -62,6 +65,8 @@ impl Tally {
             (&mut self.shortened, other.shortened),
             (&mut self.given_up, other.given_up),
             (&mut self.lost_homes, other.lost_homes),
+            (&mut self.moves_asked, other.moves_asked),
+            (&mut self.moves_done, other.moves_done),
             (&mut self.last_view, other.last_view),
         ];
         for (sum, more) in pairs {
@@ -293,6 +298,7 @@ impl Cluster {
 
     fn reports(&mut self, id: NodeId) -> Vec<Report> {
         let mut reports: Vec<Report> = self.nodes[usize::from(id.0)].paid_reports().collect();
+        self.load(id, &mut reports);
         if self.nodes[usize::from(id.0)].is_leaving {
             reports.push(Report::Goodbye { is_empty: false });
         }
@@ -389,6 +395,7 @@ impl Cluster {
             Fault::Slow(node, us) => self.node(node).slow_us = us,
             Fault::Impostor(node) => self.impostor(node),
             Fault::GiveUp(node) => self.give_up(node),
+            Fault::MoveMirror(from, to) => self.move_mirror(from, to),
             Fault::Heal => self.heal(),
         }
     }
@@ -476,6 +483,7 @@ fn first_view(count: u16, survives: usize, is_shared: bool) -> View {
         mirrors: (1..=mirrors as u16).map(|step| NodeId((id + step) % count)).collect(),
         term: 1,
         mirrors_wanted: mirrors,
+        moving: None,
         is_shared,
     };
     View {

@@ -27,6 +27,8 @@ pub enum Fault {
     Impostor(NodeId),
     /// A person says that it is gone for good.
     GiveUp(NodeId),
+    /// A person wants a mirror that is on the first node on the second one.
+    MoveMirror(NodeId, NodeId),
     /// All faults end.
     Heal,
 }
@@ -86,6 +88,12 @@ pub fn plan(rng: &mut Rng, nodes: u16, end_us: u64) -> Vec<(u64, Fault)> {
     }
     if rng.chance(200) {
         given_up(rng, nodes, end_us, &mut faults);
+    }
+    if rng.chance(400) {
+        for _ in 0..rng.between(1, 4) {
+            let (from, to) = (rng.below(u64::from(nodes)) as u16, rng.below(u64::from(nodes)) as u16);
+            faults.push((rng.between(1_000_000, end_us), Fault::MoveMirror(NodeId(from), NodeId(to))));
+        }
     }
     faults.push((end_us, Fault::Heal));
     faults

@@ -2,13 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use cenote_ha::{Home, HomeId, MirrorState, Seen};
+use cenote_ha::{Cost, Home, HomeId, MirrorState, Report, Room, Seen};
 use cenote_model::NodeId;
+use cenote_workload::Rng;
 
 use crate::cluster::Cluster;
 use crate::node::Node;
 
 impl Cluster {
+    /// Whatever the load of nodes is, and however it changes: nothing of it may matter to what is safe.
+    pub fn load(&mut self, id: NodeId, reports: &mut Vec<Report>) {
+        let amount = |rng: &mut Rng| 1_u64 << rng.below(31);
+        reports.push(Report::Room(Room { memory: amount(&mut self.rng), disk: amount(&mut self.rng) }));
+        for home in self.register.view.homes.iter().filter(|home| home.host == id).map(|home| home.id) {
+            let (memory, disk, written) = (amount(&mut self.rng), amount(&mut self.rng), amount(&mut self.rng));
+            reports.push(Report::Cost { home, cost: Cost { memory, disk, written } });
+        }
+    }
     /// As host: how far mirrors and mirrors to be are.
     pub fn watch_mirrors(&mut self, id: NodeId) {
         let Some(view) = self.nodes[usize::from(id.0)].history.view().cloned() else { return };

@@ -1,7 +1,7 @@
 //! Which kinds of requests change something, and as what each is timed.
 
 use super::Request;
-use crate::Timed;
+use crate::{Timed, WeightsAsk};
 
 impl Request {
     /// The kind of latency that it counts as.
@@ -41,6 +41,7 @@ impl Request {
                 | Self::Arrange { dry_run: false, .. }
                 | Self::HabitLearned { .. }
                 | Self::PolicySet { dry_run: false, .. }
+                | Self::Weights { ask: WeightsAsk::Set(_) | WeightsAsk::Follow(_) }
                 | Self::Checkpoint
                 | Self::Shutdown { .. }
                 | Self::ChangeCluster { .. }

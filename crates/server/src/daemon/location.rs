@@ -42,7 +42,7 @@ impl CopyPlace {
         Self { dir: dir.join(name), base: memory.join(name) }
     }
     /// The places of copies of a home. One that is this node's own may lie in one of them already, which is left out.
-    fn all(dir: &Path, memory: &Path, home: HomeId) -> Result<Vec<Self>> {
+    pub fn all(dir: &Path, memory: &Path, home: HomeId) -> Result<Vec<Self>> {
         let now = pointer(dir)?;
         let names = TURNS.iter().map(|turn| format!("copy-{home}{turn}"));
         Ok(names.filter(|name| now.as_ref() != Some(name)).map(|name| Self::named(dir, memory, &name)).collect())

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use cenote_device::MetaDir;
-use cenote_model::{DeviceId, Error, ErrorKind, Result, StoreConfig, StoreId};
+use cenote_model::{DeviceId, Error, ErrorKind, Result, StoreConfig, StoreId, UserWeights};
 
 use super::Engine;
 use super::activity::{Activities, Asks};
@@ -19,6 +19,7 @@ use crate::profile::PROFILE;
 use crate::space::{DEVICES_MAX, DeviceSlot};
 use crate::state::EngineState;
 use crate::superblock::{SUPERBLOCK, Superblock, SuperblockDevice};
+use crate::weights::WEIGHTS;
 use crate::{Seams, StoreSummary, Tuning};
 
 impl Engine {
@@ -171,6 +172,7 @@ impl Engine {
             jobs: Jobs::default(),
             answers: Answers::default(),
             observed: Observed::default(),
+            weights: UserWeights::default(),
             asks: Asks::default(),
             abandoned: Vec::new(),
         };
@@ -178,6 +180,7 @@ impl Engine {
         engine.core.update_clock();
         engine.activities.devices.read_profiles(&mut engine.core);
         engine.activities.tiering.read_policy(&mut engine.core);
+        engine.core.read_weights();
         engine
     }
 
@@ -207,6 +210,7 @@ fn remove_leftovers(meta: &dyn MetaDir) -> Result<()> {
             || checkpoint::sequence_of(within).is_some()
             || name == PROFILE
             || name == POLICY_FILE
+            || name == WEIGHTS
         {
             meta.remove(&name)?;
         }

@@ -8,6 +8,7 @@ use crate::habits::HABITS;
 use crate::home::name_within;
 use crate::profile::PROFILE;
 use crate::superblock::{SUPERBLOCK, Superblock};
+use crate::weights::WEIGHTS;
 use crate::{Seams, checkpoint, journal};
 
 impl Engine {
@@ -31,6 +32,7 @@ impl Engine {
                 || name == PROFILE
                 || within == HABITS
                 || name == POLICY_FILE
+                || name == WEIGHTS
             {
                 meta.remove(&name)?;
             }

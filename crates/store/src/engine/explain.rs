@@ -15,6 +15,7 @@ impl Engine {
         let stat = self.core.stat(key)?;
         let name = self.core.container(key.container)?.spec.policy.clone();
         let policy = self.activities.tiering.policy_words(&name);
+        let shares = self.core.share_words(key.container);
         let next = self.activities.tiering.what_next(&mut self.core, key, slot);
         let object = self.core.state.objects.get(slot);
         let container = self.core.state.containers.at(object.container);
@@ -67,6 +68,7 @@ impl Engine {
             let error = cut.tries.error.as_ref().map(|error| format!("; last error: {error}")).unwrap_or_default();
             notes.push(format!("a copy of its volatile data up to epoch {} is under way{error}", cut.epoch));
         }
+        notes.extend(shares);
         notes.extend(next);
         if !self.core.observed.move_reason.is_empty() {
             notes.push(format!("moves are planned: {}", self.core.observed.move_reason));

@@ -105,6 +105,7 @@ impl Engine {
             Request::PolicySet { text, dry_run } => {
                 ready(activities.tiering.policy_set(core, text.as_deref(), dry_run))
             }
+            Request::Weights { ask } => ready(core.weigh(ask)),
             Request::PolicyShow => ready(Ok(Response::Policy(Box::new(activities.tiering.policy_show(core))))),
             Request::RulesTry => ready(Ok(Response::Arranged(Box::new(activities.tiering.rules_try(core))))),
             Request::Progress => ready(Ok(Response::Progress(activities.tiering.arrangements(core)))),

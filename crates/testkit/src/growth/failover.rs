@@ -131,6 +131,7 @@ pub fn first_view(nodes: usize, survives: usize) -> View {
         mirrors: (1..=survives.min(nodes - 1)).map(|step| NodeId(((id + step) % nodes) as u16)).collect(),
         term: 1,
         mirrors_wanted: survives.min(nodes - 1),
+        moving: None,
         is_shared: false,
     };
     View {

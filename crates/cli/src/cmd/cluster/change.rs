@@ -106,6 +106,7 @@ fn text(change: ClusterChange) -> String {
         ClusterChange::Forget { node } => format!("forget:{}", node.0),
         ClusterChange::GiveUp { node, dry_run: false } => format!("give-up:{}", node.0),
         ClusterChange::GiveUp { node, dry_run: true } => format!("may-give-up:{}", node.0),
+        ClusterChange::MoveMirror { home, from, to } => format!("move-mirror:{}:{}:{}", home.0, from.0, to.0),
         ClusterChange::MoveHome { .. } | ClusterChange::Reread => "nothing".into(), // not asked for in this way
     }
 }
@@ -119,6 +120,11 @@ fn parse(text: &str) -> Option<ClusterChange> {
         "forget" => Some(ClusterChange::Forget { node: node()? }),
         "give-up" => Some(ClusterChange::GiveUp { node: node()?, dry_run: false }),
         "may-give-up" => Some(ClusterChange::GiveUp { node: node()?, dry_run: true }),
+        "move-mirror" => {
+            let numbers: Vec<u16> = rest.split(':').map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
+            let [home, from, to] = numbers[..] else { return None };
+            Some(ClusterChange::MoveMirror { home: HomeId(home), from: NodeId(from), to: NodeId(to) })
+        }
         _ => None,
     }
 }

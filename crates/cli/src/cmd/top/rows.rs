@@ -11,8 +11,8 @@ pub const TIER_TITLES: [&str; 9] =
     ["tier", "kind", "state", "use", ">used", ">capacity", ">in", ">out", ">get p50/p99"];
 pub const FLOW_TITLES: [&str; 6] = ["from", "", "to", "why", ">per second", ">in all"];
 pub const HOT_TITLES: [&str; 5] = ["object", ">size", ">used of late", ">idle", "on"];
-pub const CLIENT_TITLES: [&str; 8] =
-    ["program", ">pid", ">user", ">reads", ">writes", ">messages", ">read in all", ">written in all"];
+pub const CLIENT_TITLES: [&str; 9] =
+    ["program", ">pid", ">user", ">weight", ">reads", ">writes", ">messages", ">read in all", ">written in all"];
 pub const LATENCY_TITLES: [&str; 6] = ["operation", "tier", ">p50", ">p99", ">timed", "one in"];
 
 const BAR_CELLS: usize = 16;
@@ -171,12 +171,14 @@ pub fn clients(look: &Look, sort: SortArg) -> Vec<Vec<String>> {
         }
         SortArg::Name => clients.sort_by_key(|client| (&client.program, client.pid)),
     }
+    let weight = |uid: u32| look.now.users.iter().find(|user| user.uid == uid).map_or(1, |user| user.weight);
     let row = |client: &&cenote::model::ClientTelemetry| {
         let (written, read, messages) = rates(client.session);
         vec![
             if client.program.is_empty() { "?".to_owned() } else { client.program.clone() },
             client.pid.to_string(),
             client.uid.to_string(),
+            weight(client.uid).to_string(),
             per_second(read),
             per_second(written),
             format!("{}/s", count(messages as u64)),

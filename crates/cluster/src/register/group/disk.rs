@@ -17,7 +17,7 @@ pub const GROUP_FILE: &str = "register";
 pub const GROUP_LOCK_FILE: &str = "register.lock";
 
 const MAGIC: [u8; 8] = *b"CNTGROUP";
-const VERSION: u16 = 4;
+const VERSION: u16 = 5;
 /// Magic, version, checksum of what follows.
 const HEAD_BYTES: usize = 8 + 2 + 4;
 /// Longest file: some records of the greatest length.

@@ -30,8 +30,8 @@ const CONFIRM_BYTES: usize = 4 << 20;
 
 /// What this node has of a home.
 enum Holding {
-    /// A copy that its host's changes keep, by the number of the host's opening.
-    Kept(u64, Box<Replica>, CopyPlace),
+    /// A copy that its host's changes keep, by the number of the host's opening; when it was begun.
+    Kept(u64, Box<Replica>, CopyPlace, Instant),
     /// A copy that may be complete, from an earlier process.
     Left,
     /// It is being opened here.
@@ -141,7 +141,7 @@ impl Copies {
     fn begin(&self, from: Sender) -> Result<u64> {
         let mut held = lock(&self.held);
         match held.get(&from.home) {
-            Some(Holding::Kept(stream, replica, _)) if *stream == from.stream => return Ok(replica.has()),
+            Some(Holding::Kept(stream, replica, ..)) if *stream == from.stream => return Ok(replica.has()),
             Some(Holding::Opening | Holding::Hosted(_)) => return Err(taken(from.home)),
             _ => {}
         }
@@ -152,13 +152,13 @@ impl Copies {
         let devices = SystemDevices::with_shm_base(&place.base).of_owner(store_dir.owner());
         let files = Arc::new(FsMetaDir::open(&place.dir)?);
         let replica = Replica::new(from.store, files, Arc::new(Rehomed::new(devices, &place.dir)), file_kind);
-        held.insert(from.home, Holding::Kept(from.stream, Box::new(replica), place));
+        held.insert(from.home, Holding::Kept(from.stream, Box::new(replica), place, Instant::now()));
         Ok(0)
     }
     /// Reads from the copy of a home that is kept by this opening of its host: (offset, bytes) of a device.
     pub fn read(&self, home: HomeId, opening: u64, device: DeviceId, (offset, len): (u64, u32)) -> Result<Vec<u8>> {
         let found = match lock(&self.held).get(&home) {
-            Some(Holding::Kept(stream, replica, _)) if *stream == opening => replica.device(device),
+            Some(Holding::Kept(stream, replica, ..)) if *stream == opening => replica.device(device),
             _ => None,
         };
         let Some(found) = found.filter(|_| super::twins::may_ask(len)) else { return Err(taken(home)) };
@@ -168,7 +168,7 @@ impl Copies {
     }
     fn apply(&self, from: Sender, chunk: u64, changes: &[u8]) -> Result<()> {
         let mut held = lock(&self.held);
-        let Some(Holding::Kept(stream, replica, place)) = held.get_mut(&from.home) else {
+        let Some(Holding::Kept(stream, replica, place, _)) = held.get_mut(&from.home) else {
             return Err(taken(from.home));
         };
         if *stream != from.stream {
@@ -191,7 +191,7 @@ impl Copies {
         let unsynced: Vec<((HomeId, u64, CopyPlace), Unsynced)> = {
             let mut held = lock(&self.held);
             let kept = held.iter_mut().filter_map(|(home, holding)| match holding {
-                Holding::Kept(stream, replica, place) => {
+                Holding::Kept(stream, replica, place, _) => {
                     Some(((*home, *stream, place.clone()), replica.take_unsynced()?))
                 }
                 _ => None,
@@ -267,6 +267,32 @@ impl Copies {
         let cleared = StoreLock::acquire(&place.dir).and_then(|lock| lock.map_or(Ok(()), |_free| place.remove()));
         if let Err(error) = cleared {
             tracing::warn!(%error, %home, "what this node had of a home stays");
+        }
+    }
+    /// Deletes the copy of a home that this node mirrors no more, on a thread of its own. `listed_at`: when the view named this
+    /// node as its mirror. A copy that was begun later is another one: its host has chosen this node again.
+    pub fn delete(self: &Arc<Self>, home: HomeId, listed_at: Instant) {
+        {
+            let mut held = lock(&self.held);
+            match held.get(&home) {
+                Some(Holding::Kept(.., begun_at)) if *begun_at >= listed_at => return,
+                Some(Holding::Opening | Holding::Hosted(_)) => return,
+                _ => drop(held.insert(home, Holding::Opening)), // closes what it has open, and refuses changes meanwhile
+            }
+        }
+        let this = self.clone();
+        let delete = move || {
+            let deleted = CopyPlace::all(&this.dir, &this.memory, home)
+                .and_then(|all| all.into_iter().try_for_each(|place| place.remove()));
+            match deleted {
+                Ok(()) => tracing::info!(%home, "the copy of a home that another node mirrors by now is deleted"),
+                Err(error) => tracing::warn!(%error, %home, "what this node had of a home stays"),
+            }
+            lock(&this.held).remove(&home);
+        };
+        if let Err(error) = std::thread::Builder::new().name("cenote-delete".into()).spawn(delete) {
+            tracing::warn!(%error, %home, "what this node had of a home stays");
+            lock(&self.held).remove(&home);
         }
     }
     /// Another node is the host of a home that was opened here, or it could not be opened.

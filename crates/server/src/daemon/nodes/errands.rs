@@ -4,7 +4,7 @@
 //! Nothing is said that a successor of this host might not know: the mirrors have it first.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use cenote_model::{Error, ErrorKind, HomeId, Request, Response, Result, Transact
 use cenote_store::{Engine, Errand, SessionId, SessionInfo};
 
 use super::super::Daemon;
-use super::{Gateway, Nodes};
+use super::{Gateway, Nodes, loads, weights};
 use crate::Host;
 use crate::bell::Bell;
 use crate::clients::Served;
@@ -36,6 +36,8 @@ pub(super) struct Errands {
     sessions: Mutex<BTreeMap<HomeId, SessionId>>,
     who: Mutex<Option<SessionInfo>>,
     asked: AtomicU64,
+    /// The weights of users are being taken over from another node.
+    weighs: AtomicBool,
 }
 
 impl Errands {
@@ -49,7 +51,7 @@ impl Errands {
         self.bell.ring();
     }
     /// Asks another home, in a session of this daemon.
-    fn ask(&self, gateway: &Gateway, request: Request) -> Result<Response> {
+    pub(super) fn ask(&self, gateway: &Gateway, request: Request) -> Result<Response> {
         gateway.reach()?;
         let home = gateway.home();
         let known = lock(&self.sessions).get(&home).copied();
@@ -73,6 +75,10 @@ impl Errands {
             Ok(Some(response)) => Ok(response),
         }
     }
+    /// What says that weights are being taken over.
+    pub(super) fn weighs(&self) -> &AtomicBool {
+        &self.weighs
+    }
     fn who(&self) -> Result<SessionInfo> {
         let mut who = lock(&self.who);
         if who.is_none() {
@@ -88,11 +94,15 @@ pub(super) fn run(nodes: &Arc<Nodes>, daemon: &Arc<Daemon>) {
         let mut patience = LOOK_EVERY;
         let copies = nodes.copies.all_hosted();
         let own = (nodes.home, daemon.host.clone());
-        for (home, host) in std::iter::once(own).chain(copies) {
-            if may_act(&host) && look(nodes, daemon, home, &host) {
+        let mut acting = Vec::new();
+        for (home, host) in std::iter::once(own).chain(copies).filter(|(_, host)| may_act(host)) {
+            if look(nodes, daemon, home, &host) {
                 patience = LOOK_SOON;
             }
+            acting.push((home, host));
         }
+        loads::look(nodes, &acting);
+        weights::look(nodes, daemon, acting.into_iter().map(|(_, host)| host).collect());
         nodes.errands.bell.wait(patience);
     }
 }
@@ -172,7 +182,11 @@ fn settle(daemon: &Daemon, host: &Host, transaction: TransactionId, commits: boo
 }
 
 /// Has the engine of a home that is open here do something, and waits until its mirrors have that.
-fn at(daemon: &Daemon, host: &Host, ask: impl FnOnce(&mut Engine) -> cenote_store::Outcome) -> Result<Response> {
+pub(super) fn at(
+    daemon: &Daemon,
+    host: &Host,
+    ask: impl FnOnce(&mut Engine) -> cenote_store::Outcome,
+) -> Result<Response> {
     let answer = host.service.at_engine(0, ask).ok_or_else(crate::service::closed)?;
     wait_until_mirrored(daemon, host)?;
     match answer {

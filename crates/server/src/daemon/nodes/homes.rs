@@ -50,6 +50,8 @@ struct State {
     yielding: BTreeMap<HomeId, (NodeId, bool)>,
     /// Homes that this node asks for, since it is to be their host.
     asking: BTreeSet<HomeId>,
+    /// The homes that this node mirrors in the view, and when it was first told so.
+    listed_at: BTreeMap<HomeId, Instant>,
     /// Until when this node may act as a host, by the clock that goes on while the machine sleeps.
     leased_ns: u64,
 }
@@ -196,6 +198,24 @@ impl Acts {
                 && gateway.lies_on(&known.name, address)
             {
                 self.nodes.outbox.put(Order::Moved(of_ha(entry.id)));
+            }
+        }
+    }
+    /// Ends what is over with a mirror that moved to another node: its host sends it nothing more, and it deletes its copy.
+    fn end_moved(&self, state: &mut State, view: &View) {
+        let Some(before) = state.view.clone() else { return };
+        for home in &before.homes {
+            let Some((from, to)) = home.moving else { continue };
+            let now = view.home(home.id);
+            if !now.is_some_and(|now| now.is_on(to) && !now.is_on(from) && now.wanted_host != from) {
+                continue;
+            }
+            state.mirrors.remove(&(of_ha(home.id), from));
+            state.joining.remove(&(of_ha(home.id), from));
+            if from == self.me()
+                && let Some(at) = state.listed_at.get(&of_ha(home.id))
+            {
+                self.nodes.copies.delete(of_ha(home.id), *at);
             }
         }
     }
@@ -379,6 +399,11 @@ impl Acting for Acts {
             if state.view.as_ref().is_some_and(|known| known.number > view.number) {
                 return;
             }
+            self.end_moved(&mut state, view);
+            let mirrored = view.homes.iter().filter(|home| home.mirrors.contains(&self.me()));
+            let before = std::mem::take(&mut state.listed_at);
+            let since = |home: HomeId| before.get(&home).copied().unwrap_or_else(Instant::now);
+            state.listed_at = mirrored.map(|home| (of_ha(home.id), since(of_ha(home.id)))).collect();
             state.view = Some(view.clone());
             let is_in = |home: &HomeId, node: &NodeId| {
                 view.home(to_ha(*home)).is_some_and(|entry| entry.mirrors.contains(node))

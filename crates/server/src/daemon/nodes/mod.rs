@@ -4,9 +4,9 @@
 //! One thread (`thread`) has all connections, and the rings of clients of gateways: a message crosses it once in each
 //! direction. `gateway` is what other threads see of a home on another node; `foreign` is what the clients of another
 //! node are here; `trust` is about the version words of homes; `listener` accepts connections; `watch` has a connection of
-//! its own and holds the view; `locks` is about locks of files, and has a thread for what time brings. A file imports only
-//! files before it in this order: `outbox`, `lock_files`, `locks`, `gateway`, `watch`, (`foreign`, `trust`), `direct`,
-//! `thread`, `listener`.
+//! its own and holds the view; `weights` has homes follow those that have later weights of users; `locks` is about locks
+//! of files, and has a thread for what time brings. A file imports only files before it in this order: `outbox`,
+//! `lock_files`, `locks`, `gateway`, `watch`, (`foreign`, `trust`), `direct`, `thread`, `listener`.
 
 mod copies;
 mod direct;
@@ -17,6 +17,7 @@ mod handover;
 mod homeless;
 mod homes;
 mod listener;
+mod loads;
 mod lock_files;
 mod locks;
 mod losses;
@@ -29,6 +30,7 @@ mod thread;
 mod trust;
 mod twins;
 mod watch;
+mod weights;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -87,12 +89,14 @@ pub(super) struct Nodes {
     /// Holds the view.
     watch: Arc<Watch>,
     /// Copies of other nodes' homes.
-    copies: Copies,
+    copies: Arc<Copies>,
     losses: Arc<Losses>,
     homes: Homes,
     /// What homes that are open here say to others about transactions.
     errands: Arc<Errands>,
     locks: Arc<Locks>,
+    /// How loaded this node is.
+    measured: loads::Measured,
     direct: Direct,
     /// How places of tiers on other nodes are reached.
     reach: Arc<Reach>,
@@ -164,7 +168,7 @@ impl Nodes {
         let listener = TcpListener::bind(address)?;
         let me = (NodeId(who.node), members.home);
         let locks = Locks::open(me, members.homes_move(), &memory, host.control.clone(), outbox.clone())?;
-        let copies = Copies::open(dir, &memory, &members, reach.clone(), losses.clone())?;
+        let copies = Arc::new(Copies::open(dir, &memory, &members, reach.clone(), losses.clone())?);
         let formerly: &[NodeId] = if host.was_elsewhere() { &nodes_of(&members) } else { &[] };
         let errands = Arc::new(Errands::default());
         host.tell_words(outbox.bell().clone(), formerly, errands.bell());
@@ -186,6 +190,7 @@ impl Nodes {
             homes,
             errands,
             locks,
+            measured: loads::Measured::default(),
             direct: Direct::default(),
             reach,
         };

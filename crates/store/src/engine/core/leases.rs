@@ -55,7 +55,7 @@ impl Core {
         self.note_journal_dirty();
         let bytes = taken.iter().map(|(_, len)| len).sum();
         self.note_leased(dev, bytes);
-        self.observed.shares.took(dev, self.state.now.ns, (session, container), bytes);
+        self.observed.shares.took(dev, self.state.now.ns, self.taker(session, container), bytes);
         if let Some(session) = self.state.sessions.open.get_mut(&session) {
             for (offset, len) in taken {
                 session.lease(dev, *offset, *len);

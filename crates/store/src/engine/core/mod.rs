@@ -28,11 +28,12 @@ mod suspects;
 mod times;
 mod trouble;
 mod two_phase;
+mod weights;
 
 use std::sync::Arc;
 
 use cenote_device::Device;
-use cenote_model::{DeviceId, DeviceInfo, HomeId, StoreId, TransactionId};
+use cenote_model::{DeviceId, DeviceInfo, HomeId, StoreId, TransactionId, UserWeights};
 
 use super::activity::Asks;
 use crate::apply::Txn;
@@ -77,6 +78,8 @@ pub(crate) struct Core {
     pub jobs: Jobs,
     pub answers: Answers,
     pub observed: Observed,
+    /// The weights of users.
+    pub weights: UserWeights,
     pub asks: Asks,
     /// Transactions over several homes that were given up here, with the homes that are to be told. The others ask.
     pub abandoned: Vec<(TransactionId, HomeId)>,

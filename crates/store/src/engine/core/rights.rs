@@ -6,7 +6,7 @@
 
 use cenote_model::{
     Arrange, ArrangeTarget, Check, ContainerId, ContainerSpec, Error, ErrorKind, FlushTarget, Request, Result, Right,
-    Telemetry, Update,
+    Telemetry, Update, WeightsAsk,
 };
 
 use super::Core;
@@ -65,6 +65,7 @@ impl Core {
             | Request::Stats
             | Request::Moved
             | Request::Profile { measure_ms: 0, .. }
+            | Request::Weights { ask: WeightsAsk::Show }
             // The session's own pins and leases.
             | Request::SnapshotUnpin { .. }
             | Request::Unlease { .. } => Ok(()),
@@ -80,6 +81,7 @@ impl Core {
             Request::PolicySet { .. } | Request::PolicyShow | Request::RulesTry | Request::Progress => {
                 asker.refuse_store("to see or change what moves all of its data")
             }
+            Request::Weights { .. } => asker.refuse_store("to set the weights of users"),
             Request::ChangeCluster { .. } => asker.refuse_store("to change its cluster"),
             Request::Checkpoint | Request::Shutdown { .. } => asker.refuse_store("to stop its daemon or have it write a checkpoint"),
             Request::Settle { .. } | Request::Ask { .. } | Request::Forget { .. } => asker.refuse_store("to settle what others began"),
@@ -113,6 +115,7 @@ impl Core {
         told.hot.retain(|hot| sees(hot.key.container, Right::Read));
         told.containers.retain(|container| sees(container.id, Right::Find));
         told.clients.retain(|client| client.uid == who.uid);
+        told.users.retain(|user| user.uid == who.uid);
     }
 
     /// Sets the session's user and group as owners of a new container that names none.

@@ -14,6 +14,7 @@ use cenote_model::{
 };
 
 use super::{Core, Engine, Outcome};
+use crate::StoreCosts;
 use crate::map::{DeviceIndex, NO_DEVICE};
 use crate::placing::{Action, Placing};
 
@@ -40,6 +41,19 @@ impl Engine {
         self.core.observed.counting.took(what, ns);
     }
 
+    /// Returns what the store costs a node that has a copy of it.
+    pub fn costs(&self) -> StoreCosts {
+        let mut costs = StoreCosts { written: self.core.journal.position(), ..StoreCosts::default() };
+        for slot in self.core.state.space.present().filter(|slot| !slot.spec.kind.is_object()) {
+            let bytes = slot.used_bytes();
+            let sum = if slot.spec.kind.is_persistent() { &mut costs.disk } else { &mut costs.memory };
+            *sum = sum.saturating_add(bytes);
+        }
+        let written = &self.core.observed.counting.written;
+        costs.written = written.iter().fold(costs.written, |sum, one| sum.saturating_add(one.bytes));
+        costs
+    }
+
     /// Returns the answer to [`Request::Telemetry`], for callers that have the engine and no session.
     pub fn telemetry(&mut self, hot: u32) -> Telemetry {
         self.core.update_clock();
@@ -61,6 +75,7 @@ impl Engine {
             hot: self.core.hot_objects(hot.min(HOT_MAX) as usize),
             heat: self.core.observed.sweep.rows(&self.core.state),
             clients: self.core.clients(&seen),
+            users: self.core.user_shares(),
             containers: self.core.container_uses(),
             latencies: self.core.latencies(&seen),
             counts: self.core.observed.counting.counts,

@@ -289,6 +289,7 @@ fn first_view(count: u16, survives: usize) -> View {
         mirrors: Vec::new(),
         term: 1,
         mirrors_wanted: survives,
+        moving: None,
         is_shared: false,
     };
     View {

@@ -240,7 +240,7 @@ impl Cluster {
         });
         let lost: Vec<HomeId> = node.lost.iter().copied().collect();
         let reports = node.known.reports(clock, me, &lost, &settings);
-        Beat { node: me, incarnation: process.incarnation, number, holds_view, reports, hello }
+        Beat { node: me, incarnation: process.incarnation, number, holds_view, reports, weights: 0, hello }
     }
     fn tell_boards(&mut self, process: Proc) {
         let now = self.now_us;

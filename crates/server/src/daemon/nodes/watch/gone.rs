@@ -75,12 +75,13 @@ impl Watch {
     /// What this node has heard of the node that a change is about.
     pub(super) fn heard<'a>(&self, change: ClusterChange, history: &'a History) -> Heard<'a> {
         match change {
-            ClusterChange::Join { node } => Heard { hello: history.hello(node), silence: None },
+            ClusterChange::Join { node } => Heard { hello: history.hello(node), ..Heard::default() },
             ClusterChange::GiveUp { node, .. } => {
                 // One that was never heard is as silent as this daemon is old.
                 let us = history.silence_us(node).unwrap_or_else(|| now_us().saturating_sub(self.begun_us));
-                Heard { hello: None, silence: Some((us, us >= self.gone_us())) }
+                Heard { silence: Some((us, us >= self.gone_us())), loads: history.loads(), ..Heard::default() }
             }
+            ClusterChange::Leave { .. } => Heard { loads: history.loads(), ..Heard::default() },
             _ => Heard::default(),
         }
     }

@@ -31,6 +31,8 @@ pub struct Known {
     held: Option<(Arc<View>, Token)>,
     /// When this node last saw each node refuse a connection.
     refused_us: BTreeMap<NodeId, u64>,
+    /// The version of the weights of users at each node, as a board said last.
+    weights: Vec<(NodeId, u64)>,
 }
 
 impl Known {
@@ -42,6 +44,7 @@ impl Known {
             troubles: BTreeMap::new(),
             held: None,
             refused_us: BTreeMap::new(),
+            weights: Vec::new(),
         }
     }
     /// The view.
@@ -90,6 +93,7 @@ impl Known {
         for (by, in_view, reports) in notice.reports {
             self.record(now, Seen::Reports { by, in_view, reports }, settings);
         }
+        self.weights = notice.weights;
         for (node, hello) in notice.hellos.into_iter().filter(|(node, _)| *node != me) {
             self.record(now, Seen::Returned { node, hello }, settings);
         }
@@ -116,6 +120,14 @@ impl Known {
     pub fn silent(&self, silence_us: u64) -> Vec<NodeId> {
         let Some(view) = self.view() else { return Vec::new() };
         view.live().filter(|node| self.history.silence_us(*node).is_some_and(|us| us >= silence_us)).collect()
+    }
+    /// A home that another node than `me` hosts, and that has the latest version of the weights of users that is later than
+    /// this one.
+    pub fn home_with_weights_after(&self, version: u64, me: NodeId) -> Option<cenote_model::HomeId> {
+        let view = self.view()?;
+        let later = self.weights.iter().filter(|(node, its)| *node != me && *its > version && view.is_live(*node));
+        let (node, _) = later.max_by_key(|(_, its)| *its)?;
+        view.homes.iter().find(|home| home.host == *node).map(|home| cenote_model::HomeId(home.id.0))
     }
     /// Keeps a proposal, for people; a new conclusion goes into the log.
     pub fn note(&mut self, now_us: u64, proposal: Proposal) {

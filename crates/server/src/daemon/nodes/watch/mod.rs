@@ -82,6 +82,10 @@ pub(super) struct Watch {
     learnt: Condvar,
     /// All nodes are being stopped.
     is_closing: AtomicBool,
+    /// The version of the weights of users that all homes have of which this node is host.
+    weights: AtomicU64,
+    /// How loaded this node is.
+    loads: Mutex<Vec<Report>>,
     /// The number of the view that [`Acting`] was told last; held while it is told anything, so that no lease comes between a
     /// view and its consequences.
     followed: Mutex<u64>,
@@ -119,6 +123,8 @@ impl Watch {
             known: Mutex::new(Known::new(me, boards)),
             learnt: Condvar::new(),
             is_closing: AtomicBool::new(false),
+            weights: AtomicU64::new(0),
+            loads: Mutex::default(),
             followed: Mutex::new(0),
             is_over: Mutex::new(false),
             over: Condvar::new(),
@@ -180,6 +186,18 @@ impl Watch {
             let waited = self.learnt.wait_timeout(known, rest);
             known = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
+    }
+    /// Tells other nodes from now on that all homes of which this node is host have this version of the weights of users.
+    pub fn tell_weights(&self, version: u64) {
+        self.weights.store(version, Ordering::Relaxed);
+    }
+    /// Tells other nodes from now on how loaded this one is.
+    pub fn tell_loads(&self, loads: Vec<Report>) {
+        *lock(&self.loads) = loads;
+    }
+    /// A home of another node that has a later version of the weights of users than this one; the one with the latest.
+    pub fn home_with_weights_after(&self, version: u64) -> Option<HomeId> {
+        lock(&self.known).home_with_weights_after(version, self.me)
     }
     /// Returns false for a node without which the cluster goes on, in the view that this node knows.
     pub fn is_live(&self, node: NodeId) -> bool {
@@ -311,10 +329,12 @@ impl Watch {
         });
         let lost = (self.lost)(self.me, known.view().map(AsRef::as_ref));
         let mut reports = known.reports(now_us(), self.me, &lost, &self.settings);
+        reports.extend_from_slice(&lock(&self.loads));
         if self.is_closing.load(Ordering::SeqCst) {
             reports.push(Report::Closing);
         }
-        Beat { node: self.me, incarnation: self.incarnation, number, holds_view, reports, hello }
+        let weights = self.weights.load(Ordering::Relaxed);
+        Beat { node: self.me, incarnation: self.incarnation, number, holds_view, reports, weights, hello }
     }
     /// Takes in an answer of a node's board. `held`: the number of the view that this node held when it asked; fails if the
     /// board knows less.
@@ -397,6 +417,7 @@ impl Watch {
                     let mirrors = if stays { vec![self.me] } else { Vec::new() };
                     (entry.host, entry.term, entry.mirrors) = (to, entry.term + 1, mirrors);
                 }
+                next.drop_old_moves();
                 Ok(Some(next))
             }
             _ => Err(Error::new(ErrorKind::Conflict, format!("home {home}"))

@@ -1,7 +1,7 @@
 //! What people are told of the cluster.
 
-use cenote_ha::{Decided, History, MemberState, Proposal, View, story};
-use cenote_model::{HaDecided, HaEvent, HaHome, HaNode, HaReport, HomeId, NodeId};
+use cenote_ha::{Cost, Decided, History, Loads, MemberState, Move, Proposal, View, balance, story};
+use cenote_model::{HaDecided, HaEvent, HaHome, HaLoad, HaMove, HaNode, HaReport, HomeId, NodeId};
 
 use cenote_cluster::Members;
 
@@ -21,17 +21,29 @@ pub(super) fn report(
         asked_ago_us: history.asked_us().map(|asked| now_us.saturating_sub(asked)),
         trouble: trouble.to_owned(),
         nodes: view.map_or_else(Vec::new, |view| nodes(members, view, history, proposal)),
-        homes: view.map_or_else(Vec::new, homes),
+        homes: view.map_or_else(Vec::new, |view| homes(view, &history.loads())),
         events: story(history)
             .into_iter()
             .map(|(at_us, what)| HaEvent { ago_us: now_us.saturating_sub(at_us), what })
             .collect(),
         decided: proposal.decided.iter().map(|decided| conclusion(decided, now_us)).collect(),
         copies: Vec::new(),
+        moves: view.map_or_else(Vec::new, |view| balance(view, &history.loads()).iter().map(told).collect()),
     }
 }
 
+fn told(found: &Move) -> HaMove {
+    let Move { home, from, to, is_host, .. } = *found;
+    HaMove { home: HomeId(home.0), from, to, is_host, why: found.to_string() }
+}
+
+fn load(cost: Cost) -> HaLoad {
+    HaLoad { memory_bytes: cost.memory, disk_bytes: cost.disk, written_bytes_per_s: cost.written }
+}
+
 fn nodes(members: &Members, view: &View, history: &History, proposal: &Proposal) -> Vec<HaNode> {
+    let loads = history.loads();
+    let by_node = loads.by_node(view);
     let doubt = |node: NodeId| proposal.decided.iter().find(|decided| decided.why.doubts() == Some(node));
     let node = |member: &cenote_ha::Member| {
         let (live, owed, since_view) = match member.state {
@@ -50,12 +62,14 @@ fn nodes(members: &Members, view: &View, history: &History, proposal: &Proposal)
             since_view,
             silence_us: history.silence_us(member.id),
             doubt: doubt(member.id).map(|decided| decided.why.to_string()).unwrap_or_default(),
+            load: by_node.get(&member.id).copied().map(load).unwrap_or_default(),
+            room: loads.room(member.id).map(|room| (room.memory, room.disk)),
         }
     };
     view.members.iter().map(node).collect()
 }
 
-fn homes(view: &View) -> Vec<HaHome> {
+fn homes(view: &View, loads: &Loads) -> Vec<HaHome> {
     let home = |home: &cenote_ha::Home| HaHome {
         home: HomeId(home.id.0),
         host: home.host,
@@ -64,6 +78,8 @@ fn homes(view: &View) -> Vec<HaHome> {
         mirrors_wanted: home.mirrors_wanted as u64,
         term: home.term,
         lost: view.is_lost(home),
+        moving: home.moving,
+        load: load(loads.cost(home.id)),
     };
     view.homes.iter().map(home).collect()
 }
