@@ -130,8 +130,8 @@ class Store:
     def user_weights(self) -> dict[int, int]:
         """The users who have another weight than 1 on scarce tiers: numeric ids and weights."""
     def set_user_weight(self, uid: int, weight: int) -> None:
-        """Give a user a part of scarce tiers beside other users: 1, which all have at first, to 1000. Only the owner of the store
-        and root may. Homes of a cluster that are away follow when they are back."""
+        """Give a user a part of scarce tiers beside other users: 1, which all have at first, to 1000.
+        Only the owner of the store and root may. Homes of a cluster that are away follow when they are back."""
     def tiers(self) -> list[TierInfo]:
         """The tiers, fastest first."""
     def add_tier(self, spec: Tier | str) -> None:

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use bytes::{Bytes, BytesMut};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::frame::{CLASSES, Class, HEAD_BYTES, Kind, PAYLOAD_BYTES_MAX, encode_head, encode_head_summed};
 use super::inbound::cost;
@@ -36,12 +36,18 @@ impl Queued {
         }
         Bytes::new()
     }
-    /// All that follows the head, and its sum, if that is known and fits a frame, which begins at this offset.
-    fn summed(&self, from: usize) -> Option<(&[Bytes], usize, u32)> {
-        let (head, rest) = self.parts.split_first()?;
-        let len = self.len - head.len();
-        let is_frame = from == head.len() && (1..=PAYLOAD_BYTES_MAX).contains(&len);
-        self.sum.filter(|_| is_frame).map(|sum| (rest, len, sum))
+    /// The payload of the frame that begins at this offset, its length, and its sum, if that is known: then it is all that
+    /// follows the head, in as many parts.
+    fn frame(&self, from: usize) -> (SmallVec<[Bytes; 1]>, usize, Option<u32>) {
+        if let (Some(sum), Some((head, rest))) = (self.sum, self.parts.split_first()) {
+            let len = self.len - head.len();
+            if from == head.len() && (1..=PAYLOAD_BYTES_MAX).contains(&len) {
+                return (rest.into(), len, Some(sum));
+            }
+        }
+        let payload = self.piece(from, PAYLOAD_BYTES_MAX);
+        let len = payload.len();
+        (smallvec![payload], len, None)
     }
 }
 
@@ -138,20 +144,16 @@ impl Outbound {
     fn stage_message(&mut self, class: Class) -> bool {
         let at = class as usize;
         let Some(message) = self.queues[at].front() else { return false };
-        let (from, view) = (self.begun[at], self.view);
-        let (head, payload, len) = match message.summed(from) {
-            Some((rest, len, sum)) => {
-                (encode_head_summed((Kind::Message, class), view, (len, sum)), SmallVec::from(rest), len)
-            }
-            None => {
-                let payload = message.piece(from, PAYLOAD_BYTES_MAX);
-                let more = message.len - from - payload.len();
-                let head = encode_head((Kind::Message, class), view, &payload, more);
-                let len = payload.len();
-                (head, SmallVec::<[Bytes; 1]>::from([payload]), len)
+        let from = self.begun[at];
+        let (payload, len, sum) = message.frame(from);
+        let Some(left) = self.credits[at].checked_sub(cost(len)) else { return false };
+        let head = match (sum, payload.first()) {
+            (Some(sum), _) => encode_head_summed((Kind::Message, class), self.view, (len, sum)),
+            (None, only) => {
+                let only = only.map_or(&[][..], |only| only);
+                encode_head((Kind::Message, class), self.view, only, message.len - from - len)
             }
         };
-        let Some(left) = self.credits[at].checked_sub(cost(len)) else { return false };
         self.credits[at] = left;
         self.queued_bytes[at] -= len as u64;
         self.begun[at] = from + len;

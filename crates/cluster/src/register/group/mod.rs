@@ -135,7 +135,7 @@ impl GroupRegister {
             Ok(raft)
         };
         let raft = runtime.block_on(begin).map_err(|error: Fatal<u64>| internal(&subject, &error))?;
-        let part = Part { raft, machine, standing, carry: carry.clone(), confirmed: Arc::default() };
+        let part = Part { raft, machine, standing, carry, confirmed: Arc::default() };
         let others = group.iter().copied().filter(|node| *node != me).collect();
         Ok(Self {
             me,
@@ -166,7 +166,8 @@ impl GroupRegister {
             });
         }
     }
-    /// Asks the leader, by itself or by way of another member, until it has answered or patience ends. Fails with whether the request may have been, or may yet be, carried out.
+    /// Asks the leader, by itself or by way of another member, until it has answered or patience ends. Fails with whether the
+    /// request may have been, or may yet be, carried out.
     fn until_told(&self, message: &Message) -> Result<Told, (bool, Error)> {
         let Some(runtime) = &self.runtime else { return Err((false, self.away("it has ended"))) };
         let until = Instant::now() + self.patience;
