@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use cenote::{HomeId, Mode, OpenOptions, Store};
 use cenote_cluster::register::GroupRegister;
@@ -12,7 +13,7 @@ use cenote_host::home::shm_base;
 use cenote_model::{StoreConfig, StoreId};
 use cenote_rpc::net::ClusterKey;
 
-use super::parent::{Check, text, tiers};
+use super::parent::{Check, holder, text, tiers};
 
 /// The directory of a node, counted from 0.
 pub fn dir_of(dir: &Path, node: usize) -> PathBuf {
@@ -132,11 +133,28 @@ pub fn open(dir: &Path) -> Check<Store> {
     Store::open_with(dir, &OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() }).map_err(text)
 }
 
+/// A process that has a store for so long after a daemon could not be started there is another daemon, and not one that was
+/// killed and is still ending.
+const ENDING: Duration = Duration::from_secs(2);
+/// Time limit for the start of a daemon.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// Starts a node's daemon. Succeeds if there is one: a client may have been faster.
 pub fn begin(dir: &Path, program: &Path) -> Check {
     // Another program may be named in the environment, as for clients.
     let named = std::env::var_os("CENOTE_BIN");
-    let mut serve = Command::new(named.as_deref().unwrap_or(program.as_os_str()));
-    serve.arg("serve").arg(dir).arg("--background").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    serve.status().map(drop).map_err(text)
+    let (begin, first) = (Instant::now(), holder(dir));
+    loop {
+        let mut serve = Command::new(named.as_deref().unwrap_or(program.as_os_str()));
+        serve.arg("serve").arg(dir).arg("--background").stdin(Stdio::null()).stdout(Stdio::null());
+        let served = serve.stderr(Stdio::null()).status().map_err(text)?;
+        let holds = holder(dir);
+        if served.success() || (holds.is_some() && (holds != first || begin.elapsed() > ENDING)) {
+            return Ok(());
+        }
+        if begin.elapsed() > PATIENCE {
+            return Err(format!("no daemon can be started in {}: {served}", dir.display()));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

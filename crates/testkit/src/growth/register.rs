@@ -1,6 +1,6 @@
 //! The load on the register: every node says each beat that it lives, asks for the view, and is told who else was heard.
 
-use cenote_ha::{Settings, View};
+use cenote_ha::{Home, Settings, View};
 
 use super::figures::Figures;
 use super::nodes::BATCH_NS_MAX;
@@ -38,7 +38,9 @@ pub const ALL: [(Keeper, &str); 4] = [
 /// Bytes of a view, by docs/format.md.
 pub fn view_bytes(view: &View) -> u64 {
     let members: usize = view.members.iter().map(|member| 2 + 4 + member.address.len() + 16 + 1 + 8).sum();
-    let homes: usize = view.homes.iter().map(|home| 2 + 2 + 2 + 8 + 8 + 1 + 4 + 2 * home.mirrors.len()).sum();
+    let moving = |home: &Home| 1 + home.moving.map_or(0, |_| 2 + 2);
+    let homes: usize =
+        view.homes.iter().map(|home| 2 + 2 + 2 + 8 + 8 + 1 + 4 + 2 * home.mirrors.len() + moving(home)).sum();
     (16 + 8 + 8 + 4 + members + 4 + homes) as u64
 }
 
