@@ -37,7 +37,7 @@ def test_weights_of_users(store: cenote.Store) -> None:
     store.set_user_weight(7, 2)
     store.set_user_weight(7, 1)
     assert store.user_weights() == {1001: 4}
-    with pytest.raises(cenote.CenoteError):
+    with pytest.raises(cenote.InvalidInput):
         store.set_user_weight(1001, 0)
 
 
