@@ -17,7 +17,7 @@ use crate::superblock::{HOMES_MAX, Loan, SUPERBLOCK};
 use crate::weights::WEIGHTS;
 
 /// Files of the store that tenants read and the landlord writes.
-const SHARED: [&str; 3] = [PROFILE, POLICY_FILE, WEIGHTS];
+pub(crate) const SHARED: [&str; 3] = [PROFILE, POLICY_FILE, WEIGHTS];
 /// Loans begin and end at multiples of this, where devices are large enough: huge pages have one owner.
 const GRAIN_BYTES: u64 = 2 << 20;
 /// The same on small devices.

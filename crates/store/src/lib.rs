@@ -54,8 +54,7 @@ pub use api::{
     Tuning,
 };
 pub use engine::{
-    CONTAINERS_MAX, Engine, FOLLOWERS_MAX, InPlace, Job, JobDone, LIMIT_MAX, LISTED_MAX, Measurement,
-    REQUESTS_TIMED_IN, SpaceHold,
+    CONTAINERS_MAX, Engine, FOLLOWERS_MAX, InPlace, Job, JobDone, LIMIT_MAX, LISTED_MAX, Measurement, REQUESTS_TIMED_IN,
 };
 pub use home::file_kind;
 pub use superblock::Loan;

@@ -45,6 +45,10 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Returns true if it may do everything: it writes, and no modes of containers bind it.
+    pub fn is_trusted(&self) -> bool {
+        self.info.write && self.info.bound.is_none()
+    }
     pub fn new(info: SessionInfo) -> Self {
         Self { info, ..Self::default() }
     }

@@ -1,32 +1,15 @@
 //! Every message about locks survives the round trip; no bytes make the decoder panic. `CENOTE_SEED` replays a run.
 
+mod common;
+
 use cenote_model::{HomeId, LOCK_END, LockAnswer, LockHolder, LockHow, LockMode, LockSet, LockSpace, LockWish};
 use cenote_wire::{
     Between, Greeting, LockAsk, LockTokens, NodeLock, decode_between, decode_greeting, decode_lock_tokens,
     encode_greeting, encode_lock_tokens, encode_locks,
 };
-
-/// splitmix64: random enough for inputs, and no dependency.
-struct Random(u64);
+use common::Random;
 
 impl Random {
-    fn new() -> Self {
-        let seed = std::env::var("CENOTE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
-            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64)
-        });
-        println!("CENOTE_SEED={seed}");
-        Self(seed)
-    }
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
     fn wish(&mut self) -> LockWish {
         let mode = if self.below(2) == 0 { LockMode::Shared } else { LockMode::Exclusive };
         if self.below(3) == 0 {

@@ -108,8 +108,7 @@ fn balance(context: &mut Context<'_>, store: &Store, dry_run: bool) -> Done {
         };
         report = wait(context, store, (home, to), is_there)?;
         if !context.out.json {
-            let role = if is_host { "host" } else { "mirror" };
-            let (from, to) = (named(&report, from), named(&report, to));
+            let (role, from, to) = (role(&next), named(&report, from), named(&report, to));
             context.out.line(format!("home {home}: {role} {to} in place of {from}; {}", next.why))?;
         }
         done.push(next);
@@ -124,20 +123,21 @@ fn is_moved(done: &[HaMove], next: &HaMove) -> bool {
     done.iter().any(|it| it.home == next.home && (it.to == next.from || it.from == next.to))
 }
 
+/// What the node has of the home that moves.
+fn role(it: &HaMove) -> &'static str {
+    if it.is_host { "host" } else { "mirror" }
+}
+
 fn show_moves(context: &mut Context<'_>, report: &HaReport, moves: &[HaMove]) -> Done {
     if context.out.json {
-        let document = |it: &HaMove| {
-            let role = if it.is_host { "host" } else { "mirror" };
-            json!({ "home": it.home.0, "role": role, "from": it.from.0, "to": it.to.0, "why": it.why })
-        };
+        let document = |it: &HaMove| json!({ "home": it.home.0, "role": role(it), "from": it.from.0, "to": it.to.0, "why": it.why });
         return context.out.document(&json!({ "moves": moves.iter().map(document).collect::<Vec<_>>() }));
     }
     if moves.is_empty() {
         return context.out.line("nothing to move: the load of nodes is as even as moves of whole homes make it");
     }
     let row = |it: &HaMove| {
-        let role = if it.is_host { "host" } else { "mirror" };
-        vec![it.home.to_string(), role.into(), named(report, it.from), named(report, it.to), it.why.clone()]
+        vec![it.home.to_string(), role(it).into(), named(report, it.from), named(report, it.to), it.why.clone()]
     };
     let rows: Vec<_> = moves.iter().map(row).collect();
     context.out.table(&[">home", "role", "from", "to", "why"], &rows)

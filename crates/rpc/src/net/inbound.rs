@@ -74,6 +74,7 @@ pub(super) struct Inbound {
     pub arrived: VecDeque<Arrived>,
     /// The peer has proved that it has the key.
     pub is_trusted: bool,
+    /// See [`super::Endpoint::defer_checks`].
     pub defers_checks: bool,
 }
 

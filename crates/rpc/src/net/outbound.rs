@@ -147,12 +147,9 @@ impl Outbound {
         let from = self.begun[at];
         let (payload, len, sum) = message.frame(from);
         let Some(left) = self.credits[at].checked_sub(cost(len)) else { return false };
-        let head = match (sum, payload.first()) {
-            (Some(sum), _) => encode_head_summed((Kind::Message, class), self.view, (len, sum)),
-            (None, only) => {
-                let only = only.map_or(&[][..], |only| only);
-                encode_head((Kind::Message, class), self.view, only, message.len - from - len)
-            }
+        let head = match sum {
+            Some(sum) => encode_head_summed((Kind::Message, class), self.view, (len, sum)),
+            None => encode_head((Kind::Message, class), self.view, &payload[0], message.len - from - len),
         };
         self.credits[at] = left;
         self.queued_bytes[at] -= len as u64;

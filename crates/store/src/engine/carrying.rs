@@ -18,7 +18,6 @@ use super::failed;
 use super::tiering::Wanted;
 use crate::copying::{Part, Unread};
 use crate::map::DeviceIndex;
-use crate::space::DeviceSlot;
 use crate::sums::{UNIT, combine, sum_of};
 use crate::work::{Io, Job, Work};
 use crate::{Outcome, SessionId, Ticket};
@@ -52,6 +51,8 @@ pub struct Deposit {
 /// A range of a run, and where it goes in the answer.
 pub(crate) struct Carried {
     pub part: Part,
+    /// The slot of its device.
+    pub dev: DeviceIndex,
     pub from: u32,
     pub len: u32,
     pub to: usize,
@@ -63,10 +64,22 @@ pub struct InPlace {
     pub size: u64,
     /// Its version word.
     pub version: u64,
-    /// The bytes, in order. Each part stays the same as long as its hold lives.
-    pub parts: Vec<(Lent, SpaceHold)>,
+    /// The bytes, in order.
+    pub parts: Vec<LentPart>,
     /// The CRC-32C of all of them: that of whole checksum units as it was when they were written.
     pub sum: u32,
+}
+
+/// Bytes in memory. Their space is not reused, so they stay the same, as long as this value lives.
+pub struct LentPart {
+    bytes: Lent,
+    _hold: SpaceHold,
+}
+
+impl AsRef<[u8]> for LentPart {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
 }
 
 impl Carried {
@@ -131,7 +144,7 @@ impl ReadParts {
     fn read(self) -> std::result::Result<Vec<u8>, Unread> {
         let mut all = vec![0; self.bytes];
         let mut buffer = Vec::new();
-        for Carried { part, from, len, to } in &self.parts {
+        for Carried { part, from, len, to, .. } in &self.parts {
             let into = &mut all[*to..*to + *len as usize];
             let read = match part.packed {
                 None if self.in_memory => part.copy_from_memory(*from, into),
@@ -240,12 +253,10 @@ impl Carrying {
             if carried.to != done || carried.part.packed.is_some() {
                 return None; // a hole lies before it, or it is compressed
             }
-            let device = &carried.part.device;
-            let lent = device.lend(carried.part.offset + u64::from(carried.from), carried.len as usize)?;
-            sum = combine(sum, carried.sum_of(&lent)?, carried.len);
-            let is_it = |slot: &DeviceSlot| slot.device.as_ref().is_some_and(|it| Arc::ptr_eq(it, device));
-            let dev = core.state.space.slots.iter().position(is_it)? as DeviceIndex;
-            parts.push((lent, core.jobs.lend(dev, epoch)));
+            let at = carried.part.offset + u64::from(carried.from);
+            let bytes = carried.part.device.lend(at, carried.len as usize)?;
+            sum = combine(sum, carried.sum_of(&bytes)?, carried.len);
+            parts.push(LentPart { bytes, _hold: core.jobs.lend(carried.dev, epoch) });
             done += carried.len as usize;
         }
         (done == work.bytes).then_some(InPlace { size: seen.size, version: seen.version, parts, sum })
@@ -306,7 +317,8 @@ fn parts_to_read(core: &mut Core, key: ObjectKey, offset: u64, len: u32) -> Resu
                 .try_next("see `cenote tiers`, and bring the tier back")
         })?;
         in_memory &= core.state.space.get(seen.dev).spec.kind == DeviceKind::SharedMemory;
-        parts.push(Carried { part, from: seen.skip, len: (end - from) as u32, to: (from - offset) as usize });
+        let (len, to) = ((end - from) as u32, (from - offset) as usize);
+        parts.push(Carried { part, dev: seen.dev, from: seen.skip, len, to });
     }
     let version = core.seams.control.word(key.word_hash());
     Ok((Seen { size, version }, ReadParts { parts, bytes: bytes as usize, in_memory }))

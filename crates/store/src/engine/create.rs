@@ -10,16 +10,13 @@ use super::Engine;
 use super::activity::{Activities, Asks};
 use super::core::{Answers, Core, Identity, Jobs, Observed, check_spec, make_device, slot_of_tenant};
 use super::homes::seams_of;
-use super::tiering::POLICY_FILE;
 use crate::apply::Txn;
 use crate::checkpoint::{self, Head, encode};
-use crate::home::{Home, check_count, name_within, split};
+use crate::home::{Home, SHARED, check_count, name_within, split};
 use crate::journal::{self, HEADER_BYTES, Journal};
-use crate::profile::PROFILE;
 use crate::space::{DEVICES_MAX, DeviceSlot};
 use crate::state::EngineState;
 use crate::superblock::{SUPERBLOCK, Superblock, SuperblockDevice};
-use crate::weights::WEIGHTS;
 use crate::{Seams, StoreSummary, Tuning};
 
 impl Engine {
@@ -208,9 +205,7 @@ fn remove_leftovers(meta: &dyn MetaDir) -> Result<()> {
         let within = name_within(&name);
         if journal::sequence_of(within).is_some()
             || checkpoint::sequence_of(within).is_some()
-            || name == PROFILE
-            || name == POLICY_FILE
-            || name == WEIGHTS
+            || SHARED.contains(&name.as_str())
         {
             meta.remove(&name)?;
         }

@@ -3,12 +3,9 @@
 use cenote_model::{Error, Result};
 
 use super::Engine;
-use super::tiering::POLICY_FILE;
 use crate::habits::HABITS;
-use crate::home::name_within;
-use crate::profile::PROFILE;
+use crate::home::{SHARED, name_within};
 use crate::superblock::{SUPERBLOCK, Superblock};
-use crate::weights::WEIGHTS;
 use crate::{Seams, checkpoint, journal};
 
 impl Engine {
@@ -29,10 +26,8 @@ impl Engine {
             let within = name_within(&name);
             if journal::sequence_of(within).is_some()
                 || checkpoint::sequence_of(within).is_some()
-                || name == PROFILE
                 || within == HABITS
-                || name == POLICY_FILE
-                || name == WEIGHTS
+                || SHARED.contains(&name.as_str())
             {
                 meta.remove(&name)?;
             }

@@ -44,7 +44,7 @@ pub(crate) use activity::Activities;
 pub(crate) use telemetry::SessionCounts;
 pub(crate) use tiering::POLICY_FILE;
 
-pub use self::core::{LIMIT_MAX, SpaceHold};
+pub use self::core::LIMIT_MAX;
 pub use crate::work::{Job, JobDone};
 pub use carrying::InPlace;
 pub use devices::Measurement;

@@ -22,13 +22,8 @@ impl Engine {
             );
         };
         self.core.observed.counting.asked(open, &request, self.core.state.now.s);
-        let is_trusted = open.info.write && open.info.bound.is_none();
-        if !is_trusted && let Err(error) = self.core.check_rights_of(session, &request) {
-            return failed(error);
-        }
-        if !matches!(request, Request::Apply { .. } | Request::Prepare { .. } | Request::Decide { .. })
-            && let Some(error) = self.core.held_error(&request)
-        {
+        let is_trusted = open.is_trusted();
+        if let Some(error) = self.refusal(session, &request, is_trusted) {
             return failed(error);
         }
         let outcome = self.answer(session, seq, request, is_trusted);
@@ -36,16 +31,22 @@ impl Engine {
         outcome
     }
 
+    /// Why a session may not make a request, or not now: its rights, or what a prepared transaction holds.
+    fn refusal(&self, session: SessionId, request: &Request, is_trusted: bool) -> Option<Error> {
+        if !is_trusted && let Err(error) = self.core.check_rights_of(session, request) {
+            return Some(error);
+        }
+        let holds_itself = matches!(request, Request::Apply { .. } | Request::Prepare { .. } | Request::Decide { .. });
+        if holds_itself { None } else { self.core.held_error(request) }
+    }
+
     /// The bytes of a range of an object where they lie in memory, for a session that may read it. `None`: ask for them by
     /// [`Engine::handle`], which copies them, or says what is wrong.
     pub fn lend(&mut self, session: SessionId, key: ObjectKey, offset: u64, len: u32) -> Option<InPlace> {
         let open = self.core.state.sessions.open.get(&session)?;
         let request = Request::Read { key, offset, len };
-        let is_trusted = open.info.write && open.info.bound.is_none();
-        if !is_trusted && self.core.check_rights_of(session, &request).is_err() {
-            return None;
-        }
-        if self.core.held_error(&request).is_some() {
+        let is_trusted = open.is_trusted();
+        if self.refusal(session, &request, is_trusted).is_some() {
             return None;
         }
         let lent = Carrying::lend(&mut self.core, key, offset, len)?;

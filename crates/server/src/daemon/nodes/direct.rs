@@ -9,10 +9,9 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cenote_device::Lent;
 use cenote_model::{Error, ErrorKind, HomeId, NodeId, Request, Response, Result};
 use cenote_rpc::net::{Class, TcpConnection};
-use cenote_store::{InPlace, SessionId, SpaceHold};
+use cenote_store::{InPlace, SessionId};
 use cenote_wire::{Between, NodeMessage, decode_between, decode_request, encode_bytes_head, encode_forwarded};
 
 use super::super::Daemon;
@@ -76,15 +75,6 @@ enum Answer {
     Whole(Response),
     /// With bytes that lie in a memory tier, and go out from there.
     InPlace(InPlace),
-}
-
-/// Bytes in a memory tier, as long as they are sent.
-struct Borrowed(Lent, #[allow(dead_code, reason = "it keeps them as they are")] SpaceHold);
-
-impl AsRef<[u8]> for Borrowed {
-    fn as_ref(&self) -> &[u8] {
-        self.0.as_ref()
-    }
 }
 
 /// A client that reads.
@@ -155,8 +145,9 @@ impl Reader<'_> {
         let Request::Read { key, offset, len } = request else { return Err(out_of_turn()) };
         let host = self.host()?;
         let look = Look::of(&request);
-        let lent = host.service.lock().lend(SessionId(self.session), key, offset, len);
-        if let Some(lent) = lent {
+        let mut engines = host.service.lock();
+        if let Some(lent) = engines.lend(SessionId(self.session), key, offset, len) {
+            drop(engines);
             self.looked(&host, look, None);
             self.answers.push_back((seq, look, Some(Answer::InPlace(lent))));
             return Ok(());
@@ -167,7 +158,8 @@ impl Reader<'_> {
                 let _ = late.send((seq, response)); // its client may have left
             })
         };
-        let response = host.service.lock().handle(SessionId(self.session), seq, request, later);
+        let response = engines.handle(SessionId(self.session), seq, request, later);
+        drop(engines);
         if response.is_some() {
             self.looked(&host, look, response.as_ref());
         }
@@ -217,9 +209,9 @@ impl Reader<'_> {
         let InPlace { size, version, parts, sum } = lent;
         let mut head = Vec::with_capacity(64);
         encode_forwarded(true, self.session, &mut head);
-        let len = parts.iter().map(|(bytes, _)| bytes.as_ref().len()).sum();
+        let len = parts.iter().map(|part| part.as_ref().len()).sum();
         encode_bytes_head(seq, (size, version), len, &mut head);
-        let parts = parts.into_iter().map(|(bytes, hold)| Bytes::from_owner(Borrowed(bytes, hold)));
+        let parts = parts.into_iter().map(Bytes::from_owner);
         connection.endpoint().send_summed(Class::Bulk, head, parts, sum)?;
         connection.turn()?;
         let begin = Instant::now();

@@ -105,8 +105,8 @@ impl Mirror {
         let copying_for = progress.began_at.filter(|_| !is_caught_up).map_or(Duration::ZERO, |at| at.elapsed());
         Far { is_caught_up, silent_for, has: progress.has, copied: progress.copied, copying_for }
     }
-    /// The same for `ha`, under the view of this number. After `patience` a mirror counts as silent, and so does one that is in the view and gets a new
-    /// copy of everything: until it has that, nothing could be told.
+    /// The same for `ha`, under the view of this number. After `patience` a mirror counts as silent, and so does one that is in
+    /// the view and gets a new copy of everything: until it has that, nothing could be told.
     pub fn state(&self, patience: Duration, is_in_view: bool, view: u64) -> MirrorState {
         let far = self.far();
         match far {

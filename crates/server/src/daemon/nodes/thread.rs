@@ -247,8 +247,8 @@ impl State<'_> {
     /// Takes a connection for a home; one that came while the home is being opened waits.
     fn accept(&mut self, since: Instant, who: Introduction, home: HomeId, tcp: TcpConnection) {
         let node = NodeId(who.node);
-        // In this order: a home is served before it is no longer being opened.
         self.replace(node, home);
+        // In this order: a home is served before it is no longer being opened.
         let patience = if self.nodes.homes.is_opening(home) { OPENING } else { VIEW };
         let served = self.nodes.served(self.daemon, home);
         if served.is_none() && since.elapsed() < patience {

@@ -16,10 +16,10 @@ use crate::Host;
 /// an earlier one than another node.
 pub(super) fn look(nodes: &Arc<Nodes>, daemon: &Arc<Daemon>, hosts: Vec<Arc<Host>>) {
     let version = |host: &Arc<Host>| host.service.with_engine(|engine| engine.weights().version).ok();
-    let earliest = hosts.iter().filter_map(version).min();
-    nodes.watch.tell_weights(earliest.unwrap_or(0));
-    let Some(earliest) = earliest else { return };
-    let latest_here = hosts.iter().filter_map(version).max().unwrap_or(0);
+    let versions: Vec<u64> = hosts.iter().filter_map(version).collect();
+    let range = versions.iter().min().zip(versions.iter().max());
+    nodes.watch.tell_weights(range.map_or(0, |(earliest, _)| *earliest));
+    let Some((&earliest, &latest_here)) = range else { return };
     let from = nodes.watch.home_with_weights_after(latest_here);
     if (from.is_none() && latest_here == earliest) || nodes.errands.weighs().swap(true, Ordering::SeqCst) {
         return;

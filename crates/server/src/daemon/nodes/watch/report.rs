@@ -13,22 +13,22 @@ pub(super) fn report(
     trouble: &str,
     now_us: u64,
 ) -> HaReport {
-    let view = history.view().map(AsRef::as_ref);
+    let (view, loads) = (history.view().map(AsRef::as_ref), history.loads());
     HaReport {
         node: NodeId(members.home.0),
         view: view.map_or(0, |view| view.number),
         survives: view.map_or(u64::from(members.protect), |view| view.survives as u64),
         asked_ago_us: history.asked_us().map(|asked| now_us.saturating_sub(asked)),
         trouble: trouble.to_owned(),
-        nodes: view.map_or_else(Vec::new, |view| nodes(members, view, history, proposal)),
-        homes: view.map_or_else(Vec::new, |view| homes(view, &history.loads())),
+        nodes: view.map_or_else(Vec::new, |view| nodes(members, view, history, (proposal, &loads))),
+        homes: view.map_or_else(Vec::new, |view| homes(view, &loads)),
         events: story(history)
             .into_iter()
             .map(|(at_us, what)| HaEvent { ago_us: now_us.saturating_sub(at_us), what })
             .collect(),
         decided: proposal.decided.iter().map(|decided| conclusion(decided, now_us)).collect(),
         copies: Vec::new(),
-        moves: view.map_or_else(Vec::new, |view| balance(view, &history.loads()).iter().map(told).collect()),
+        moves: view.map_or_else(Vec::new, |view| balance(view, &loads).iter().map(told).collect()),
     }
 }
 
@@ -41,8 +41,7 @@ fn load(cost: Cost) -> HaLoad {
     HaLoad { memory_bytes: cost.memory, disk_bytes: cost.disk, written_bytes_per_s: cost.written }
 }
 
-fn nodes(members: &Members, view: &View, history: &History, proposal: &Proposal) -> Vec<HaNode> {
-    let loads = history.loads();
+fn nodes(members: &Members, view: &View, history: &History, (proposal, loads): (&Proposal, &Loads)) -> Vec<HaNode> {
     let by_node = loads.by_node(view);
     let doubt = |node: NodeId| proposal.decided.iter().find(|decided| decided.why.doubts() == Some(node));
     let node = |member: &cenote_ha::Member| {
